@@ -70,9 +70,7 @@ def analyze(
         objective=objective,
         direction=direction,
         filter=filter,
-        reading=Reading(ignore=tuple(ignore), population=population, kind=kind)
-        if ignore or population or kind
-        else None,
+        reading=Reading(ignore=tuple(ignore), population=population, kind=kind) if ignore or population or kind else None,
         on_progress=lambda done, total: report_progress("Reading runs", done, total),
         unfinished=unfinished,
     )
@@ -111,17 +109,13 @@ def analyze_study(
     done = iter(range(1, len(rules) + 1))
 
     pooled = add_earlier_trials(study, () if only_this_round else earlier)
-    verdicts = judge(
-        pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules))
-    )
+    verdicts = judge(pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules)))
     next_round = plan(pooled.study, verdicts, rules)
     specs = _complete_specs(pooled.study, verdicts, next_round, rules, limit)
     past = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)
-        past = build_history(
-            [*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts)
-        )
+        past = build_history([*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts))
     report_progress("Drawing the report", 0, 1)
     stop, deferred = next_round.stop, next_round.deferred
     return build_report(pooled.study, verdicts, specs, deferred, rules=rules, stop=stop, command=command, history=past)

@@ -41,9 +41,7 @@ def main(benchmark: Path, demo: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         imported = ("--tracking-uri", f"sqlite:///{work / 'mlflow.db'}")
-        _advisor(
-            "import", "algoperf", str(benchmark / "formats/algoperf_baseline"), "--experiment", WORKLOAD, *imported
-        )
+        _advisor("import", "algoperf", str(benchmark / "formats/algoperf_baseline"), "--experiment", WORKLOAD, *imported)
         _advisor("import", "tables", *_sweep(benchmark / "deepobs", work), "--experiment", SWEEP, *imported)
         demo = demo.resolve()
         tuned = ("--tracking-uri", f"sqlite:///{demo / 'mlflow.db'}", "--study", str(demo / "round-1.yaml"))

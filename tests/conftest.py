@@ -101,9 +101,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the number of fuzzed cases."""
     reports = [r for of_kind in terminalreporter.stats.values() for r in of_kind]
     counts = [
-        dict(getattr(r, "user_properties", ())).get("fuzz cases", 0)
-        for r in reports
-        if getattr(r, "when", "") == "teardown"
+        dict(getattr(r, "user_properties", ())).get("fuzz cases", 0) for r in reports if getattr(r, "when", "") == "teardown"
     ]
     if any(counts):
         terminalreporter.write_line(f"{sum(counts):,} cases of hostile and broken data")

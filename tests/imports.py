@@ -24,9 +24,7 @@ def stored(uri: str, experiment: str) -> Points:
     for metric, points in read.points.items():
         for run, step, value in zip(points.runs.tolist(), points.steps.tolist(), points.values.tolist(), strict=True):
             points_of[read.runs[run].name].setdefault(metric, []).append((step, value))
-    return {
-        run: {m: sorted(p, key=lambda point: point[0]) for m, p in of_run.items()} for run, of_run in points_of.items()
-    }
+    return {run: {m: sorted(p, key=lambda point: point[0]) for m, p in of_run.items()} for run, of_run in points_of.items()}
 
 
 def assert_same(found: Points, expected: Points, last_bit: bool = True) -> None:

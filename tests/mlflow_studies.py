@@ -15,9 +15,7 @@ def log_study(client, name, rates, *, status="FINISHED", metric="val_loss"):
         floor = 0.3 + 0.2 * abs(np.log10(rate) + 1)
         losses = floor + 2 * np.exp(-steps / 80) + rng.normal(0, 0.003, len(steps))
         points = [Metric(metric, float(v), 1000 + int(s), int(s)) for s, v in zip(steps, losses, strict=True)]
-        points += [
-            Metric("train_loss", float(v) * 0.9, 1000 + int(s), int(s)) for s, v in zip(steps, losses, strict=True)
-        ]
+        points += [Metric("train_loss", float(v) * 0.9, 1000 + int(s), int(s)) for s, v in zip(steps, losses, strict=True)]
         client.log_batch(run, metrics=points)
         if status is not None:
             client.set_terminated(run, status)

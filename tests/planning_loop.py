@@ -45,9 +45,7 @@ def train(spec: StudySpec, uri: str) -> None:
         every = spec.evaluate_every or 100
         logged = [Metric("train/loss", v, 1, i + 1) for i, v in enumerate(losses) if i < 500 or i % 10 == 0]
         logged += [
-            Metric("val/loss", v, 1, i + 1)
-            for i, v in enumerate(losses)
-            if (i + 1) % every == 0 or i + 1 == len(losses)
+            Metric("val/loss", v, 1, i + 1) for i, v in enumerate(losses) if (i + 1) % every == 0 or i + 1 == len(losses)
         ]
         diverged = math.isnan(losses[-1])
         tags = {
@@ -59,9 +57,7 @@ def train(spec: StudySpec, uri: str) -> None:
         run = client.create_run(experiment, tags=tags)
         parameters = [Param(n, repr(v)) for n, v in params.items()]
         for start in range(0, len(logged), 900):
-            client.log_batch(
-                run.info.run_id, metrics=logged[start : start + 900], params=parameters if not start else []
-            )
+            client.log_batch(run.info.run_id, metrics=logged[start : start + 900], params=parameters if not start else [])
         client.set_terminated(run.info.run_id)
 
 

@@ -48,9 +48,7 @@ def make_study(
             mine["advisor.seed"] = str(seeds[i])
         logged = {k: repr(v) if isinstance(v, float) else str(v) for k, v in params[i].items()}
         runs.append(Run(id=f"run{i}", name=f"trial-{i}", status="FINISHED", params=logged, tags=mine, started=0.0))
-    points = {
-        metric: _points(metric, values, steps, every, (times or {}).get(metric)) for metric, values in curves.items()
-    }
+    points = {metric: _points(metric, values, steps, every, (times or {}).get(metric)) for metric, values in curves.items()}
     spec = None
     if space is not None:
         aim = Objective(metric=objective, direction=direction)  # type: ignore[arg-type]

@@ -176,9 +176,7 @@ CURVE = [1 + 0.9**step for step in range(40)]
 def test_no_comparison_of_settings_passes_with_one_setting(repeats, space):
     curves = [[value + 0.01 * i for value in CURVE] for i in range(repeats)]
     study = make_study([SETTING] * repeats, {"val/loss": curves}, seeds=range(repeats), space=space)
-    compare = [
-        r for r in RULES if chapter_of_rule(r) in ("space", "decision") and r.rule_id() not in WITHOUT_COMPARISON
-    ]
+    compare = [r for r in RULES if chapter_of_rule(r) in ("space", "decision") and r.rule_id() not in WITHOUT_COMPARISON]
     assert not [v.rule for v in judge(study, compare) if v.status == "quiet"]
 
 

@@ -50,9 +50,7 @@ def blocks(language):
 
 
 def commands():
-    return [
-        line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")
-    ]
+    return [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +97,7 @@ def _write_tables(folder):
 
 def split_by_the_shell(command, folder):
     """Return the arguments of a command as bash expands them."""
-    done = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {command}"], cwd=folder, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.split("\0")[:-1]
 
 

@@ -54,9 +54,7 @@ class TuningCallback(FrameworkCallback, Callback):
         params = trainer_facts.hyperparameters(pl_module) if self._params is None else self._params
         if not params:
             logger.warning("advisor: found no hyperparameters: call self.save_hyperparameters() or pass params")
-        log = self._start_recording(
-            pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run
-        )
+        log = self._start_recording(pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run)
         self._last_trainer = trainer
         self._metrics = UnseenMetrics()
         self._files.record_files(trainer_facts.checkpoint_paths(trainer), None)
@@ -65,9 +63,7 @@ class TuningCallback(FrameworkCallback, Callback):
         self._timer: FetchTimer | None = None
         with warn_on_training_error("facts about the trainer"):
             log.note(trainer_facts.trainer_tags(trainer))
-            log.loaders(
-                train=trainer.train_dataloader, valid=trainer_facts.single_loader_or_none(trainer.val_dataloaders)
-            )
+            log.loaders(train=trainer.train_dataloader, valid=trainer_facts.single_loader_or_none(trainer.val_dataloaders))
             self._timer = FetchTimer(trainer.profiler, self._restart_clock_after_pause, log.add_batch)  # type: ignore[attr-defined]
 
     def _settings_of_trainer(self, trainer: Trainer) -> dict[str, Any]:

@@ -26,9 +26,7 @@ class UnseenMetrics:
     def take_unseen(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """Return the unseen metrics, and mark them as seen. If a loss is logged both per step and per epoch, only the epoch's
         value is returned."""
-        new = {
-            name: value for name, value in metrics.items() if not _is_value_already_seen(value, self._seen.get(name))
-        }
+        new = {name: value for name, value in metrics.items() if not _is_value_already_seen(value, self._seen.get(name))}
         self.mark_all_seen(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
 

@@ -55,9 +55,7 @@ class CheckpointFolder:
         """
         self.folder, self.keep, self.about, self._suffix, self.resumes = folder, keep, about, suffix, resumes
         self._sign = 1.0 if about.direction == "minimize" else -1.0
-        self._current = (
-            self._select_best(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
-        )
+        self._current = self._select_best(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
         if keep and owner:
             shutil.rmtree(folder / _UNFINISHED_CHECKPOINTS_FOLDER, ignore_errors=True)
 

@@ -13,9 +13,7 @@ def shell_command() -> str:
     """Return the command line that started this process, quoted for a shell, without secrets. In a notebook, return the
     notebook's file name."""
     if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
-        notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
-            sys.modules.get("__main__"), "__vsc_ipynb_file__", None
-        )
+        notebook = os.environ.get("JPY_SESSION_NAME") or getattr(sys.modules.get("__main__"), "__vsc_ipynb_file__", None)
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
     # The command line of a multiprocessing child is useless, but its `sys.argv` holds the parent's arguments.
     if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):

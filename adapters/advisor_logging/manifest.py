@@ -43,9 +43,7 @@ class RunInfo:
     """Final status of the run, one of `contract.STATUSES`; None if the run is active or was killed."""
 
 
-def write_checkpoint_list(
-    folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None
-) -> None:
+def write_checkpoint_list(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None) -> None:
     """Raises OSError if writing the list fails; the old list then stays unchanged."""
     content = {
         "run": asdict(about),
@@ -95,9 +93,7 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
 def find_checkpoint_folder(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
     """Return the most recently written checkpoint folder in `root` whose run satisfies `matches`; None if no run does."""
-    folders = [
-        f for f in _folders_with_checkpoint_list(root) if (about := read_run_info(f)) is not None and matches(about)
-    ]
+    folders = [f for f in _folders_with_checkpoint_list(root) if (about := read_run_info(f)) is not None and matches(about)]
     return max(folders, key=lambda f: (f / CHECKPOINT_LIST_FILE_NAME).stat().st_mtime_ns, default=None)
 
 
@@ -138,8 +134,6 @@ def _parse_checkpoint(folder: Path, entry: object) -> Checkpoint | None:
         return None
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in counts):
         return None
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
-    ):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)):
         return None
     return Checkpoint(int(counts[0]), int(counts[1]), value if value is None else float(value), folder / name)  # type: ignore[arg-type]

@@ -293,9 +293,7 @@ class Recorder:
     def _append_frame(self, frame: bytes, points: int = 0, *, critical: bool) -> None:
         if not self._backlog.append(frame, points, critical=critical):
             why = one_line_error(self._backlog.problem or "")
-            self.warn(
-                "spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training continues"
-            )
+            self.warn("spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training continues")
 
     def _spool_sample(self, *, last: bool) -> None:
         """Write the sampled metrics to the spool folder, at most once per training step. Does nothing before the first training

@@ -116,7 +116,9 @@ class Shipper:
             except Exception as error:
                 self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (opened, done):
-                    back_off = SHIPPER_POLL_INTERVAL_S  # the server accepted part of the data, so the failure is probably temporary
+                    back_off = (
+                        SHIPPER_POLL_INTERVAL_S  # the server accepted part of the data, so the failure is probably temporary
+                    )
                 self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
@@ -134,15 +136,11 @@ class Shipper:
             self._position = frame.end
             if len(self._points) >= MAX_METRICS_PER_REQUEST:
                 self._send_points(store)
-        ending = self._ending or (
-            {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if has_exited else None
-        )
+        ending = self._ending or ({"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if has_exited else None)
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_INTERVAL_S:
                 self._send_points(store)
-                with contextlib.suppress(
-                    Exception
-                ):  # an artifact that failed here is stored by a retry at the end of the run
+                with contextlib.suppress(Exception):  # an artifact that failed here is stored by a retry at the end of the run
                     self._store_new_autopsy(store)
             return False
         self._points += self._windows.close()
@@ -167,9 +165,7 @@ class Shipper:
         names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
         error_reason = next(iter(store.reasons.values()), "")
         self._add_problem_note(
-            one_line_error(
-                f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600
-            )
+            one_line_error(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600)
         )
 
     def _store_new_autopsy(self, store: MlflowStore) -> None:
@@ -364,9 +360,7 @@ def _read_shipper_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] 
     jobs.put(None)
 
 
-def _next_shipper_job(
-    jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def _next_shipper_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
     """Wait until the training process sends the next job (a spool folder to deliver). Return None if the training process sent
     null, has exited, or sent no job for `standby_s` seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]

@@ -187,9 +187,7 @@ class ShipperProcess(HelperProcess):
 _idle_shippers: list[ShipperProcess] = []
 _stopped_shippers: list[ShipperProcess] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_idle_shippers.clear
-    )  # in a forked child, idle shippers still belong to the parent
+    os.register_at_fork(after_in_child=_idle_shippers.clear)  # in a forked child, idle shippers still belong to the parent
 
 
 @atexit.register
@@ -201,9 +199,7 @@ def _stop_idle_shippers() -> None:
 def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
     """Return a shipper process that delivers the spool in `folder`: an idle process with the same settings, or a new process.
     Raises OSError."""
-    _stopped_shippers[:] = [
-        one for one in _stopped_shippers if one.is_alive()
-    ]  # polling reaps a child process that has exited
+    _stopped_shippers[:] = [one for one in _stopped_shippers if one.is_alive()]  # polling reaps a child process that has exited
     settings = ShipperSettings.from_this_process(tracking_uri)
     while (shipper := _pop_idle_shipper()) is not None:
         if shipper.can_serve(settings):
@@ -218,9 +214,7 @@ def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
 
 def _pop_idle_shipper() -> ShipperProcess | None:
     try:
-        return (
-            _idle_shippers.pop()
-        )  # `pop` is atomic, so several threads can acquire shipper processes at the same time
+        return _idle_shippers.pop()  # `pop` is atomic, so several threads can acquire shipper processes at the same time
     except IndexError:
         return None
 

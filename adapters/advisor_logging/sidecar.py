@@ -90,9 +90,7 @@ def archive_segments(folder: Path, end: int) -> str | None:
             segment_path(folder, number).unlink(missing_ok=True)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-            last = max(
-                (_last_step(f) for f in read_segment(folder, SpoolPosition(number)) if f.kind != EVENT), default=-1
-            )
+            last = max((_last_step(f) for f in read_segment(folder, SpoolPosition(number)) if f.kind != EVENT), default=-1)
             segment_path(folder, number).unlink(missing_ok=True)
             record_dropped_steps(folder, last)
     return problem
@@ -203,9 +201,7 @@ def _merge_parts(parts: list[Path], indices: list[list[CurveRowPosition]], path:
             else:  # the steps of two parts overlap, for example because an evaluation was late: sort the whole curve
                 table.add(
                     _sort_by_step(
-                        _concatenate(
-                            [c for part, first, n, _, _ in mine for c in _read_curve_rows(part, name, first, n)]
-                        )
+                        _concatenate([c for part, first, n, _, _ in mine for c in _read_curve_rows(part, name, first, n)])
                     )
                 )
 
@@ -249,9 +245,7 @@ class _CurveWriter:
         for start in range(0, len(curve.steps), ROWS_PER_PARQUET_GROUP):
             part = slice(start, start + ROWS_PER_PARQUET_GROUP)
             columns = [pa.array(c[part]) for c in (curve.steps, curve.times, curve.values)]
-            self._batches.append(
-                pa.record_batch([pa.repeat(curve.name, len(columns[0])), *columns], schema=_table_schema())
-            )
+            self._batches.append(pa.record_batch([pa.repeat(curve.name, len(columns[0])), *columns], schema=_table_schema()))
             self._rows += len(columns[0])
             if self._rows >= ROWS_PER_PARQUET_GROUP:
                 self.flush()

@@ -153,19 +153,13 @@ class MlflowStore:
         """Points that the store already has are left unchanged. Points that the store refuses are counted and skipped."""
         hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
         if hopeless:
-            self.refused.update(
-                _REFUSED_METRIC_PREFIX + p.name for p in points if _REFUSED_METRIC_PREFIX + p.name in hopeless
-            )
+            self.refused.update(_REFUSED_METRIC_PREFIX + p.name for p in points if _REFUSED_METRIC_PREFIX + p.name in hopeless)
             points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in hopeless]
         # NaN values are sent in separate batches: before MLflow 3.16, a NaN that is sent again violates the primary key and its
         # whole batch fails.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
-        if (
-            self._is_file_store
-        ):  # if a point is refused, a request with several points would store the points before it twice
-            kinds = [
-                [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
-            ]
+        if self._is_file_store:  # if a point is refused, a request with several points would store the points before it twice
+            kinds = [[p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)]
         for kind in kinds:
             for i in range(0, len(kind), MAX_METRICS_PER_REQUEST):
                 self._log_batch(kind[i : i + MAX_METRICS_PER_REQUEST])
@@ -351,9 +345,7 @@ def _is_refusal_by_store(error: Exception) -> bool:
     for each in (error, cause):
         if isinstance(each, OSError):  # `requests` derives its network errors from OSError
             return each.errno in _REFUSED_FILE_NAME_ERRNOS
-        if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(
-            each, ValueError | TypeError | OverflowError
-        ):
+        if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(each, ValueError | TypeError | OverflowError):
             return True
     return False
 

@@ -86,11 +86,7 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
 def find_own_spools() -> list[Path]:
     """Return this user's spool folders, from all default locations."""
     return find_spools(
-        [
-            folder
-            for folder in default_spool_folders()
-            if _belongs_to_current_user(folder) and any(folder.glob("*/run.json"))
-        ]
+        [folder for folder in default_spool_folders() if _belongs_to_current_user(folder) and any(folder.glob("*/run.json"))]
     )
 
 
@@ -160,9 +156,7 @@ def _check_experiment_name(run: dict[str, Any]) -> None:
 
 def _first_undelivered_position(folder: Path) -> SpoolPosition:
     done = read_acknowledgement(folder).position
-    return (
-        done if segment_path(folder, done.segment).exists() else SpoolPosition(min(segment_numbers(folder), default=0))
-    )
+    return done if segment_path(folder, done.segment).exists() else SpoolPosition(min(segment_numbers(folder), default=0))
 
 
 def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> SpoolState:
@@ -172,11 +166,7 @@ def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) 
     if held is None:
         return "being delivered"
     held.release()
-    if (
-        end is None
-        and run.get("host") == socket.gethostname()
-        and _is_process_running(run.get("process"), run["start_ms"])
-    ):
+    if end is None and run.get("host") == socket.gethostname() and _is_process_running(run.get("process"), run["start_ms"]):
         return "training"
     return "left"
 
@@ -286,20 +276,14 @@ def _is_in_store(spool: SpoolDescription, run: dict[str, Any], uri: str) -> bool
         ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
         # The sidecar is stored last, so a run without a sidecar was not completely delivered.
         return ended and stored is not None and sidecar.sidecar_name(run) in stored.sidecar
-    if (
-        stored is not None
-        and stored.latest_point_ms > 0
-        and (stored.end_ms is not None and stored.latest_point_ms >= last_ms)
-    ):
+    if stored is not None and stored.latest_point_ms > 0 and (stored.end_ms is not None and stored.latest_point_ms >= last_ms):
         return True
     if _is_from_this_host(spool):
         return False
     if stored is not None and stored.latest_point_ms > last_ms:
         raise NotDelivered(f"the store has later points than this copy: a process on {spool.host} delivers the run")
     if time.time() - last_ms / 1000 < MAX_REMOTE_SILENCE_S:
-        raise NotDelivered(
-            f"its training may still be running on {spool.host}: its last point is less than 10 minutes old"
-        )
+        raise NotDelivered(f"its training may still be running on {spool.host}: its last point is less than 10 minutes old")
     return False
 
 

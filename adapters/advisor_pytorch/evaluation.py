@@ -25,9 +25,7 @@ def check_metrics(metrics: Mapping[str, object], refuse: RefuseMetricFunction) -
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")
-    return {
-        name: number for name, value in metrics.items() if (number := _loggable_value(name, value, refuse)) is not None
-    }
+    return {name: number for name, value in metrics.items() if (number := _loggable_value(name, value, refuse)) is not None}
 
 
 def _loggable_value(name: str, value: object, refuse: RefuseMetricFunction) -> ScalarValue | None:
@@ -55,9 +53,7 @@ class MissingObjective:
             return
         names = set(metrics)
         self._seen = self._objective in names
-        if self._seen or all(
-            (any((SPLIT_BY_WORD.get(word) == "train" for word in words_of_metric(name)))) for name in names
-        ):
+        if self._seen or all((any((SPLIT_BY_WORD.get(word) == "train" for word in words_of_metric(name)))) for name in names):
             return
         self._others |= names
         self._evaluations += 1

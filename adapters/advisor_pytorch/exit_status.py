@@ -45,9 +45,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the error means that a device or the host ran out of memory. The error's text is checked too, because some
     allocators raise a general error class."""
     text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        phrase in text for phrase in _OUT_OF_MEMORY_PHRASES
-    )
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(phrase in text for phrase in _OUT_OF_MEMORY_PHRASES)
 
 
 def terminating_exception() -> BaseException | None:

@@ -172,9 +172,7 @@ class CheckpointFiles:
     def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValuesByStep) -> str:
         """Return the value of `contract.TAG_CHECKPOINTS` for the recorded checkpoints that are among `paths`."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
-        entries = [
-            {"step": self._steps[path], "value": values.value_at(self._steps[path]), "path": path} for path in known
-        ]
+        entries = [{"step": self._steps[path], "value": values.value_at(self._steps[path]), "path": path} for path in known]
         return json.dumps({"policy": policy, "kept": entries, "chosen": self._steps.get(chosen or "")})
 
 

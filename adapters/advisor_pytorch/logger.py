@@ -174,9 +174,7 @@ class TuningLogger:
             TypeError, ValueError: an argument is invalid.
             OSError: the checkpoint folder or the spool folder is not writable, or `resume` is a path without a checkpoint.
         """
-        optimizers = [
-            unwrap_optimizer(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))
-        ]
+        optimizers = [unwrap_optimizer(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))]
         check_training(model, optimizers)
         direction = check_objective(params, objective, direction)
         check_count("start_step", start_step, 0)
@@ -385,9 +383,7 @@ class TuningLogger:
         self._blocks += 1
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._blocks -= 1
         if self._blocks == 0 or error is not None:
             self.close(error=error)

@@ -41,9 +41,7 @@ class TrainingRun:
     all other methods in the training thread.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, state: TrainingState, outcome: RunOutcome, max_train_steps: int | None
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, state: TrainingState, outcome: RunOutcome, max_train_steps: int | None) -> None:
         self._model, self._state, self._max_train_steps = model, state, max_train_steps
         self.outcome = outcome
         self.ranks = Ranks(model, self._log_tags, self.warn)
@@ -55,9 +53,7 @@ class TrainingRun:
         self._autopsy_file: AutopsyFile | None = None
         self._user_tags: set[str] = set()
 
-    def open(
-        self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, about: RunInfo
-    ) -> None:
+    def open(self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, about: RunInfo) -> None:
         """Open the run in the background on rank 0. earlier: the earlier run to continue, if there is one. about: description
         of the run."""
         if self.ranks.leads:
@@ -90,9 +86,7 @@ class TrainingRun:
         about = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
         self._autopsy_file = AutopsyFile(self.recorder, self._flush, about)
         write, keeps_batches = self._autopsy_file.write, mode == "batch"
-        self.autopsy = Autopsy(
-            self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step
-        )
+        self.autopsy = Autopsy(self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step)
 
     def describe(
         self,
@@ -107,9 +101,7 @@ class TrainingRun:
         """Log the facts that are known before the training starts, and begin to observe facts that become known later."""
         if self.recorder is None:
             return
-        self.observations = Observations(
-            self._model, optimizers, self._log_observed_tags, self.warn, self._max_train_steps
-        )
+        self.observations = Observations(self._model, optimizers, self._log_observed_tags, self.warn, self._max_train_steps)
         self.recorder.sampler = self.observations.sample
         self.recorder.note(tags=tags, params=params)
         self.observations.describe_setup(scheduler, classes)
@@ -166,17 +158,13 @@ class TrainingRun:
         """Save a checkpoint after an evaluation at the last completed step. value: the objective; None if it could not be read."""
         steps_made = self.capture.next_step
         if step != max(steps_made - 1, 0):
-            self.warn(
-                "earlier step", f"no checkpoint is kept of step {step}: the last one made is {max(steps_made - 1, 0)}"
-            )
+            self.warn("earlier step", f"no checkpoint is kept of step {step}: the last one made is {max(steps_made - 1, 0)}")
             return
         self.keeper.note(run_id=self.recorder.run_id if self.recorder is not None else None)
         if self.keeper.on_evaluation(step, steps_made, value):
             self._log_tags({contract.TAG_CHECKPOINTS: self.keeper.checkpoints.describe()})
 
-    def close(
-        self, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None, timeout_s: float
-    ) -> None:
+    def close(self, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None, timeout_s: float) -> None:
         """End the run. status, error: as in `TuningLogger.close`. stopped_by: the guard's verdict that asked to stop the
         training."""
         self._warn_about_losses()

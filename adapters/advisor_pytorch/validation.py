@@ -52,13 +52,9 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
     wrong = [name for name in params if not is_mlflow_name(name)]
     if wrong:
-        raise ValueError(
-            f"MLflow does not accept {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /"
-        )
+        raise ValueError(f"MLflow does not accept {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /")
     if not isinstance(objective, str) or not is_mlflow_name(objective):
-        raise ValueError(
-            f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /"
-        )
+        raise ValueError(f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /")
     if direction is None:
         inferred = direction_of_metric(objective)
         if inferred is None:

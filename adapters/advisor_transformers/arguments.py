@@ -34,9 +34,7 @@ _PRETRAINED_SOURCE_KEY = "_name_or_path"
 """Configuration entry with the name or folder of the pretrained model; empty if the model is not pretrained. The MLflowCallback
 of Transformers logs this entry, too."""
 
-EXCLUDED_CONFIG_KEYS = frozenset(
-    ("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict")
-)
+EXCLUDED_CONFIG_KEYS = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
 """Configuration entries that are not hyperparameters: they describe how the model was created or how it is executed."""
 
 
@@ -123,9 +121,7 @@ def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
     path."""
     kinds = {_layer_kind(name) for name in names}
     layers = (
-        [path for path, _ in model.named_modules() if _layer_kind(path) in kinds]
-        if hasattr(model, "named_modules")
-        else []
+        [path for path, _ in model.named_modules() if _layer_kind(path) in kinds] if hasattr(model, "named_modules") else []
     )
     ends = tuple(f".{name}" for name in names)
     return bool(layers) and all(f".{path}".endswith(ends) for path in layers)
@@ -143,8 +139,5 @@ def _model_hyperparameters(model: Any) -> dict[str, object]:
     return pretrained | {
         name: value
         for name, value in own.items()
-        if "/" not in name
-        and not name.startswith("_")
-        and not name.endswith("token_id")
-        and name not in EXCLUDED_CONFIG_KEYS
+        if "/" not in name and not name.startswith("_") and not name.endswith("token_id") and name not in EXCLUDED_CONFIG_KEYS
     }

@@ -56,24 +56,18 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._close_log(error)
 
     @override
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Prepare to record a training run. The recording starts later, so that other callbacks can start their MLflow run
         first."""
         self._close_log(None)  # an earlier training of this trainer may have ended with an exception
         self._is_training = True
 
     @override
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._begin_recording(args, state, kwargs)
         self._waiting_since = time.perf_counter()
 
@@ -105,9 +99,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
                 log.note({contract.TAG_STEPS_PER_EPOCH: str(math.ceil(len(loader) / micro_batches))})
 
     @override
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._log is not None:
             with warn_on_training_error("the checkpoints"):
                 self._log_remaining_checkpoints(args, state)
@@ -126,9 +118,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
                 self._log.show(loss)
 
     @override
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._log is not None and self._waiting_since is not None:
             self._log.add_batch(time.perf_counter() - self._waiting_since)
 
@@ -165,9 +155,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             if not self._evaluations:
                 self._log.loaders(valid=kwargs.get("eval_dataloader"))
             logged, self._logged_evaluation = self._logged_evaluation, {}
-            results = {
-                name: value for name, value in {**logged, **metrics}.items() if name != "epoch" and value is not None
-            }
+            results = {name: value for name, value in {**logged, **metrics}.items() if name != "epoch" and value is not None}
             self._evaluations.add(state.global_step, results)
             self._log.evaluate(results, step=state.global_step)
         self._stop_if_guard_asks(control)
@@ -190,7 +178,5 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         paths = [path for path in self._files.paths if os.path.isdir(path)]
         if paths:
             best = state.best_model_checkpoint if args.load_best_model_at_end else None
-            policy = (
-                "all" if args.save_total_limit is None else "best-1+last" if args.load_best_model_at_end else "last"
-            )
+            policy = "all" if args.save_total_limit is None else "best-1+last" if args.load_best_model_at_end else "last"
             self._log_checkpoints(policy, paths, best)

@@ -113,8 +113,7 @@ def short_report_json(report: Report, out: Path | None, show: Callable[[MessageP
             for f in report.heads
         ],
         "next": [
-            {"file": str(out / "next" / n.file) if out is not None else None, "goal": n.spec.goal}
-            for n in report.next_studies
+            {"file": str(out / "next" / n.file) if out is not None else None, "goal": n.spec.goal} for n in report.next_studies
         ],
         "more": [str(out / name) for name in ("findings.json", "report.html")] if out is not None else (),
     }
@@ -146,9 +145,7 @@ def write_report(
     Return a line with the report's address in MLflow; None if the report was not logged there.
     """
     for verdict in report.verdicts_with_status("broken"):
-        click.echo(
-            f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_RULE_ERROR_CHARS]}", err=True
-        )
+        click.echo(f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_RULE_ERROR_CHARS]}", err=True)
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
     if not log_to_mlflow:
         return None

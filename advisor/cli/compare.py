@@ -130,9 +130,7 @@ class ExperimentCache:
         if text in self.experiment_names:
             return text, ""
         colons = [i for i, c in enumerate(text) if c == ":"]
-        at = next(
-            (i for i in reversed(colons) if text[:i] in self.experiment_names), colons[0] if colons else len(text)
-        )
+        at = next((i for i in reversed(colons) if text[:i] in self.experiment_names), colons[0] if colons else len(text))
         return text[:at], text[at + 1 :]
 
 

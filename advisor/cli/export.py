@@ -22,12 +22,8 @@ from advisor.tracking.stores.location import parse_tracking_uri
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: standard output]"
-)
-@click.option(
-    "--points", is_flag=True, help="Export the trials that `advisor sample` draws, instead of the search space."
-)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: standard output]")
+@click.option("--points", is_flag=True, help="Export the trials that `advisor sample` draws, instead of the search space.")
 @click.option(
     "-n",
     "--count",
@@ -71,9 +67,7 @@ def export(
     advisor export wandb next/1-….yaml --points -n 40 --out sweep.yaml
     """
     if not points and (count is not None or skip):
-        raise AdvisorError(
-            "-n and --skip select trials to export; add --points, which exports trials instead of the space"
-        )
+        raise AdvisorError("-n and --skip select trials to export; add --points, which exports trials instead of the space")
     spec = load_study_file(study)
     drawn = list(draw_trials(spec, count or spec.trials or 10, skip=skip)) if points else None
     text = render(kind, spec, points=drawn, past=_read_past_trials(spec, experiment, tracking_uri))

@@ -31,13 +31,9 @@ _BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "
 
 @click.command()
 @click.argument("candidate")
-@click.option(
-    "--against", metavar="INCUMBENT", help="Setting to replace.  [default: last one kept, else best with repeats]"
-)
+@click.option("--against", metavar="INCUMBENT", help="Setting to replace.  [default: last one kept, else best with repeats]")
 @tracking_option
-@click.option(
-    "--experiment", "-e", metavar="NAME", help="Experiment of both settings.  [default: the store's only one]"
-)
+@click.option("--experiment", "-e", metavar="NAME", help="Experiment of both settings.  [default: the store's only one]")
 @objective_option
 @direction_option
 @click.option(
@@ -65,9 +61,7 @@ _BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "
     show_default=True,
     help="Maximum number of runs per setting; CANDIDATE is discarded if these runs allow no decision.",
 )
-@click.option(
-    "--record/--no-record", default=True, help="Store the answer in the tag advisor.gate of CANDIDATE's first run."
-)
+@click.option("--record/--no-record", default=True, help="Store the answer in the tag advisor.gate of CANDIDATE's first run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @brief_option
 @markdown_option
@@ -146,9 +140,7 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
     name, part = experiments.split_setting(candidate)
     if part and experiments.experiment_names is not None and name in experiments.experiment_names:
         return name, part
-    others = [n for n in experiments.experiment_names or () if n != "Default"] or list(
-        experiments.experiment_names or ()
-    )
+    others = [n for n in experiments.experiment_names or () if n != "Default"] or list(experiments.experiment_names or ())
     if len(others) != 1:
         some = ", ".join(others[:5]) or "none"
         raise AdvisorError(f"pass --experiment NAME; the store has {count(len(others), 'experiment')}: {some}")
@@ -160,9 +152,7 @@ def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> An
     incumbent."""
     former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_gate_record(
-            answer.candidate.run, updated_tag_text(make_gate_record(answer), former), tracking_uri=tracking_uri
-        )
+        write_gate_record(answer.candidate.run, updated_tag_text(make_gate_record(answer), former), tracking_uri=tracking_uri)
     except AdvisorError as error:
         note = f"The answer could not be stored, so later answers do not count it; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, note)})
@@ -183,7 +173,9 @@ def _answer_detail_lines(answer: Answer) -> list[str]:
         low, high = (number(x, 3) for x in answer.interval or (-math.inf, math.inf))
         gain = f"{number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}"
         noise = f"{number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom)"
-        worthwhile = f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent_text(answer.chance or 0)} probability"
+        worthwhile = (
+            f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent_text(answer.chance or 0)} probability"
+        )
         evidence = f"to keep {_evidence_text(answer.evidence_to_keep)}, to discard {_evidence_text(answer.evidence_to_discard)}"
         place = f"proposal {answer.question} in this experiment, {answer.kept_before} kept so far"
         lines += [
@@ -192,9 +184,7 @@ def _answer_detail_lines(answer: Answer) -> list[str]:
             ("evidence", f"{evidence} of the required evidence ({place})"),
         ]
     for limit in answer.limits:
-        bound = (
-            f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
-        )
+        bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
         lines.append(("limit", f"{limit.metric} {bound}: {number(limit.value)}"))
     lines += [("note", text) for text in answer.notes]
     return [f"{label:11} {clean(text)}" for label, text in lines]

@@ -126,9 +126,7 @@ def _write_verdict_file(file: Path, verdict: RunVerdict) -> None:
     with convert_os_errors(f"cannot write {str(file)!r}"):
         write_verdict(
             file,
-            GuardVerdict(
-                state=verdict.state, step=verdict.step, stop=verdict.stop, message=verdict.message, at=time.time()
-            ),
+            GuardVerdict(state=verdict.state, step=verdict.step, stop=verdict.stop, message=verdict.message, at=time.time()),
         )
 
 

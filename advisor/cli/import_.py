@@ -21,9 +21,7 @@ Direction = Literal["minimize", "maximize"]
 class _ImportGroup(click.Group):
     """Command group that also accepts a path in place of a subcommand."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands and (os.path.exists(args[0]) or "://" in args[0]):
             args = ["auto", *args]
         elif args and args[0] not in self.commands and not args[0].startswith("-"):
@@ -65,9 +63,7 @@ def _shared_import_options(command: Any) -> Any:
             metavar="METRIC",
             help="Metric to judge trials by.  [default: as the source says, else inferred]",
         ),
-        click.option(
-            "--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: named by the source]"
-        ),
+        click.option("--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: named by the source]"),
         tracking_option,
     ):
         command = option(command)
@@ -131,9 +127,7 @@ def _counted_noun(number: int, what: str) -> str:
 @click.argument("trials", type=click.Path(path_type=Path))
 @click.argument("curves", type=click.Path(path_type=Path))
 @tracking_option
-@click.option(
-    "--experiment", metavar="NAME", help="Put all studies into one experiment.  [default: one experiment per study]"
-)
+@click.option("--experiment", metavar="NAME", help="Put all studies into one experiment.  [default: one experiment per study]")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str | None, quiet: bool) -> None:
     """Import tidy tables (Parquet or CSV): one row per trial in TRIALS, one row per point in CURVES.
@@ -268,9 +262,7 @@ def _column_options(command: Any) -> Any:
     for option in (
         click.option("--time", metavar="COLUMN", help="Column of seconds, since 1970 or the start.  [default: found]"),
         click.option("--params", metavar="COLUMN,…", default="", help="Columns with hyperparameters."),
-        click.option(
-            "--run", metavar="COLUMN", help="Column that names the run.  [default: found, else each file is a run]"
-        ),
+        click.option("--run", metavar="COLUMN", help="Column that names the run.  [default: found, else each file is a run]"),
         click.option("--step", metavar="COLUMN", help="Column of the step.  [default: step, global_step, epoch, …]"),
     ):
         command = option(command)

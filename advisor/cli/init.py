@@ -38,8 +38,7 @@ from advisor.system.atomic import write_files
 
 OPTIMIZER_NAMES = tuple(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
 OPTIMIZER_QUESTION = (
-    "Optimizer (the most popular one for your kind of model: "
-    "adamw for transformers, nesterov for convolutional networks)"
+    "Optimizer (the most popular one for your kind of model: adamw for transformers, nesterov for convolutional networks)"
 )
 _RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")
 
@@ -83,9 +82,7 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) 
     help="Tune this hyperparameter, in this range; NAME=a,b for choices. Repeatable.",
 )
 @click.option("--fix", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a hyperparameter. Repeatable.")
-@click.option(
-    "--compare", metavar="NAME=A,B", help="Compare these values; tune the other hyperparameters for each value."
-)
+@click.option("--compare", metavar="NAME=A,B", help="Compare these values; tune the other hyperparameters for each value.")
 @add_recipe_options
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("study.yaml"), show_default=True, help="Study file to write."
@@ -141,9 +138,7 @@ def init(
     training script. The hyperparameters are named like the arguments of TRL, PEFT and Transformers. --tune and --fix replace
     their ranges.
     """
-    parameters = dict(_parse_parameter(text, "tune") for text in tuned) | dict(
-        _parse_parameter(text, "fix") for text in fixed
-    )
+    parameters = dict(_parse_parameter(text, "tune") for text in tuned) | dict(_parse_parameter(text, "fix") for text in fixed)
     if recipe is not None:
         comment, spec = recipe_study(ctx, parameters)
         options_of = partial(trainer_command_options, recipe)
@@ -177,9 +172,7 @@ def init(
     _write_study_files(specs, compared[0] if compared else "", wish.parameters, out, force=force)
 
 
-def _choose_optimizer(
-    chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None
-) -> str:
+def _choose_optimizer(chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None) -> str:
     """Return the optimizer that --optimizer or a comparison of optimizers names, or ask the user."""
     listed = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
     if listed is not None:
@@ -305,17 +298,13 @@ def _write_study_files(
     """
     slugs = [] if len(specs) == 1 else _unique_file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
-    named = [
-        s.model_copy(update={"study": f"{s.study}-{slug}"}) for s, slug in zip(specs, slugs, strict=False)
-    ] or specs
+    named = [s.model_copy(update={"study": f"{s.study}-{slug}"}) for s, slug in zip(specs, slugs, strict=False)] or specs
     existing = [str(f) for f in files if f.exists()]
     if existing and not force:
         raise AdvisorError(f"{', '.join(existing)} exists already; pass another --out, or --force to overwrite it")
     with convert_os_errors(f"cannot write {str(out)!r}", "pass another --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_files(
-            {file.resolve(): comment + format_study_file(spec) for file, spec in zip(files, named, strict=True)}
-        )
+        write_files({file.resolve(): comment + format_study_file(spec) for file, spec in zip(files, named, strict=True)})
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
     passed = [options_of(spec, explicit) for spec in specs]

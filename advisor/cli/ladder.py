@@ -86,14 +86,14 @@ def _ladder_text(result: Ladder) -> str:
 
 def _rate_transfer_text(result: Ladder) -> str:
     rate, (first, *_, last) = clean(result.rate), result.rungs
-    change = f"a factor of {_interval_text(result.factor)} from {_size(first.size)} to {_size(last.size)} {_size_unit_text(result)}"
+    change = (
+        f"a factor of {_interval_text(result.factor)} from {_size(first.size)} to {_size(last.size)} {_size_unit_text(result)}"
+    )
     if result.transfer == "stays":
         return f"The best {rate} stays within a factor of 2 over the sizes: {change} (95 % interval)."
     if result.transfer == "moves":
         verb = "falls" if result.factor.value < 1 else "rises"
-        return (
-            f"The best {rate} {verb} with the size: {change} (95 % interval). Do not use the same rate at another size."
-        )
+        return f"The best {rate} {verb} with the size: {change} (95 % interval). Do not use the same rate at another size."
     ends = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
     why = f"the best rate may lie {listed(ends, 4)}" if ends else f"{change} (95 % interval)"
     return f"The sweeps do not show whether the best {rate} changes with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."

@@ -190,9 +190,7 @@ class Launcher:
         """Train the trials of a study that have not ended yet. trials: total number of trials; None for the number in the study
         file."""
         engine = _make_engine(spec, self.options, folder)
-        ledger = Ledger(
-            self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry)
-        )
+        ledger = Ledger(self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry))
         watched = self.options.stop_doomed or self.notifier is not None
         plan = LaunchPlan(
             spec=spec,

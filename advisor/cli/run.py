@@ -31,9 +31,7 @@ from advisor.tracking.stores.location import default_location_for_writing, parse
 @click.command()
 @click.argument("study", type=click.Path(path_type=Path))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option(
-    "--trials", type=click.IntRange(min=1), metavar="N", help="Number of trials.  [default: as in the study file]"
-)
+@click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Number of trials.  [default: as in the study file]")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -112,9 +110,7 @@ def run(
         )
         plan, summary = launcher.train(spec, trials, first_seed, folder)
         if notifier is not None:
-            notifier.send(
-                Notification("ended", spec.study, None, None, _ended_trainings_text(plan, summary, first_seed))
-            )
+            notifier.send(Notification("ended", spec.study, None, None, _ended_trainings_text(plan, summary, first_seed)))
     if not options.quiet:
         _print_launch_summary(plan, summary, first_seed)
     if summary.failed:
@@ -131,11 +127,7 @@ def _print_launch_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None
     click.echo(_ended_trainings_text(plan, summary, seed))
     if summary.failed:
         failed, them = spelled(summary.failed, "trial"), "it" if summary.failed == 1 else "them"
-        click.echo(
-            f"{failed[0].upper()}{failed[1:]} failed; to start {them} again, run the same command with --retry failed."
-        )
+        click.echo(f"{failed[0].upper()}{failed[1:]} failed; to start {them} again, run the same command with --retry failed.")
     if left:
-        click.echo(
-            f"Other launchers have {left} of the trials; run the same command again to check that all have ended."
-        )
+        click.echo(f"Other launchers have {left} of the trials; run the same command again to check that all have ended.")
     print_analyze_command(plan.experiment, plan.location)

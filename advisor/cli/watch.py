@@ -55,9 +55,7 @@ def watch(
     """
     echo = ignore_progress if options.quiet else click.echo
     make = partial(make_report, experiment, options, study_file, unfinished=True)
-    write = partial(
-        write_report, experiment=experiment, options=options, study_file=study_file, log_to_mlflow=log_to_mlflow
-    )
+    write = partial(write_report, experiment=experiment, options=options, study_file=study_file, log_to_mlflow=log_to_mlflow)
     guarded = GuardedStudy(
         experiment,
         parse_tracking_uri(options.tracking_uri),

@@ -68,9 +68,7 @@ def split_of_metric(name: str) -> DataSplit | None:
 
 def quantity_words(name: str) -> tuple[str, ...]:
     """Return the words of a metric name without its split (such as "val") and fillers (such as "batch")."""
-    return tuple(
-        _WORD_ALIASES.get(w, w) for w in words_of_metric(name) if w not in SPLIT_BY_WORD and w not in _FILLER_WORDS
-    )
+    return tuple(_WORD_ALIASES.get(w, w) for w in words_of_metric(name) if w not in SPLIT_BY_WORD and w not in _FILLER_WORDS)
 
 
 def direction_of_metric(name: str) -> Direction | None:

@@ -58,9 +58,7 @@ def register_address_secrets(address: str) -> str:
     if scheme is None:
         return address
     password = user.partition(":")[2]
-    hidden = [
-        value for name, value in _query_parameters(address) if _is_secret_name(name) and len(value) >= _MIN_SECRET_CHARS
-    ]
+    hidden = [value for name, value in _query_parameters(address) if _is_secret_name(name) and len(value) >= _MIN_SECRET_CHARS]
     _register_secret(password, _MIN_PASSWORD_CHARS)
     for value in hidden:
         _register_secret(value)
@@ -102,9 +100,7 @@ def _hide_assigned_values(text: str) -> str:
 
 def _hide_known_values_and_userinfo(text: str) -> str:
     if _secret_replacements:
-        text = _any_text_pattern(tuple(_secret_replacements)).sub(
-            lambda found: _secret_replacements[found.group()], text
-        )
+        text = _any_text_pattern(tuple(_secret_replacements)).sub(lambda found: _secret_replacements[found.group()], text)
     values = _environment_secrets_pattern(tuple(os.environ.items()))
     text = values.sub(HIDDEN_TEXT, text) if values is not None else text
     return _USERINFO_PATTERN.sub(f"{HIDDEN_TEXT}@", text) if "@" in text else text
@@ -119,9 +115,7 @@ def _any_text_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 def _environment_secrets_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
     """Return a pattern that matches the environment's secrets, raw or URL-quoted, longest first; None if there are no secrets."""
     found = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
-    longest = sorted(
-        (value for value in found if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value)
-    )
+    longest = sorted((value for value in found if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value))
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)") if longest else None
 
 
@@ -281,11 +275,7 @@ def _redact_argument(argument: str) -> str:
 
     def hide(match: re.Match[str]) -> str:
         name, between, value = match.groups()
-        return (
-            f"{name}{between}{HIDDEN_TEXT}"
-            if _is_secret_name(name) and value not in _HARMLESS_VALUES
-            else match.group()
-        )
+        return f"{name}{between}{HIDDEN_TEXT}" if _is_secret_name(name) and value not in _HARMLESS_VALUES else match.group()
 
     text = _UNQUOTED_ENTRY_PATTERN.sub(hide, redact(redact_code(argument)))
     return _CREDENTIAL_HEADER_PATTERN.sub(rf"\1{HIDDEN_TEXT}", _KEY_ARGUMENT_PATTERN.sub(rf"\1'{HIDDEN_TEXT}'", text))

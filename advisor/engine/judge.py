@@ -93,10 +93,6 @@ def _findings_of_rule(rule: Rule, study: Study) -> tuple[Finding, ...]:
 
 def _applies_to_workload(rule: Rule, kind: WorkloadKind) -> bool:
     """Return True if the rule applies to this kind of workload."""
-    if (
-        kind == "no-network"
-        and chapter_of_rule(rule) not in NON_NETWORK_CHAPTERS
-        and chapter_of_rule(rule) in rule_chapters()
-    ):
+    if kind == "no-network" and chapter_of_rule(rule) not in NON_NETWORK_CHAPTERS and chapter_of_rule(rule) in rule_chapters():
         return False
     return kind not in rule.not_for

@@ -98,9 +98,7 @@ class _ThreadedCall(threading.Thread, Generic[T]):
             return
         try:
             if self.is_alive() and not self._ended:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self.ident or 0), ctypes.py_object(_RuleTimeout)
-                )
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_RuleTimeout))
         finally:
             self._end_lock.release()
 

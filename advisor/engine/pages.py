@@ -19,9 +19,7 @@ def rule_page(rule: type[Rule]) -> str:
     if rule.model_fields:
         lines += ["", "## Thresholds"]
         description = rule.described()
-        lines += [
-            f"- `{n}` = {f.default!r}: {' '.join(description.get(n, '').split())}" for n, f in rule.model_fields.items()
-        ]
+        lines += [f"- `{n}` = {f.default!r}: {' '.join(description.get(n, '').split())}" for n, f in rule.model_fields.items()]
         lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
     if rule.grounds:
         lines += ["", rule.grounds.evidence_sentence()]

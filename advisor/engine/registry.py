@@ -41,9 +41,7 @@ def load_rules(*, settings: ThresholdSettings | None = None, directories: Iterab
     classes: dict[str, type[Rule]] = {}
     for cls in _discover_rules(directories):
         if classes.setdefault(cls.rule_id(), cls) is not cls:
-            raise AdvisorError(
-                f"two rules have the id {cls.rule_id()!r}, which is their file's name: rename one of them"
-            )
+            raise AdvisorError(f"two rules have the id {cls.rule_id()!r}, which is their file's name: rename one of them")
     for rule_id in settings:
         if rule_id not in classes:
             raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists them")
@@ -76,9 +74,7 @@ def _discover_rules(directories: Iterable[Path]) -> Iterator[type[Rule]]:
         try:
             rules = entry.load()
         except Exception as error:
-            raise AdvisorError(
-                f"the rules of {entry.value!r} cannot be loaded: {type(error).__name__}: {error}"
-            ) from error
+            raise AdvisorError(f"the rules of {entry.value!r} cannot be loaded: {type(error).__name__}: {error}") from error
         yield from _rule_classes(rules) if isinstance(rules, ModuleType) else [rules]
 
 

@@ -41,9 +41,7 @@ def table() -> tuple[TrainedCounts, ...]:
         return ()
     with path_of_rule_table(FILE).open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    return tuple(
-        TrainedCounts(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in rows
-    )
+    return tuple(TrainedCounts(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in rows)
 
 
 def trained_counts(rule: str) -> tuple[TrainedCounts, ...]:
@@ -58,6 +56,4 @@ def replace_script_rows(script: str, rows: Iterable[TrainedCounts]) -> None:
     with path_of_rule_table(FILE).open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(names)
-        lines.writerows(
-            [getattr(row, n) for n in names] for row in sorted([*kept, *rows], key=lambda r: (r.rule, r.script))
-        )
+        lines.writerows([getattr(row, n) for n in names] for row in sorted([*kept, *rows], key=lambda r: (r.rule, r.script)))

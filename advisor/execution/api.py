@@ -144,9 +144,7 @@ class OpenStudy:
             yield from self._yield_trial(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 
     def _next_job(self, queue: JobQueue) -> Job | None:
-        while (
-            not (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) and queue.may_return_jobs()
-        ):
+        while not (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) and queue.may_return_jobs():
             time.sleep(1.0)
         return jobs[0] if jobs else None
 
@@ -189,9 +187,7 @@ class Trial:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         if not isinstance(error, Exception) or isinstance(error, UnansweredError):
             return False  # Ctrl-C ends the loop; the next loop restarts this trial
         if not self._ended:
@@ -334,16 +330,12 @@ def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[
 def _send_heartbeats(ledger: Ledger, run_id: str) -> Iterator[None]:
     """While the block runs, a background thread sends heartbeats for the MLflow run."""
     ledger.send_heartbeat_from_thread(run_id)
-    with _repeat_in_background(
-        HEARTBEAT_INTERVAL_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"
-    ):
+    with _repeat_in_background(HEARTBEAT_INTERVAL_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"):
         yield
 
 
 @contextmanager
-def _repeat_in_background(
-    seconds: float, work: Callable[[], None], name: str, *, waits: bool = False
-) -> Iterator[None]:
+def _repeat_in_background(seconds: float, work: Callable[[], None], name: str, *, waits: bool = False) -> Iterator[None]:
     """Repeat `work` in a background thread while the block runs. waits: True if the end of the block waits for a running call
     of `work`."""
     ended = threading.Event()

@@ -48,9 +48,7 @@ def check_placeholders(words: Sequence[str], parameters: Iterable[str], availabl
     known = {*parameters, *available}
     for name in sorted(placeholder_names(words) - known):
         if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
-            raise AdvisorError(
-                f"the command asks for {{{name}}}, which the study does not say; add it to the study file"
-            )
+            raise AdvisorError(f"the command asks for {{{name}}}, which the study does not say; add it to the study file")
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {{{close[0]}}}?" if close else f"the placeholders are {', '.join(sorted(known))}"
         raise AdvisorError(f"the command asks for {{{name}}}, which is no hyperparameter of the study; {hint}")

@@ -191,9 +191,7 @@ class StudyGuard:
         except OSError as error:
             self._readings.put(Reading(error=f"the guard's process cannot be started: {error.strerror or error}"))
             return
-        threading.Thread(
-            target=self._receive_readings, args=(self._process,), name="advisor-guard", daemon=True
-        ).start()
+        threading.Thread(target=self._receive_readings, args=(self._process,), name="advisor-guard", daemon=True).start()
 
     def _receive_readings(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -249,9 +247,7 @@ class WatchedRun:
             run = call_mlflow_once(self._read)
             experiment = self._client.get_experiment(run.info.experiment_id)
             if self._experiment not in (experiment.name, experiment.experiment_id):
-                raise AdvisorError(
-                    f"the run {self._run_id} is of experiment {experiment.name!r}, not {self._experiment!r}"
-                )
+                raise AdvisorError(f"the run {self._run_id} is of experiment {experiment.name!r}, not {self._experiment!r}")
 
     def has_ended(self) -> bool:
         """Return whether the MLflow run has ended or was deleted; False while the tracking store is unreachable."""

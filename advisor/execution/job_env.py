@@ -99,9 +99,7 @@ def job_command(
 ) -> list[str]:
     """Return the command line of a job. file: path of the file that contains the job's hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
-    return command.fill_placeholders(
-        words, job.params, {**placeholders.placeholder_values(spec), **job_values}, append=append
-    )
+    return command.fill_placeholders(words, job.params, {**placeholders.placeholder_values(spec), **job_values}, append=append)
 
 
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocation, experiment: str) -> dict[str, str]:

@@ -20,14 +20,10 @@ class EndedRunLines:
         if before is None:
             return []
         places = ((place, key) for place, key in enumerate(summary.outcomes, start=1) if key not in before)
-        return [
-            self._trial_line(summary, key, place) for place, key in places if summary.outcomes[key].status == "complete"
-        ]
+        return [self._trial_line(summary, key, place) for place, key in places if summary.outcomes[key].status == "complete"]
 
     def _trial_line(self, summary: Summary, key: Key, place: int) -> str:
         outcome, best = summary.outcomes[key], summary.best
         value = "complete" if outcome.best is None else f"{self._metric} {outcome.best:.3g}"
-        leads = (
-            "" if best is None or best[1] == outcome.best else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
-        )
+        leads = "" if best is None or best[1] == outcome.best else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
         return f"{place} of {summary.total}: {job_name(key, self._seed)}, {value}{leads}"

@@ -165,9 +165,7 @@ def _mean_objective(outcomes: Sequence[JobOutcome]) -> float | None:
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 
-def parse_params(
-    spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False
-) -> dict[str, HyperparameterValue] | None:
+def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False) -> dict[str, HyperparameterValue] | None:
     """Parse the hyperparameters of a trial from the texts that MLflow stores. Return None if a value is outside the study's
     search space.
 
@@ -198,9 +196,7 @@ def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> Hyperpar
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
     if allowed:
-        matches = (
-            v for v in allowed if mlflow_param_text(v) == text or (parsed is not None and equal_values(parsed, v))
-        )
+        matches = (v for v in allowed if mlflow_param_text(v) == text or (parsed is not None and equal_values(parsed, v)))
         match = next(matches, None)
         return parsed if match is None and anywhere and parameter.role == "fixed" else match
     if parsed is None or isinstance(parsed, bool | str) or (parameter.type == "int" and not isinstance(parsed, int)):

@@ -130,9 +130,7 @@ class _JobLauncher:
         while not signals.count:
             began = len(self._begun)
             more = self._begin()
-            pause = (
-                _MIN_POLL_S if self._record_ended_trainings() or len(self._begun) > began else min(2 * pause, _POLL_S)
-            )
+            pause = _MIN_POLL_S if self._record_ended_trainings() or len(self._begun) > began else min(2 * pause, _POLL_S)
             self._send_due_heartbeats()
             self._follow_guard()
             if not (more or self._begun or self._plan.queue.may_return_jobs()):
@@ -295,9 +293,7 @@ class _JobLauncher:
     def _record_end(self, item: _BegunJob, exit: Exit) -> None:
         lost, since = self._lost.get(item.job.key, 0), time.monotonic() - item.ended_at
         try:
-            outcome = self._ledger.end(
-                item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_OF_LOST_JOB, stop=item.stop
-            )
+            outcome = self._ledger.end(item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_OF_LOST_JOB, stop=item.stop)
             self._outage.end()
         except CallRejectedError as error:
             self._report_news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
@@ -349,9 +345,7 @@ class _JobLauncher:
                 "again; --keep-going continues in spite of failures"
             )
         if all(o.status == "no_data" for o in self._new_outcomes):
-            raise TrialsFailed(
-                f"the first {MAX_FIRST_FAILURES} trials gave no result: {last}; their output is in {logs}"
-            )
+            raise TrialsFailed(f"the first {MAX_FIRST_FAILURES} trials gave no result: {last}; their output is in {logs}")
 
     def stop(self, signals: StopSignals) -> None:
         """Stop all running jobs. The next launch begins the unfinished jobs again."""

@@ -43,9 +43,7 @@ def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
     """
     try:
         reader = StudyReader(tracking_uri)
-        groups = [
-            g for g in lineages(reader.studies_in_store) if any(p.spec is not None and p.spec.predictions for p in g)
-        ]
+        groups = [g for g in lineages(reader.studies_in_store) if any(p.spec is not None and p.spec.predictions for p in g)]
         if sum(p.spec is not None and bool(p.spec.predictions) for g in groups for p in g) < MIN_STUDIES_FOLLOWED:
             return ()
         gains: list[tuple[str, float]] = []

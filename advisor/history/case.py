@@ -73,9 +73,7 @@ class Case:
     budget: tuple[BudgetExcess, ...]
     notes: list[str] = field(default_factory=list)
 
-    def build_answer(
-        self, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object
-    ) -> Answer:
+    def build_answer(self, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object) -> Answer:
         """Return the answer, including facts about both settings. figures: results of the statistical test, if one was run."""
         objective, record = self.study.spec.objective, self.candidate.gate_record
         data = {
@@ -183,9 +181,7 @@ def _uncommitted_code_notes(candidate: ProposedSetting, incumbent: ProposedSetti
     notes = []
     for side in (candidate, incumbent):
         if any(t.facts.get("git_dirty") == "true" for t in side.trials):
-            notes.append(
-                f"{quote_name(side.name)} ran with uncommitted changes, so its commit does not identify its code."
-            )
+            notes.append(f"{quote_name(side.name)} ran with uncommitted changes, so its commit does not identify its code.")
     return notes
 
 

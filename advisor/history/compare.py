@@ -120,9 +120,7 @@ def compare(
     _require_comparable(candidate, incumbent)
     tried, best = _settings_and_best(candidate, incumbent)
     studies = {id(side.study): side.study for side in (candidate, incumbent)}.values()
-    trial_variance = repeats.variance_between_seeds(
-        [s for study in studies for s in repeats.full_length_settings(study)]
-    )
+    trial_variance = repeats.variance_between_seeds([s for study in studies for s in repeats.full_length_settings(study)])
     result = difference.difference(best[0].costs_after_selection, best[1].costs_after_selection, trial_variance)
     if complexity is None:
         complexity = repeats.min_relevant_difference(incumbent.study.objective_value(best[1].mean))
@@ -171,9 +169,7 @@ def _settings_and_best(
             raise AdvisorError(f"no run of {side.name} ended with a result")
     best = [_choose_best_setting(settings) for settings in tried]
     if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
-        raise AdvisorError(
-            f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
-        )
+        raise AdvisorError(f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare")
     return tried, best
 
 
@@ -210,9 +206,7 @@ def _trial_variance(result: difference.Difference, best: Sequence[repeats.Settin
 def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: float) -> Variance:
     comparison = compare_searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
     draws = len(comparison.gains)
-    note = (
-        f"{len(tried[0])} and {len(tried[1])} settings; the best of {comparison.half_size} each, drawn {draws:,} times"
-    )
+    note = f"{len(tried[0])} and {len(tried[1])} settings; the best of {comparison.half_size} each, drawn {draws:,} times"
     return Variance(sd=max(comparison.best_cost_sds), sure=comparison.chance_above(complexity), note=note)
 
 
@@ -245,9 +239,7 @@ def _required_gain_text(complexity: float) -> str:
     return f"the {complexity:.3g} that its complexity requires" if complexity > 0 else "zero"
 
 
-def _reason_to_reject(
-    gain: float, complexity: float, data: Variance, study: Variance | None, level: float
-) -> str | None:
+def _reason_to_reject(gain: float, complexity: float, data: Variance, study: Variance | None, level: float) -> str | None:
     """Return a reason to reject the candidate that further seeds cannot remove; None if there is no such reason."""
     if gain <= 0:
         return "The candidate is not better on average."

@@ -79,9 +79,7 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
     ignored = _BUDGETS_FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
     larger = []
     for kind, tolerance in BUDGET_TOLERANCES.items():
-        amount_of_candidate, amount_of_incumbent = (
-            median_budget(study, trials, kind) for trials in (candidate, incumbent)
-        )
+        amount_of_candidate, amount_of_incumbent = (median_budget(study, trials, kind) for trials in (candidate, incumbent))
         if kind not in ignored and amount_of_candidate > amount_of_incumbent * (1 + tolerance):
             larger.append(BudgetExcess(kind=kind, candidate=amount_of_candidate, incumbent=amount_of_incumbent))
     return larger
@@ -156,9 +154,7 @@ def _training_examples(study: Study, trial: Trial) -> float:
 
 def _training_tokens(study: Study, trial: Trial) -> float:
     names = [
-        n
-        for n in study.metrics
-        if "tokens" in words_of_name(n) and not {"per", "second", "s", "sec"} & set(words_of_name(n))
+        n for n in study.metrics if "tokens" in words_of_name(n) and not {"per", "second", "s", "sec"} & set(words_of_name(n))
     ]
     values = [v for n in names if math.isfinite(v := _last_metric_value(study, trial, n))]
     return max(values, default=math.nan)

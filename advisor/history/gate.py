@@ -86,9 +86,7 @@ def make_gate_record(answer: Answer) -> GateRecord:
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
         kept_at, replaced = now, answer.incumbent.run
-    return GateRecord(
-        answer.decision, answer.incumbent.run, now, answer.looks, answer.metric, answer.tags, kept_at, replaced
-    )
+    return GateRecord(answer.decision, answer.incumbent.run, now, answer.looks, answer.metric, answer.tags, kept_at, replaced)
 
 
 def _validation_noise_note(case: Case, gain: float) -> list[str]:
@@ -100,9 +98,7 @@ def _validation_noise_note(case: Case, gain: float) -> list[str]:
         return []
     if gain <= 0 or gain > NORMAL_QUANTILE_95 * error:
         return []
-    return [
-        f"On other validation sets of this size the gain would vary by {number(error, 2)}; only more examples change that."
-    ]
+    return [f"On other validation sets of this size the gain would vary by {number(error, 2)}; only more examples change that."]
 
 
 def _count_kept_settings(case: Case) -> int:
@@ -121,9 +117,7 @@ def _worthwhile_gain(text: str | None, case: Case) -> float:
     if not 0 < gain < math.inf:
         raise AdvisorError(f"--worthwhile takes a gain above 0, such as 0.002 or 1%, not {text!r}")
     if not case.floor.sd / MAX_WORTHWHILE_FACTOR <= gain <= case.floor.sd * MAX_WORTHWHILE_FACTOR:
-        low, high = (
-            number(x, 2) for x in (case.floor.sd / MAX_WORTHWHILE_FACTOR, case.floor.sd * MAX_WORTHWHILE_FACTOR)
-        )
+        low, high = (number(x, 2) for x in (case.floor.sd / MAX_WORTHWHILE_FACTOR, case.floor.sd * MAX_WORTHWHILE_FACTOR))
         raise AdvisorError(
             f"--worthwhile {text} is out of proportion to the deviation between seeds ({number(case.floor.sd, 2)}); "
             f"pass a gain from {low} to {high}"
@@ -171,9 +165,7 @@ def _decide_without_test(case: Case) -> Answer | None:
             return case.build_answer(
                 "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ()
             )
-        return case.build_answer(
-            "not decided", f"No run of {name} has a result at full length.", case.runs_to_add((1, 0))
-        )
+        return case.build_answer("not decided", f"No run of {name} has a result at full length.", case.runs_to_add((1, 0)))
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
         return case.build_answer(
@@ -223,7 +215,9 @@ def _decide_with_test(case: Case, test: SequentialTest) -> tuple[Decision, str, 
         return "discard", f"After {case.question.max_seeds} runs of each setting, the data still show no gain.", ()
     plan = _count_next_runs(test, case.question.max_seeds)
     runs = f"{count(test.candidate.size, 'run')} against {test.incumbent.size}"
-    reason = f"{runs} do not show whether the gain of {number(lead.gain, 3)} is chance: seeds vary by {number(lead.repeat_sd, 2)}."
+    reason = (
+        f"{runs} do not show whether the gain of {number(lead.gain, 3)} is chance: seeds vary by {number(lead.repeat_sd, 2)}."
+    )
     return "not decided", reason, case.runs_to_add(plan)
 
 

@@ -90,9 +90,7 @@ def _judge_best_beyond(study: Study, expectation: BestBeyond) -> JudgementWithRe
     within = [float(study.costs[t.index]) for t, out in zip(best_first, beyond, strict=True) if not out][:1]
     if expectation.than is not None:
         within.append(expectation.than if study.minimize else -expectation.than)
-    result = (
-        f"{expectation.parameter} {short_text(best.params[expectation.parameter])} gave {_objective_text(study, best)}"
-    )
+    result = f"{expectation.parameter} {short_text(best.params[expectation.parameter])} gave {_objective_text(study, best)}"
     if not within:
         return "kept", f"{result}; all trials lie beyond {short_text(expectation.end)}"
     rival = min(within)
@@ -149,9 +147,7 @@ def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWit
     observed = f"{count} of {len(ended_trials)} trials {what} ({share(observed_share)})"
     high, low = expectation.at_most, expectation.at_least
     if high is not None:
-        by_chance = float(
-            stats.binom.cdf(math.floor(high * len(ended_trials) + 1e-9), len(ended_trials), expectation.was)
-        )
+        by_chance = float(stats.binom.cdf(math.floor(high * len(ended_trials) + 1e-9), len(ended_trials), expectation.was))
     else:
         by_chance = float(
             stats.binom.sf(math.ceil((low or 0.0) * len(ended_trials) - 1e-9) - 1, len(ended_trials), expectation.was)
@@ -166,9 +162,7 @@ def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWit
     ), observed
 
 
-def _judge_problem_settled(
-    prediction: Prediction, expectation: Settled, verdict: Verdict | None
-) -> JudgementWithReason:
+def _judge_problem_settled(prediction: Prediction, expectation: Settled, verdict: Verdict | None) -> JudgementWithReason:
     if verdict is None:
         return "cannot tell", f"the rule {prediction.rule} no longer exists"
     if verdict.status not in ("fired", "quiet"):

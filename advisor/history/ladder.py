@@ -134,11 +134,7 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
     if next_size is not None and next_size <= sweeps[-1].size:
         raise AdvisorError(f"--next must exceed the largest size of the ladder, {sweeps[-1].size:,.10g}")
     following = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
-    notes = (
-        [f"Left out, because fewer than {MIN_RATES_PER_SIZE} rates have a result: size {listed(few, 6)}."]
-        if few
-        else []
-    )
+    notes = [f"Left out, because fewer than {MIN_RATES_PER_SIZE} rates have a result: size {listed(few, 6)}."] if few else []
     return _LadderAnalysis(sweeps, rate).build_ladder(
         size or "parameters", following, (*notes, *_ladder_notes(sweeps, rate, size))
     )
@@ -155,9 +151,7 @@ class _LadderAnalysis:
 
     def build_ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
         rates, _ = self._fit_trends(self.optima, following)
-        factor = _median_and_interval(
-            np.exp(rates.at_known_sizes[:, -1] - rates.at_known_sizes[:, 0]), 1 - TRANSFER_TEST_LEVEL
-        )
+        factor = _median_and_interval(np.exp(rates.at_known_sizes[:, -1] - rates.at_known_sizes[:, 0]), 1 - TRANSFER_TEST_LEVEL)
         transfer = self._rate_transfer(factor)
         last, kept_rate, kept_value = self._check_largest_size()
         objective = self.study.spec.objective
@@ -209,13 +203,9 @@ class _LadderAnalysis:
     def _predict_size(self, known_sizes: Sequence[Optimum], new: float) -> SizePrediction:
         rates, costs = self._fit_trends(known_sizes, new)
         rate = (
-            None
-            if any(self.ends[: len(known_sizes)])
-            else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
+            None if any(self.ends[: len(known_sizes)]) else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
         )
-        return SizePrediction(
-            size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.at_new_size)
-        )
+        return SizePrediction(size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.at_new_size))
 
     def _check_largest_size(self) -> tuple[SizePrediction | None, PredictionResult, PredictionResult]:
         """Return (prediction for the largest size from the smaller sizes, judgement of the predicted learning rate, judgement
@@ -256,9 +246,7 @@ def _learning_rate_name(studies: Sequence[Study]) -> str:
     if len(shared) == 1:
         return shared.pop()
     listing = listed(map(clean, sorted(set().union(*names))), 6)
-    several = (
-        f"several learning rates vary ({listing}); fix all except one" if shared else "no learning rate varies in all"
-    )
+    several = f"several learning rates vary ({listing}); fix all except one" if shared else "no learning rate varies in all"
     raise AdvisorError(f"a ladder compares sweeps of one learning rate, but {several}")
 
 
@@ -320,14 +308,10 @@ def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | No
     }
     if varied:
         names = listed(map(clean, sorted(varied)), 6)
-        notes.append(
-            f"{names} also {'vary' if len(varied) > 1 else 'varies'} within a size; the effect counts as noise."
-        )
+        notes.append(f"{names} also {'vary' if len(varied) > 1 else 'varies'} within a size; the effect counts as noise.")
     steps = [_median_planned_steps(s) for s in sweeps]
     if max(steps) > 1.1 * min(steps):
-        notes.append(
-            f"Trials have {min(steps):,.0f} to {max(steps):,.0f} steps; the results hold for this way of scaling."
-        )
+        notes.append(f"Trials have {min(steps):,.0f} to {max(steps):,.0f} steps; the results hold for this way of scaling.")
     single = [s for s in sweeps if len(s.trials) == _count_learning_rates(s, rate)]
     if single:
         notes.append(

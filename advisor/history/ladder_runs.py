@@ -46,9 +46,7 @@ def propose_further_runs(
     """
     each = zip(sizes, points, ends, strict=True)
     if any(ends):
-        return tuple(
-            FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in each if e is not None
-        )
+        return tuple(FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in each if e is not None)
     return tuple(FurtherRuns(size=s, rates=_rates_around_best(*p), seeds=N_NEW_SEEDS) for s, p, _ in each)
 
 

@@ -48,9 +48,7 @@ def read_lineages(
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]
-    groups_to_judge = [
-        g for g in groups if g in groups_to_show or any(p.spec is not None and p.spec.predictions for p in g)
-    ]
+    groups_to_judge = [g for g in groups if g in groups_to_show or any(p.spec is not None and p.spec.predictions for p in g)]
     histories = [(g, h) for g in groups_to_judge if (h := _history_of_lineage(g, reader, rules)) is not None]
     if name is not None and not any(g in groups_to_show for g, _ in histories):
         raise AdvisorError(f"no study of the lineage of {name!r} has a trial with a result yet")
@@ -61,9 +59,7 @@ def read_lineages(
     )
 
 
-def _history_of_lineage(
-    group: Sequence[StudyInExperiment], reader: StudyReader, rules: Sequence[Rule]
-) -> History | None:
+def _history_of_lineage(group: Sequence[StudyInExperiment], reader: StudyReader, rules: Sequence[Rule]) -> History | None:
     """Return the rounds of a lineage (successive studies); None if no study has a trial."""
     studies, notes = read_studies_of_lineage(group, reader)
     return build_history(studies, rules, notes=notes) if studies else None

@@ -147,7 +147,9 @@ def _choose_action(nearest: list[TriedSetting]) -> str:
     if equal:
         first = equal[0]
         result = f"{number(first.value)}" if first.value is not None else first.outcome
-        return f"This setting was tried: {quote_name(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
+        return (
+            f"This setting was tried: {quote_name(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
+        )
     if bad:
         return f"{bad} of the {len(nearest)} nearest settings failed or were discarded. First read the reasons."
     return f"This setting is new. The nearest of {len(nearest)} is {quote_name(nearest[0].name)}."

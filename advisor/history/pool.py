@@ -81,9 +81,7 @@ def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> S
     fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
     blocks = {name: _concatenate_curves(each, fits=fits_in_memory) for name, each in curves.items()}
     all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
-    return StudyWithEarlierTrials(
-        replace(later_study, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes)
-    )
+    return StudyWithEarlierTrials(replace(later_study, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes))
 
 
 def round_numbers(studies: Sequence[Study]) -> list[int]:
@@ -139,9 +137,7 @@ def _reason_incomparable(later_study: Study, study: Study) -> str | None:
     return None
 
 
-def _exclusion_reasons(
-    later_study: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]
-) -> Iterator[str]:
+def _exclusion_reasons(later_study: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]) -> Iterator[str]:
     yield from _reasons_outside_space(later_study, study, trial)
     planned_steps, own_steps = study.planned_steps(trial), later_study.spec.max_train_steps
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
@@ -194,9 +190,7 @@ def _round_note(study: Study, number: int, counted: int, others_by_reason: Count
     total, name = counted + others_by_reason.total(), f"round {number} ({study.name})"
     if not total:
         return f"No trial of {name} has ended."
-    reasons = ", ".join(
-        f"{n:,} {why}" for why, n in sorted(others_by_reason.items(), key=lambda item: (-item[1], item[0]))
-    )
+    reasons = ", ".join(f"{n:,} {why}" for why, n in sorted(others_by_reason.items(), key=lambda item: (-item[1], item[0])))
     if not counted:
         return f"No trial of {name} counts as data for this round: {reasons}."
     trials = (

@@ -133,9 +133,7 @@ def _round_predicted_values(prediction: Prediction) -> Prediction:
     return prediction.model_copy(
         update={
             "expects": prediction.expects.model_copy(update=update),
-            "probability": None
-            if p is None
-            else round(min(max(p, 1 - MAX_STATED_PROBABILITY), MAX_STATED_PROBABILITY), 3),
+            "probability": None if p is None else round(min(max(p, 1 - MAX_STATED_PROBABILITY), MAX_STATED_PROBABILITY), 3),
         }
     )
 
@@ -189,11 +187,7 @@ def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     if name is None or finding.side is None or old is None or new is None or old.low is None or old.high is None:
         return None
     end = old.low if finding.side == "low" else old.high
-    if (
-        not new.numeric
-        or not new.contains(end)
-        or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high))
-    ):
+    if not new.numeric or not new.contains(end) or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high)):
         return None
     than = (
         _best_objective_value(study)

@@ -113,9 +113,7 @@ def proposed_settings(study: Study, key: repeats.SettingKeyFunction) -> list[Pro
         setting = with_results.get(setting_key)
         results = setting.trials if setting is not None else ()
         failed_ids = {t.id for t in (setting.failed if setting is not None else ())}
-        failed_trials = [
-            t for t in trials if t.id in failed_ids or t.status in ("diverged", "infeasible", "not_learned")
-        ]
+        failed_trials = [t for t in trials if t.id in failed_ids or t.status in ("diverged", "infeasible", "not_learned")]
         short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records_by_metric(t).get(study.spec.objective.metric)) is not None]
@@ -176,11 +174,7 @@ def updated_tag_text(record: GateRecord, old_value: str = "") -> str:
         old_records = json.loads(old_value)
     except (ValueError, RecursionError):
         old_records = {}
-    others = (
-        {m: entry for m, entry in old_records.items() if isinstance(entry, dict)}
-        if isinstance(old_records, dict)
-        else {}
-    )
+    others = {m: entry for m, entry in old_records.items() if isinstance(entry, dict)} if isinstance(old_records, dict) else {}
     entry = {name: value for name, value in asdict(record).items() if name != "metric" and value not in (None, "", ())}
     times = {name: round(entry[name], 3) for name in ("at", "kept_at") if name in entry}
     return json.dumps({**others, record.metric: {**entry, **times}})
@@ -245,6 +239,5 @@ def describe_setting_differences(candidate: ProposedSetting, incumbent: Proposed
     own, other = dict(candidate.key), dict(incumbent.key)
     names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
     return tuple(
-        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}"
-        for n in dict.fromkeys(names)
+        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}" for n in dict.fromkeys(names)
     )

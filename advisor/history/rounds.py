@@ -103,18 +103,14 @@ def describe_study_changes(earlier_study: StudySpec, later_study: StudySpec) -> 
         if old != new and new is not None:
             phrases.append(f"{field}: {new:,}" + (f", was {old:,}" if old is not None else ""))
     if (earlier_study.schedule or {}) != (later_study.schedule or {}):
-        phrases.append(
-            "schedule: " + (", ".join(f"{k} {v}" for k, v in (later_study.schedule or {}).items()) or "none")
-        )
+        phrases.append("schedule: " + (", ".join(f"{k} {v}" for k, v in (later_study.schedule or {}).items()) or "none"))
     return tuple(phrases)
 
 
 def _reasons_for_changes(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
     """Return the reasons that the later study file states for the parameters that changed."""
     old = old_spec.parameters
-    changed = [
-        p for n, p in new_spec.parameters.items() if n not in old or describe_parameter(old[n]) != describe_parameter(p)
-    ]
+    changed = [p for n, p in new_spec.parameters.items() if n not in old or describe_parameter(old[n]) != describe_parameter(p)]
     return tuple(dict.fromkeys(p.why for p in changed if p.why))
 
 

@@ -16,9 +16,7 @@ _MIN_COMMIT_CHARS = 7
 """Minimum length of an abbreviated commit hash, in characters."""
 
 
-def find_trials(
-    study: Study, text: str, experiment: str, key: repeats.SettingKeyFunction = repeats.key
-) -> tuple[Trial, ...]:
+def find_trials(study: Study, text: str, experiment: str, key: repeats.SettingKeyFunction = repeats.key) -> tuple[Trial, ...]:
     """Return the trials that `text` names by a run's name or id (including repeats), by a commit, or by values NAME=VALUE,...
 
     key: function that returns the key of a trial's setting; trials with equal keys are repeats of one setting. Raises
@@ -31,9 +29,7 @@ def find_trials(
         )
     if named_trials:
         return tuple(t for t in study.trials if key(t) == key(named_trials[0]))
-    if matching_trials := tuple(
-        t for t in study.trials if len(text) >= _MIN_COMMIT_CHARS and t.commit.startswith(text)
-    ):
+    if matching_trials := tuple(t for t in study.trials if len(text) >= _MIN_COMMIT_CHARS and t.commit.startswith(text)):
         return matching_trials
     values_by_name = parse_filters(text)
     if not values_by_name:
@@ -44,9 +40,7 @@ def find_trials(
             known_names = ", ".join(sorted({n for t in study.trials for n in (*t.params, *t.tags)})[:12])
             raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known_names}")
     matching_trials = tuple(
-        t
-        for t in study.trials
-        if all(_has_param_or_tag_value(t, name, value) for name, value in values_by_name.items())
+        t for t in study.trials if all(_has_param_or_tag_value(t, name, value) for name, value in values_by_name.items())
     )
     if not matching_trials:
         raise AdvisorError(f"no trial of {experiment!r} has {text}")

@@ -120,9 +120,7 @@ class HistoryRow(_RecordPart):
 
 def _to_history_rows(history: Any) -> Any:
     names = tuple(HistoryRow.model_fields)
-    return {
-        part: [dict(zip(names, row, strict=False)) for row in history[part]] for part in ("first", "before", "after")
-    }
+    return {part: [dict(zip(names, row, strict=False)) for row in history[part]] for part in ("first", "before", "after")}
 
 
 class LoggedHistory(_RecordPart):

@@ -33,9 +33,7 @@ class SetRange(FrozenModel):
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
-        unchanged: dict[str, Any] = (
-            {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
-        )
+        unchanged: dict[str, Any] = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
         lowest, highest = old.declared_limits if old is not None else (self.low, self.high)
         low, high = max(self.low, lowest), min(self.high, highest)
         if self.limited:
@@ -119,12 +117,7 @@ class SetField(FrozenModel):
             return changed
         for name, parameter in spec.parameters.items():
             length = parameter.value
-            if (
-                is_training_length(name)
-                and isinstance(length, int | float)
-                and not isinstance(length, bool)
-                and length > 0
-            ):
+            if is_training_length(name) and isinstance(length, int | float) and not isinstance(length, bool) and length > 0:
                 # Round up, because a run must not end before its last planned step.
                 scaled = max(math.ceil(length * self.value / spec.max_train_steps), 1)
                 why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
@@ -168,9 +161,7 @@ class RepeatTrial(FrozenModel):
         names = dict.fromkeys(name for setting in tried for name in setting)
         differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
         parameters = {
-            n: _scientific_parameter(
-                spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why
-            )
+            n: _scientific_parameter(spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why)
             if n in differing
             else spec.fix_value(n, self.parameters[n], why="as in the best trial so far")
             for n in names
@@ -261,9 +252,7 @@ class Advise(FrozenModel):
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
-StudyDesignName = Literal[
-    "probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit", "per-optimizer"
-]
+StudyDesignName = Literal["probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit", "per-optimizer"]
 
 
 class RunPlan(FrozenModel):

@@ -61,9 +61,7 @@ def parse_formula(text: str) -> Formula:
     plain = _BRACED_NAME_PATTERN.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
     plain = _WORD_PATTERN.sub(lambda match: _placeholder_for(match[0], braced), plain)
     try:
-        tree = _NameReplacer({new: old for old, new in braced.items()}).visit(
-            ast.parse(plain.strip(), mode="eval").body
-        )
+        tree = _NameReplacer({new: old for old, new in braced.items()}).visit(ast.parse(plain.strip(), mode="eval").body)
     except (SyntaxError, MemoryError, RecursionError):
         reserved = next((word for word in _WORD_PATTERN.findall(plain) if keyword.iskeyword(word)), None)
         hint = f"; if {reserved} is a hyperparameter, write {{{reserved}}}" if reserved else ""

@@ -217,13 +217,7 @@ def first_sentence(message: Message) -> Message:
     the sentence."""
     parts: list[MessagePart] = []
     for part in _flatten_message(message):
-        if (
-            parts
-            and isinstance(part, str)
-            and part[:1].isspace()
-            and isinstance(parts[-1], str)
-            and parts[-1][-1:] == "."
-        ):
+        if parts and isinstance(part, str) and part[:1].isspace() and isinstance(parts[-1], str) and parts[-1][-1:] == ".":
             break
         if isinstance(part, str) and (end := _SENTENCE_END.search(part)) is not None:
             parts.append(part[: end.start()])

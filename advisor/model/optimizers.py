@@ -96,9 +96,7 @@ def shared_learning_rate(spec: StudySpec) -> tuple[str, str] | None:
     if choice is None or not need_different_ranges(spec.searched[choice].options):
         return None
     for name, parameter in spec.parameters.items():
-        belongs_to_one = choice in (parameter.when or {}) or any(
-            optimizer_in_value(word) for word in words_of_name(name)
-        )
+        belongs_to_one = choice in (parameter.when or {}) or any(optimizer_in_value(word) for word in words_of_name(name))
         if is_learning_rate(name) and parameter.role != "derived" and not belongs_to_one:
             return choice, name
     return None

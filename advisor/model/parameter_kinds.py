@@ -14,9 +14,7 @@ _OPTIMIZER_WORDS = frozenset(
     "lr momentum nesterov beta beta1 beta2 betas eps epsilon warmup decay schedule scheduler cooldown warmdown rho clip clipping "
     "optimizer optim opt".split()
 )
-_REGULARISER_WORDS = frozenset(
-    "dropconnect droppath pdrop drop smoothing mixup cutmix l1 l2 wd weightdecay reg".split()
-)
+_REGULARISER_WORDS = frozenset("dropconnect droppath pdrop drop smoothing mixup cutmix l1 l2 wd weightdecay reg".split())
 _REGULARISER_PREFIXES = ("dropout", "augment", "regulari")
 _REGULARISER_WORD_PAIRS = ({"weight", "decay"}, {"stochastic", "depth"})
 _GRADIENT_NORM_WORDS = {"grad", "grads", "gradient", "gradients", "norm", "threshold", "global"}

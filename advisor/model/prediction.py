@@ -143,9 +143,7 @@ def _describe_expectation(prediction: Prediction, objective: Objective) -> str:
                 if expects.expected is None or _expects_no_improvement(expects)
                 else f", most likely {short_text(expects.expected)}"
             )
-            return (
-                f"the best {metric} is {bound} {short_text(expects.value)}{likely} (it was {short_text(expects.than)})"
-            )
+            return f"the best {metric} is {bound} {short_text(expects.value)}{likely} (it was {short_text(expects.than)})"
         case ShareOfTrials():
             what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short_text(expects.value)}"
             side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)

@@ -221,9 +221,7 @@ class Domain(BaseModel):
             return np.asarray((positions >= -RELATIVE_VALUE_TOLERANCE) & (positions <= 1 + RELATIVE_VALUE_TOLERANCE))
         known_values = {(type(v), v): v for v in values}  # the key contains the type, because True equals 1
         options = self.options
-        allowed = {
-            key: v in options or any(equal_values(v, option) for option in options) for key, v in known_values.items()
-        }
+        allowed = {key: v in options or any(equal_values(v, option) for option in options) for key, v in known_values.items()}
         return np.array([allowed[type(v), v] for v in values], dtype=np.bool_)
 
 
@@ -358,11 +356,7 @@ def is_training_length(name: str) -> bool:
         plain = len(units) == 1 and (bool(others) or units[0] not in ("step", "iter", "iteration"))
         return plain and all(w in _TRAINING_COUNT_WORDS for w in others)
     rest = [w for w in words if w not in _DATA_UNIT_WORDS]
-    return (
-        len(words) - len(rest) == 1
-        and bool(_TRAINING_WORDS & set(rest))
-        and all(w in _TRAINING_COUNT_WORDS for w in rest)
-    )
+    return len(words) - len(rest) == 1 and bool(_TRAINING_WORDS & set(rest)) and all(w in _TRAINING_COUNT_WORDS for w in rest)
 
 
 def is_number_of_epochs(name: str) -> bool:

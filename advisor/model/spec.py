@@ -281,9 +281,7 @@ class StudySpec(BaseModel):
     def _check_names(self, name: str, key: str, text: str | None) -> None:
         for other in sorted(_names_in_formula(text)):
             if other not in self.parameters:
-                raise SpecEntryError(
-                    f"{text!r} refers to {other!r}, which is not in the study", "parameters", name, key
-                )
+                raise SpecEntryError(f"{text!r} refers to {other!r}, which is not in the study", "parameters", name, key)
             if other == name:
                 raise SpecEntryError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
@@ -296,18 +294,14 @@ class StudySpec(BaseModel):
         values = dict(trial)
         missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
         while missing:
-            computed_values = {
-                n: v for n, text in missing.items() if (v := self._computed_value(n, text, values)) is not None
-            }
+            computed_values = {n: v for n, text in missing.items() if (v := self._computed_value(n, text, values)) is not None}
             if not computed_values:
                 break
             values |= computed_values
             missing = {n: text for n, text in missing.items() if n not in computed_values}
         return values
 
-    def _computed_value(
-        self, name: str, text: str, trial: Mapping[str, HyperparameterValue]
-    ) -> HyperparameterValue | None:
+    def _computed_value(self, name: str, text: str, trial: Mapping[str, HyperparameterValue]) -> HyperparameterValue | None:
         parameter = self.parameters[name]
         if any(trial.get(parent) != required for parent, required in (parameter.when or {}).items()):
             return None

@@ -55,9 +55,7 @@ _StudyFileLoader.yaml_implicit_resolvers = {}
 _StudyFileLoader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-_StudyFileLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]
-)
+_StudyFileLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
 for _reader in (_StudyFileLoader, _StudyFileDumper):
     _reader.add_implicit_resolver("tag:yaml.org,2002:int", _INT_PATTERN, list("-+0123456789"))
     _reader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT_PATTERN, list("-+.0123456789"))
@@ -123,9 +121,7 @@ def _add_constants(data: dict[Any, Any], source: str) -> None:
             raise AdvisorError(f"{source}, constants.{name}: a constant is a number, a word, true or false")
         if name in known:
             raise AdvisorError(f"{source}, constants.{name}: it is also a parameter; remove one of the two")
-    fixed = {
-        name: {"role": "fixed", "value": value, "why": SAME_IN_ALL_TRIALS} for name, value in (constants or {}).items()
-    }
+    fixed = {name: {"role": "fixed", "value": value, "why": SAME_IN_ALL_TRIALS} for name, value in (constants or {}).items()}
     if fixed and (parameters is None or isinstance(parameters, dict)):
         data["parameters"] = {**known, **fixed}
     if isinstance(data.get("baseline"), dict):
@@ -350,7 +346,5 @@ def _one_line_yaml(value: Any) -> str:
 def _yaml_scalar(value: Any) -> str:
     """Return a value as one line of YAML, with quotes if needed and escape sequences for invisible characters."""
     plain = not isinstance(value, str) or value.isprintable()
-    body = yaml.dump(
-        value, Dumper=_StudyFileDumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain
-    )
+    body = yaml.dump(value, Dumper=_StudyFileDumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
     return body.removesuffix("\n").removesuffix("\n...")

@@ -90,9 +90,7 @@ def fixed_parameters(setting: dict[str, HyperparameterValue], spec: StudySpec) -
     """Return every hyperparameter of the study, fixed at its value in the setting. A hyperparameter with a formula is computed
     instead."""
     why = "as in the best trial so far"
-    return {
-        n: parameter_with_formula(n, setting, spec) or spec.fix_value(n, value, why=why) for n, value in setting.items()
-    }
+    return {n: parameter_with_formula(n, setting, spec) or spec.fix_value(n, value, why=why) for n, value in setting.items()}
 
 
 def parameter_with_formula(name: str, setting: dict[str, HyperparameterValue], spec: StudySpec) -> Parameter | None:
@@ -161,9 +159,7 @@ def _max_train_steps(study: Study, parameters: Mapping[str, Parameter]) -> int |
     because larger batches need fewer steps per epoch."""
     whole = study.spec.max_train_steps
     fixed = {n for n in study.searched if parameter_kinds.is_batch_size(n) and parameters[n].role == "fixed"}
-    alike = [
-        t for t in study.trials if t.status == "complete" and all(t.params.get(n) == parameters[n].value for n in fixed)
-    ]
+    alike = [t for t in study.trials if t.status == "complete" and all(t.params.get(n) == parameters[n].value for n in fixed)]
     ends = [int(c.steps[-1]) for t in alike if len(c := study.cost_curve(t)) > 1]
     return int(np.median(ends)) if fixed and whole and ends and max(ends) < MIN_FULL_LENGTH_RATIO * whole else whole
 

@@ -59,11 +59,7 @@ def _trials_near_batch_size(study: Study, name: str, size: float) -> Iterator[Tr
     """Yield the ended trials whose batch size is within a factor of `MAX_NEAR_BATCH_RATIO` of `size`."""
     for trial in study.trials:
         tried = as_number(trial.params.get(name))
-        if (
-            study.ended[trial.index]
-            and tried > 0
-            and size / MAX_NEAR_BATCH_RATIO <= tried <= size * MAX_NEAR_BATCH_RATIO
-        ):
+        if study.ended[trial.index] and tried > 0 and size / MAX_NEAR_BATCH_RATIO <= tried <= size * MAX_NEAR_BATCH_RATIO:
             yield trial
 
 

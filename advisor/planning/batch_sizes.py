@@ -54,9 +54,7 @@ def _batch_size_reason(study: Study, name: str, fastest: float | None, value: fl
     if value == size:
         why = "larger batches hardly raise the throughput" if enough else "the highest throughput that was tried"
     else:
-        had = (
-            "beyond which larger batches hardly raise the throughput" if enough else "which had the highest throughput"
-        )
+        had = "beyond which larger batches hardly raise the throughput" if enough else "which had the highest throughput"
         why = f"the power of two nearest to {size:g}, {had}"
     return why + memory
 
@@ -74,9 +72,5 @@ def _batch_size_choices(parameter: Parameter, study: Study, name: str) -> Parame
         return parameter
     why = f"{name} is a list of powers of two: hardware is less efficient at other sizes"
     if len(sizes) == 1:
-        return Parameter(
-            role="fixed", type="int", value=sizes[0], limits=parameter.limits, when=parameter.when, why=why
-        )
-    return Parameter(
-        role=parameter.role, type="int", choices=sizes, limits=parameter.limits, when=parameter.when, why=why
-    )
+        return Parameter(role="fixed", type="int", value=sizes[0], limits=parameter.limits, when=parameter.when, why=why)
+    return Parameter(role=parameter.role, type="int", choices=sizes, limits=parameter.limits, when=parameter.when, why=why)

@@ -114,9 +114,7 @@ def trial_number_reason(study: Study, spec: StudySpec) -> str:
     reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
     if counted:
         reason += f", and {count(counted, 'earlier trial')} in the new space {'counts' if counted == 1 else 'count'}"
-    return (
-        f"{reason}; look at the first {spec.trials} before you run more" if spec.trials < needed - counted else reason
-    )
+    return f"{reason}; look at the first {spec.trials} before you run more" if spec.trials < needed - counted else reason
 
 
 def _min_trial_count(spec: StudySpec) -> int:
@@ -126,9 +124,7 @@ def _min_trial_count(spec: StudySpec) -> int:
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return TRIALS_FOR_RATE_ONLY
     tunes = any(p.numeric and p.role == "nuisance" for p in spec.searched.values())
-    compared = [
-        MIN_TRIALS_PER_VALUE * len(p.options) for p in spec.searched.values() if tunes and p.role == "scientific"
-    ]
+    compared = [MIN_TRIALS_PER_VALUE * len(p.options) for p in spec.searched.values() if tunes and p.role == "scientific"]
     return max([MIN_SEARCH_TRIALS, *compared, *(len(p.options) for p in spec.searched.values())])
 
 
@@ -196,9 +192,7 @@ def within(study: Study, specs: Sequence[StudySpec], budget: CostLimit) -> tuple
         made.append(paid)
         left -= each * (paid.trials or 1) * (paid.seeds or 1)
     if specs and not made:
-        raise AdvisorError(
-            f"--budget {budget} pays for no trial of the next study. {price.cost(study, specs[0]).sentence}"
-        )
+        raise AdvisorError(f"--budget {budget} pays for no trial of the next study. {price.cost(study, specs[0]).sentence}")
     if dropped:
         goals = "; ".join(s.goal.partition(":")[0] for s in dropped)
         note = f"The budget of {budget} leaves out later studies: {goals}."

@@ -51,9 +51,7 @@ NOISE_TEST_NOTE = (
 DEPLOY = "If these runs agree, measure their setting on {data}, once, and deploy it."
 
 
-def closing_study(
-    study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
-) -> StudySpec | None:
+def closing_study(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec) -> StudySpec | None:
     """Return the next study if no rule recommends a change; None if nothing is left to do, or if `study` is a probe without a
     prepared study."""
     name = round_study_name(base, base.round)
@@ -107,18 +105,11 @@ def stop_if_settled(
     return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note,)}), ""
 
 
-def _small_gain_probability(
-    study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
-) -> float | None:
+def _small_gain_probability(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:
     """If the search is unlikely to find a better setting, return an upper bound of the probability that it finds one; else
     None."""
     best = trials_in_space(spec, study.ranked()[:1])
-    if (
-        not is_random_search(spec)
-        or spec.sampler.kind == "adaptive"
-        or promising.trains_differently(study, spec)
-        or not best
-    ):
+    if not is_random_search(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec) or not best:
         return None
     state = assess_evidence(study, verdicts, rules).state
     if state != "wrong" and gain.is_search_hopeless(study, spec):
@@ -176,19 +167,12 @@ def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
         base = FixParameter(parameter=other, value=best[other], why=why, for_now=True).apply(base)
     for rate in rates:
         base = base.with_parameter(rate, _widen_to_decade(study, rate, base.parameters[rate]))
-    return base.model_copy(
-        update={"goal": goal, "trials": max(TRIALS_FOR_RATE_ONLY, settings_needed(len(base.searched)))}
-    )
+    return base.model_copy(update={"goal": goal, "trials": max(TRIALS_FOR_RATE_ONLY, settings_needed(len(base.searched)))})
 
 
 def _widen_to_decade(study: Study, name: str, rate: Parameter) -> Parameter:
     """Return the learning rate with a range of at least a decade if its range was inferred from tried rates."""
-    if (
-        name not in study.inferred
-        or rate.low is None
-        or rate.high is None
-        or not 0 < rate.low <= rate.high < 10 * rate.low
-    ):
+    if name not in study.inferred or rate.low is None or rate.high is None or not 0 < rate.low <= rate.high < 10 * rate.low:
         return rate
     middle, (least, most) = math.sqrt(rate.low * rate.high), rate.declared_limits
     low, high = (round_significant(middle * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
@@ -213,12 +197,7 @@ def _with_power_note(study: Study, spec: StudySpec, evidence: ExplorationEvidenc
     """
     tried, searched = settings.read_settings(study).result_count, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
-    if (
-        pruned
-        or evidence.effect == "fine"
-        or not searched
-        or power.detectable_effect(tried, searched) > MIN_EFFECT_IN_SEED_SD
-    ):
+    if pruned or evidence.effect == "fine" or not searched or power.detectable_effect(tried, searched) > MIN_EFFECT_IN_SEED_SD:
         return spec
     try:
         importance.compute_importances(study)

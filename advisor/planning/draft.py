@@ -78,11 +78,7 @@ class StudyDraft:
         if start is None or start.low is None or start.high is None:
             return change
         width = start.high - start.low
-        kept = (
-            {"low": start.low}
-            if start.low <= change.low and round_outwards(change.low, "low", width) == start.low
-            else {}
-        )
+        kept = {"low": start.low} if start.low <= change.low and round_outwards(change.low, "low", width) == start.low else {}
         if change.high <= start.high and round_outwards(change.high, "high", width) == start.high:
             kept["high"] = start.high
         return change.model_copy(update=kept)
@@ -97,12 +93,7 @@ class StudyDraft:
         update = {s: getattr(now, s) for s in sides if self.rule_by_part.get((change.parameter, s), rule) != rule}
         if start is not None and start.low is not None and now.low is not None and start.low < now.low < change.low:
             update.pop("low", None)
-        if (
-            start is not None
-            and start.high is not None
-            and now.high is not None
-            and change.high < now.high < start.high
-        ):
+        if start is not None and start.high is not None and now.high is not None and change.high < now.high < start.high:
             update.pop("high", None)
         if update and now.why and now.why != change.why:
             # Two rules determined the range, so keep both reasons.

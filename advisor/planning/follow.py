@@ -73,9 +73,7 @@ class FindingFollower:
             len(self.deferred),
             [m for c in finding.changes for m in self._apply_design(finding, c, edits, savings)],
         )
-        changed = [
-            change for change in changes if not isinstance(change, Advise) and self._apply_change(finding, change)
-        ]
+        changed = [change for change in changes if not isinstance(change, Advise) and self._apply_change(finding, change)]
         edits.changes += changed
         minor = finding.severity == "note" and finding.explained_by is not None
         if changed or (len(self.deferred) == before and not minor):
@@ -96,10 +94,7 @@ class FindingFollower:
                 return made
             validate_spec(made)
             follows = {f.rule for e in savings for f in e.findings if any(c in e.changes for c in f.changes)}
-            if (
-                change.plan == "exploit"
-                and assess_evidence(self.study, self.verdicts, self.rules, follows).state != "fine"
-            ):
+            if change.plan == "exploit" and assess_evidence(self.study, self.verdicts, self.rules, follows).state != "fine":
                 self.defer(finding, "an adaptive search needs a known effect, a known variation and a settled space")
                 return ()
         except ValidationError:

@@ -77,9 +77,7 @@ class PlanMerger(FindingFollower):
         for finding in (f for edits in later for f in edits.findings):
             self.defer(finding, WAITS)
         now = [e for e in self.stages_without_study if e not in later]
-        self.specs.append(
-            self._with_stage_advice(_with_notes(spec, [r for e in now for r in e.field_change_reasons]), now)
-        )
+        self.specs.append(self._with_stage_advice(_with_notes(spec, [r for e in now for r in e.field_change_reasons]), now))
 
     def defer_stage(self, stage: Stage) -> None:
         """Defer all findings of the stage. Advice that does not affect training is added to the notes of the learning-rate
@@ -235,9 +233,7 @@ class PlanMerger(FindingFollower):
         changed.
         """
         start = self.draft.start
-        goals = [
-            e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))
-        ]
+        goals = [e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))]
         if goals and not self._only_repeats_best_trial(self.draft.current_spec):
             self._add_study(StageEdits(goals[-1], ()))
 

@@ -41,9 +41,7 @@ def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
     """
     serious = [f for f in findings if f.severity != "note"]
     changes = [c for f in serious for c in f.changes if makes_scores_incomparable(c)]
-    return bool(score_changing_fixes(spec, serious)) or any(
-        isinstance(c, Advise) and c.text in spec.notes for c in changes
-    )
+    return bool(score_changing_fixes(spec, serious)) or any(isinstance(c, Advise) and c.text in spec.notes for c in changes)
 
 
 def makes_scores_incomparable(change: Change) -> bool:

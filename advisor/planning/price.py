@@ -63,9 +63,7 @@ def cost(study: Study, spec: StudySpec) -> RunCost:
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
     seconds = steps * float(np.median(each)) + _seconds_outside_steps(study, ended) if each else math.nan
     gpus = max((number_of_ranks(t) for t in ended if timing.ran_on_gpu(t)), default=0)
-    return RunCost(
-        (spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit, _epoch_count(study, ended, steps)
-    )
+    return RunCost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit, _epoch_count(study, ended, steps))
 
 
 def summary(study: Study, spec: StudySpec) -> str:

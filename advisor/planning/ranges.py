@@ -31,9 +31,7 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[SpecPart]) -> Study
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
-    possible = {
-        n: e for n, e in promising.narrower_ranges(study, spec).items() if not _varies_fixed_momentum(study, spec, n)
-    }
+    possible = {n: e for n, e in promising.narrower_ranges(study, spec).items() if not _varies_fixed_momentum(study, spec, n)}
     found = {name: _limit_ends_to_findings(study, spec, name, ends, keep) for name, ends in possible.items()}
     ranges = {n: ends for n, ends in found.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     whole, by_findings = spec, {name for name, _ in keep}
@@ -80,8 +78,6 @@ def _narrowing_reason(study: Study, spec: StudySpec) -> str:
     fit = promising.fit_response_model(study)
     assert fit is not None
     more = (
-        ", widened somewhat, because the next study has other changes, too"
-        if promising.trains_differently(study, spec)
-        else ""
+        ", widened somewhat, because the next study has other changes, too" if promising.trains_differently(study, spec) else ""
     )
     return f"{promising.LIES_HERE_REASON} of {fit.fitted_trial_count} settings{more}"

@@ -50,9 +50,7 @@ def wider_rate_range(study: Study, spec: StudySpec) -> SetRange | None:
         # Move the end by the minimum factor for learning rates, because no trial shows where the best value lies.
         low, high = now.low, now.high
         if side == "low":
-            low = (
-                max(moved[0][0], round_significant(low / extension.MIN_EXTENSION_FACTOR, 2)) if low > 0 else moved[0][0]
-            )
+            low = max(moved[0][0], round_significant(low / extension.MIN_EXTENSION_FACTOR, 2)) if low > 0 else moved[0][0]
         else:
             high = min(moved[0][1], round_significant(high * extension.MIN_EXTENSION_FACTOR, 2))
         why = (

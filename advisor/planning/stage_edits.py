@@ -41,9 +41,7 @@ class StageEdits:
         """Return whether the stage only restores the learning-rate schedule that `spec` already declared. Restoring the
         schedule needs no separate study."""
         asked = dict(spec.schedule or {}).items()
-        return bool(self.changes) and all(
-            isinstance(c, SetSchedule) and c.schedule.items() <= asked for c in self.changes
-        )
+        return bool(self.changes) and all(isinstance(c, SetSchedule) and c.schedule.items() <= asked for c in self.changes)
 
     @property
     def field_change_reasons(self) -> list[Advise]:
@@ -69,8 +67,7 @@ class StageEdits:
         """Return whether the stage only shortens training."""
         old = before.max_train_steps
         return bool(self.changes) and all(
-            isinstance(c, SetField) and c.field == "max_train_steps" and old is not None and c.value < old
-            for c in self.changes
+            isinstance(c, SetField) and c.field == "max_train_steps" and old is not None and c.value < old for c in self.changes
         )
 
     @property

@@ -82,9 +82,7 @@ def _regularises_before_length(findings: Sequence[Finding]) -> bool:
 
     Regularised trials may need more steps than earlier trials, so regularisation then comes before the training length.
     """
-    sure = any(
-        f.goal in REGULARISATION_STAGE and f.confidence >= MIN_SURE_CONFIDENCE for f in findings if f.severity != "note"
-    )
+    sure = any(f.goal in REGULARISATION_STAGE and f.confidence >= MIN_SURE_CONFIDENCE for f in findings if f.severity != "note")
     return sure and {f.severity for f in findings if f.goal in _TRAINING_LENGTH_STAGE} == {"note"}
 
 
@@ -99,14 +97,10 @@ def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
     """Return whether a finding on the training length is sure, while all findings of earlier stages are unsure and concern range
     ends.
     """
-    causes = [
-        f for f in findings if f.explained_by is None and not recommends_only_advice(f) and not _only_saves_trials(f)
-    ]
+    causes = [f for f in findings if f.explained_by is None and not recommends_only_advice(f) and not _only_saves_trials(f)]
     earlier = [f for f in causes if f.goal in (*STABILITY_STAGE, *SPACE_STAGE)]
     length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= MIN_SURE_CONFIDENCE for f in causes)
-    return (
-        length and bool(earlier) and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier)
-    )
+    return length and bool(earlier) and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier)
 
 
 def _only_saves_trials(finding: Finding) -> bool:

@@ -100,11 +100,7 @@ def _search_space_state(study: Study, verdicts: Iterable[Verdict], rules: Iterab
 def effect_state(study: Study) -> QuestionState:
     """Return "fine" if at least one hyperparameter has a significant effect on the objective, else "cannot be told"."""
     try:
-        return (
-            "fine"
-            if importance.compute_importances(study).p_value <= importance.SIGNIFICANCE_LEVEL
-            else "cannot be told"
-        )
+        return "fine" if importance.compute_importances(study).p_value <= importance.SIGNIFICANCE_LEVEL else "cannot be told"
     except MissingData:
         return "cannot be told"
 

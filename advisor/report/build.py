@@ -214,9 +214,7 @@ def _repeat_spread(study: Study) -> RepeatSpread | None:
 
 def _interval_of_rerun(study: Study) -> tuple[float, float] | None:
     costs = rerun.best_result_interval(study)
-    if costs is None or validation.perfect_trials(
-        study
-    ):  # if all results are perfect, there is no variation to estimate
+    if costs is None or validation.perfect_trials(study):  # if all results are perfect, there is no variation to estimate
         return None
     low, high = sorted(study.objective_value(cost) for cost in costs)
     return low, high
@@ -284,9 +282,7 @@ def _report_provenance(study: Study, command: str | None) -> Provenance:
         started=min((t.started for t in study.trials if t.started is not None), default=None),
         ended=max((t.ended for t in study.trials if t.ended is not None), default=None),
         command=None if command is None else replace_surrogates(command),
-        reproduce=tuple(
-            (what, replace_surrogates(value)) for t in study.ranked()[:1] for what, value in reproduction_facts(t)
-        ),
+        reproduce=tuple((what, replace_surrogates(value)) for t in study.ranked()[:1] for what, value in reproduction_facts(t)),
         versions={"tuning-advisor": __version__, **{n: v for n in ("numpy", "scipy") if (v := _installed_version(n))}},
     )
 

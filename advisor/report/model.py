@@ -280,8 +280,7 @@ class ReportData(FrozenModel):
             return (1, advice, 0.0) if head.severity == "warning" else (2, advice, -head.confidence)
 
         groups = [
-            (head, tuple(f for f, cause in zip(findings, causes, strict=True) if cause is head is not f))
-            for head in heads
+            (head, tuple(f for f, cause in zip(findings, causes, strict=True) if cause is head is not f)) for head in heads
         ]
         return tuple(sorted(groups, key=lambda group: rank(*group)))
 
@@ -310,6 +309,4 @@ class ReportData(FrozenModel):
 
     def deferral_reason(self, finding: Finding) -> str | None:
         """Return the reason that the finding is deferred to a later study; None if it is not deferred."""
-        return next(
-            (d.reason for d in self.deferred if (d.rule, str(d.message)) == (finding.rule, str(finding.message))), None
-        )
+        return next((d.reason for d in self.deferred if (d.rule, str(d.message)) == (finding.rule, str(finding.message))), None)

@@ -59,9 +59,7 @@ def _mlflow_note_text(text: object) -> str:
 
 def _verdict_counts_text(verdicts: Iterable[Verdict]) -> str:
     counts = Counter[str](v.status for v in verdicts)
-    return ", ".join(
-        f"{counts[status]} {status.replace('-', ' ')}" for status in _ORDERED_VERDICT_STATUSES if counts[status]
-    )
+    return ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in _ORDERED_VERDICT_STATUSES if counts[status])
 
 
 def _findings_text(verdict: Verdict) -> str:

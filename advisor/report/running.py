@@ -21,9 +21,7 @@ _GUARD_STATE_ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unk
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
     """Return the running trials with the guard's verdicts, most urgent first."""
     verdicts = sorted(running_verdicts(study), key=lambda v: (_GUARD_STATE_ORDER.index(v.state), v.trial.index))
-    return tuple(
-        _make_running_trial(study, v, rules if i < MAX_TRIALS_WITH_NOTES else ()) for i, v in enumerate(verdicts)
-    )
+    return tuple(_make_running_trial(study, v, rules if i < MAX_TRIALS_WITH_NOTES else ()) for i, v in enumerate(verdicts))
 
 
 def _make_running_trial(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningTrial:

@@ -173,9 +173,7 @@ class Response(NamedTuple):
     """Central interval in which the best position lies with probability `OPTIMUM_INTERVAL_PROBABILITY`."""
 
 
-def fit_responses(
-    numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float
-) -> list[Response]:
+def fit_responses(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float) -> list[Response]:
     """Return the response of `values`, shape (n,), along each numeric axis, adjusted for the effects of all other axes.
     Positions, shape (n,), lie between 0 and 1.
 

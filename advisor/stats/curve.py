@@ -87,8 +87,7 @@ def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
     band = np.array([[1.0], [-lag]]) * np.ones(len(x))
     # blas.dtbsv solves (1 - lag * shift) x = column, which applies an AR(1) filter.
     forward, backward = (
-        np.stack([blas.dtbsv(1, band, column, lower=1) for column in columns], axis=1)
-        for columns in (basis.T, basis[::-1].T)
+        np.stack([blas.dtbsv(1, band, column, lower=1) for column in columns], axis=1) for columns in (basis.T, basis[::-1].T)
     )
     return float(np.sum(basis * (forward + backward[::-1] - basis)))
 
@@ -230,11 +229,7 @@ def _point_error(y: FloatArray, at: int, width: int) -> float:
     point at this index is tested against the noise.
     """
     others = np.delete(y, slice(max(at - width, 0), at + width + 1))
-    return (
-        late_residual_scatter(np.arange(len(others)) / len(others), others)[0]
-        if len(others) >= 2 * MIN_LATE_POINTS
-        else 0.0
-    )
+    return late_residual_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * MIN_LATE_POINTS else 0.0
 
 
 def _window_stride(width: int) -> int:
@@ -245,9 +240,7 @@ def _window_stride(width: int) -> int:
 def _window_medians(y: FloatArray, width: int) -> FloatArray:
     """Return the medians of overlapping windows of a curve, whose starts are one stride apart."""
     half, odd = width // 2, width % 2
-    windows = np.partition(
-        sliding_window_view(y, width)[:: _window_stride(width)], half if odd else (half - 1, half), axis=1
-    )
+    windows = np.partition(sliding_window_view(y, width)[:: _window_stride(width)], half if odd else (half - 1, half), axis=1)
     return np.asarray(windows[:, half] if odd else (windows[:, half - 1] + windows[:, half]) / 2, dtype=np.float64)
 
 

@@ -71,9 +71,7 @@ def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | Non
         freedom = variance**2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (m - 1)) if variance > 0 else n + m - 2.0
         sd = math.sqrt((float(np.var(one, ddof=1)) + float(np.var(other, ddof=1))) / 2)
         p = _permutation_p_value(one, other) if math.comb(n + m, n) >= _MIN_PERMUTATIONS else math.nan
-        return Difference(
-            gain, sd, math.sqrt(variance), freedom, _compute_p_value(gain, math.sqrt(variance), freedom, p)
-        )
+        return Difference(gain, sd, math.sqrt(variance), freedom, _compute_p_value(gain, math.sqrt(variance), freedom, p))
     pool = pool or pooled_deviation([one, other])
     if pool is None:
         return Difference(gain, math.nan, math.nan, math.nan, math.nan)

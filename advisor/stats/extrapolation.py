@@ -81,11 +81,7 @@ def _draw_from_mixture(
     centred = means - means.mean()
     models, likelihoods = [], []
     for feature, drift, deviation in grid:
-        prior = (
-            (10 * scale) ** 2
-            + slope**2 * np.outer(feature(at), feature(at))
-            + (drift * scale) ** 2 * _drift_covariance(at)
-        )
+        prior = (10 * scale) ** 2 + slope**2 * np.outer(feature(at), feature(at)) + (drift * scale) ** 2 * _drift_covariance(at)
         own = (deviation * scale) ** 2
         noisy = prior[:count, :count] + np.diag(variances + own)
         gain = prior[:, :count] @ np.linalg.inv(noisy)

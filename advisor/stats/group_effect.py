@@ -72,9 +72,7 @@ class GroupEffect:
         return float(middle), float(low), float(high)
 
 
-def compare_groups(
-    groups: IntArray, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray
-) -> GroupEffect:
+def compare_groups(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> GroupEffect:
     """Compare groups of settings by the best cost of each group.
 
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
@@ -165,21 +163,15 @@ def draw_further_results(
     gains, noise, new_bests = [], [], []
     for hyper in model.draw_parameters(rng):
         places = np.vstack([best, _random_settings(*columns, min(number, MAX_DRAWN_POINTS), rng)])
-        drawn_costs = scale.to_costs(
-            model.draw(hyper, model.distances_of(places), np.zeros(len(places), dtype=np.int64), rng)
-        )
+        drawn_costs = scale.to_costs(model.draw(hyper, model.distances_of(places), np.zeros(len(places), dtype=np.int64), rng))
         deviation = float(scale.noise_sd(hyper[-1]))
         gains.append(np.maximum(drawn_costs[:, 0] - drawn_costs[:, 1:].min(axis=1), 0.0))
         noise.append(np.repeat(deviation, len(drawn_costs)))
-        new_bests.append(
-            (drawn_costs[:, 1:] + deviation * noise_rng.standard_normal(drawn_costs[:, 1:].shape)).min(axis=1)
-        )
+        new_bests.append((drawn_costs[:, 1:] + deviation * noise_rng.standard_normal(drawn_costs[:, 1:].shape)).min(axis=1))
     return FurtherResults(np.concatenate(gains), np.concatenate(noise), np.concatenate(new_bests))
 
 
-def _random_settings(
-    numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
-) -> FloatArray:
+def _random_settings(numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator) -> FloatArray:
     """Return the coordinates of new random settings. Numeric values are uniform between 0 and 1; categorical and missing values
     are copied from tried settings."""
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
@@ -240,9 +232,7 @@ class _Model:
         self.axis_of = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks]) if blocks else np.array([0])
         self.groups, self.y = groups, y
         self.same: BoolArray = groups[:, None] == groups[None, :]
-        self.distances = (
-            np.array([squared_distances(b, b) for b in blocks]) if blocks else np.zeros((1, len(y), len(y)))
-        )
+        self.distances = np.array([squared_distances(b, b) for b in blocks]) if blocks else np.zeros((1, len(y), len(y)))
         axes = len(self.distances)
         repeat = np.array([axes, 1, 1, 1, 1])
         self.means, self.variances = np.repeat(_PRIOR_MEANS, repeat), np.repeat(_PRIOR_VARIANCES, repeat)
@@ -257,9 +247,7 @@ class _Model:
         additive = float(expit(at[-4]))
         similar = additive * single.mean(0) + (1 - additive) * joint
         parts = shared * similar, own * similar * self.same
-        covariance = (
-            parts[0] + parts[1] + _GROUP_OFFSET_VARIANCE * self.same + np.diag(noise * self.noise_factors + _JITTER)
-        )
+        covariance = parts[0] + parts[1] + _GROUP_OFFSET_VARIANCE * self.same + np.diag(noise * self.noise_factors + _JITTER)
         root = np.linalg.cholesky(covariance)
         precision = np.linalg.inv(covariance)
         weights = precision @ self.y
@@ -366,9 +354,7 @@ class _Model:
         trial_covariance = _prior_covariance(
             model_parameters, _response_correlation(model_parameters, self.distances), self.same
         )
-        root = np.linalg.cholesky(
-            trial_covariance + np.diag(np.exp(model_parameters[-1]) * self.noise_factors + _JITTER)
-        )
+        root = np.linalg.cholesky(trial_covariance + np.diag(np.exp(model_parameters[-1]) * self.noise_factors + _JITTER))
         half = np.linalg.solve(root, _prior_covariance(model_parameters, similarity, same_group))
         return np.asarray(np.linalg.solve(root, self.y) @ half), half
 

@@ -76,9 +76,7 @@ class _ResponseDraw:
         similar = squared_distances(scaled, self.points.astype(np.float32))
         similar *= np.float32(-0.5)
         np.exp(similar, out=similar)
-        values = similar @ (self.signal * self.weights).astype(np.float32) + _random_prior_function(
-            scaled, self.features
-        )
+        values = similar @ (self.signal * self.weights).astype(np.float32) + _random_prior_function(scaled, self.features)
         return np.asarray(values, dtype=np.float64)
 
 
@@ -177,9 +175,7 @@ class Response:
         scaled = self.points * scale
         covariance = signal * np.exp(-0.5 * squared_distances(scaled, scaled)) + (noise + _JITTER) * np.eye(n)
         residual = self.values - _random_prior_function(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
-        return _ResponseDraw(
-            scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features
-        )
+        return _ResponseDraw(scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features)
 
     def _replacement_trials(self) -> IntArray:
         """Return the trials whose positions replace a point's position on an axis, shape (axes, points, repetitions).

@@ -45,9 +45,7 @@ def interaction_p_values(
     drawn_statistics = np.random.default_rng(SEED).standard_normal((draws, n)) @ root.T
     rows = np.vstack([precision @ y, drawn_statistics])
     shapes = {
-        a: [centred_kernel(response.blocks[a], relevance) for relevance in _KERNEL_RELEVANCES]
-        for pair in pairs
-        for a in pair
+        a: [centred_kernel(response.blocks[a], relevance) for relevance in _KERNEL_RELEVANCES] for pair in pairs for a in pair
     }
     return {(a, b): p_value_of_kernels(rows, (k * m for k, m in product(shapes[a], shapes[b]))) for a, b in pairs}
 
@@ -55,9 +53,7 @@ def interaction_p_values(
 def draws_needed(level: float) -> int | None:
     """Return a number of draws that suffices for p-values as small as `level`; None if even `MAX_NUMBER_OF_DRAWS` are too few."""
     number = math.ceil(1 / level) - 1
-    return (
-        None if number > MAX_NUMBER_OF_DRAWS else NUMBER_OF_DRAWS if number <= NUMBER_OF_DRAWS else MAX_NUMBER_OF_DRAWS
-    )
+    return None if number > MAX_NUMBER_OF_DRAWS else NUMBER_OF_DRAWS if number <= NUMBER_OF_DRAWS else MAX_NUMBER_OF_DRAWS
 
 
 def _fit_variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:

@@ -89,9 +89,7 @@ def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump]
     return _most_significant_rise(jumps, log=log)
 
 
-def _most_significant_rise(
-    rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool
-) -> Jump | None:
+def _most_significant_rise(rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool) -> Jump | None:
     """Return the rise with the lowest p-value, corrected for the number of rises, in the unit of the loss; None without rises."""
     if not rises:
         return None
@@ -313,9 +311,7 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
         return np.asarray(first_value + [tail.limit(c / 2) for c in _TABULATED_PROBABILITIES], dtype=np.float64)
     spread = max(float(np.median(np.abs(moves - np.median(moves)))) / _NORMAL_QUARTILE, 1e-300)
     share = max(2 * tries / width, 2.0)
-    return np.asarray(
-        np.hypot(first_value, spread * stats.t.isf(_TABULATED_PROBABILITIES / share, freedom)), dtype=np.float64
-    )
+    return np.asarray(np.hypot(first_value, spread * stats.t.isf(_TABULATED_PROBABILITIES / share, freedom)), dtype=np.float64)
 
 
 def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:

@@ -88,9 +88,7 @@ def _standardise_sweep(positions: FloatArray, costs: FloatArray) -> _Sweep:
     return _Sweep(positions, (values - mean) / spread, costs, mean, spread)
 
 
-def _draw_optimum(
-    sweep: _Sweep, parameters: Sequence[tuple[ProcessParameters, int]], rng: np.random.Generator
-) -> Optimum:
+def _draw_optimum(sweep: _Sweep, parameters: Sequence[tuple[ProcessParameters, int]], rng: np.random.Generator) -> Optimum:
     points = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID_SIZE)
     drawn = np.concatenate([_draw_responses(sweep, at, points, count, rng) for at, count in parameters if count])
     best, middle = float(sweep.costs.min()), float(np.median(sweep.costs))

@@ -84,9 +84,7 @@ def find_failure_regions(
         largest = np.maximum(largest, _best_failure_region(table[:, order], u[order], penalty, max_distances)[0])
         score, cut = _best_failure_region(labels[order][None, :], u[order], penalty, max_distances)
         if score[0] > 0:
-            scored.append(
-                (float(score[0]), _failure_region(axis, side, positions[order, axis], failed[order], int(cut[0])))
-            )
+            scored.append((float(score[0]), _failure_region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
     scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
     return [replace(region, p_value=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
@@ -125,9 +123,7 @@ def _best_failure_region(
     return score, cut
 
 
-def _failure_region(
-    axis: int, side: RangeSide, positions: FloatArray, has_failed: BoolArray, cut: int
-) -> FailureRegion:
+def _failure_region(axis: int, side: RangeSide, positions: FloatArray, has_failed: BoolArray, cut: int) -> FailureRegion:
     inside = positions[:cut][~has_failed[:cut]]
     failed_positions = positions[cut:][has_failed[cut:]]
     return FailureRegion(

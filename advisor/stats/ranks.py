@@ -22,11 +22,7 @@ def normal_scores(costs: FloatArray) -> FloatArray:
 def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_FITTED_TRIALS) -> IntArray:
     """Return the indices of at most `max_number` of the costs, evenly spaced in rank."""
     order = np.argsort(costs, kind="stable")
-    return (
-        order
-        if len(order) <= max_number
-        else order[np.linspace(0, len(order) - 1, max_number).round().astype(np.int64)]
-    )
+    return order if len(order) <= max_number else order[np.linspace(0, len(order) - 1, max_number).round().astype(np.int64)]
 
 
 def log_rank_scores(costs: FloatArray) -> FloatArray:

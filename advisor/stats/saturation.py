@@ -52,9 +52,7 @@ def pooled_mean(means: Sequence[MeanWithError]) -> MeanWithError:
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
-    from_scatter = MeanWithError(
-        float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1
-    )
+    from_scatter = MeanWithError(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1)
     errors = np.array([m.error for m in means])
     if not np.isfinite(errors).all():
         return from_scatter
@@ -104,9 +102,7 @@ def find_saturation(
         gain = difference_of_means(log_means[i], log_means[best_index])
         if gain.value >= math.log1p(material) and gain.chance_above(0.0) >= 1 - alpha:
             best_index = i
-    p_beyond = [
-        _p_of_slow_growth(log_means, octaves, best_index, i, doubling) for i in range(best_index + 1, len(log_means))
-    ]
+    p_beyond = [_p_of_slow_growth(log_means, octaves, best_index, i, doubling) for i in range(best_index + 1, len(log_means))]
     last = min(best_index + 1, len(log_means) - 1)
     steps = [(i, i + 1) for i in range(last) if octaves[i + 1] - octaves[i] >= 0.5]
     factors = [math.exp((log_means[b].value - log_means[a].value) / (octaves[b] - octaves[a])) for a, b in steps]
@@ -119,9 +115,7 @@ def find_saturation(
     )
 
 
-def _p_of_slow_growth(
-    log_means: Sequence[MeanWithError], octaves: FloatArray, a: int, b: int, doubling: float
-) -> float:
+def _p_of_slow_growth(log_means: Sequence[MeanWithError], octaves: FloatArray, a: int, b: int, doubling: float) -> float:
     """Return the probability that the quantity grows by less than the factor `doubling` per doubling of the size from size a to
     size b."""
     gain = difference_of_means(log_means[b], log_means[a])

@@ -55,9 +55,7 @@ class FallRates:
         """True if curves fall faster or stop falling abruptly, which a constant learning rate cannot explain."""
         r, variance = self.fall_rates, self.standard_errors**2
         tests = [_z_score(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_NUMBER_OF_WINDOWS - 1)]
-        for a, b, c in zip(
-            range(_NUMBER_OF_WINDOWS), range(1, _NUMBER_OF_WINDOWS), range(2, _NUMBER_OF_WINDOWS), strict=False
-        ):
+        for a, b, c in zip(range(_NUMBER_OF_WINDOWS), range(1, _NUMBER_OF_WINDOWS), range(2, _NUMBER_OF_WINDOWS), strict=False):
             if r[b] > 0:  # log-convex: r[b] ** 2 <= r[a] * r[c]
                 spread = 4 * r[b] ** 2 * variance[b] + r[c] ** 2 * variance[a] + r[a] ** 2 * variance[c]
                 tests.append(_z_score(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))

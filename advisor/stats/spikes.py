@@ -61,9 +61,7 @@ def find_outliers(values: FloatArray, chance: float, factor: float) -> Outliers 
         return None
     test = min(tests, key=lambda t: t.p_value)
     p = len(tests) * test.p_value
-    limit = max(
-        _threshold_at_chance(test.tail, test.rank, len(values), chance / (len(tests) * len(_TESTED_RANKS))), test.floor
-    )
+    limit = max(_threshold_at_chance(test.tail, test.rank, len(values), chance / (len(tests) * len(_TESTED_RANKS))), test.floor)
     outlying = order[log_ratios[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
     ratios = np.exp(np.minimum(log_ratios, 700.0))
     return Outliers(outlying, ratios, math.exp(min(limit, 700.0)), test.rank, min(1.0, p))
@@ -71,9 +69,7 @@ def find_outliers(values: FloatArray, chance: float, factor: float) -> Outliers 
 
 def corrected_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
     """Return the p-value of each series, shape (n,), corrected for the number of series (Benjamini and Hochberg); 1 for None."""
-    return np.asarray(
-        stats.false_discovery_control([1.0 if o is None else o.p_value for o in tested]), dtype=np.float64
-    )
+    return np.asarray(stats.false_discovery_control([1.0 if o is None else o.p_value for o in tested]), dtype=np.float64)
 
 
 class _OutlierTest(NamedTuple):

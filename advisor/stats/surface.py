@@ -122,9 +122,7 @@ class ResponseSurface:
         distances = np.array([_squared_distances(u, u, i < self._numeric) for i, u in enumerate(self._columns)])
         # From a bad starting point, the fit takes the response for noise, so several starting points are tried.
         starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _LOG_NOISE_STARTS]
-        self._at = min(
-            (fit_parameters(y, distances, s) for s in starts), key=lambda at: loss_and_slopes(at, y, distances)[0]
-        )
+        self._at = min((fit_parameters(y, distances, s) for s in starts), key=lambda at: loss_and_slopes(at, y, distances)[0])
         self._precision = _response_kernel(distances, self._at, len(y))[1]
         self._weights, self._y = self._precision @ y, y
 
@@ -209,9 +207,7 @@ def _p_value_of_axis(y: FloatArray, distances: FloatArray, start: FloatArray, po
     weights = precision @ y
     likelihood_slopes = (np.outer(weights, weights) - precision) * similar
     centred = np.where(np.isfinite(positions), positions, 0.5) - 0.5
-    rows = np.vstack(
-        [centred, np.random.default_rng(SEED).permuted(np.tile(centred, (NUMBER_OF_PERMUTATIONS, 1)), axis=1)]
-    )
+    rows = np.vstack([centred, np.random.default_rng(SEED).permuted(np.tile(centred, (NUMBER_OF_PERMUTATIONS, 1)), axis=1)])
     statistics = ((rows @ likelihood_slopes) * rows).sum(1) - rows**2 @ likelihood_slopes.sum(1)
     return float(np.mean(statistics >= statistics[0] - 1e-9 * abs(statistics[0])))
 

@@ -38,9 +38,7 @@ class ExponentialTail:
         excess = value - self.start_value
         if not excess > 0:
             return 1.0
-        return min(
-            1.0, self.values_above_base * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale)))
-        )
+        return min(1.0, self.values_above_base * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale))))
 
     def limit(self, chance: float) -> float:
         """Return the level that the largest value exceeds by chance with probability `chance`."""

@@ -167,9 +167,7 @@ def read_curve_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> 
         scatter=curve.scatter,
         freedom=curve.freedom,
         gain_ratio=gain / earlier if earlier > 0 else 1.0,
-        p_value=min(
-            1.0, 2 * min(_t_test_p_value(gain, error, curve.freedom), _sign_test_p_value(curve.costs[in_window]))
-        ),
+        p_value=min(1.0, 2 * min(_t_test_p_value(gain, error, curve.freedom), _sign_test_p_value(curve.costs[in_window]))),
     )
 
 

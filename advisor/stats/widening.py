@@ -81,9 +81,7 @@ def _step_on_log_scale(domain: Domain, side: str, step: float) -> float:
     """Convert `step` from widths of the range to widths of its logarithm; inf if the step leads to 0 or below."""
     assert domain.low is not None
     assert domain.high is not None
-    new_end = (
-        as_number(domain.value_at_position(-step if side == "low" else 1 + step)) if math.isfinite(step) else -math.inf
-    )
+    new_end = as_number(domain.value_at_position(-step if side == "low" else 1 + step)) if math.isfinite(step) else -math.inf
     if not new_end > 0:
         return math.inf
     end = domain.low if side == "low" else domain.high
@@ -94,16 +92,8 @@ def range_of_span(domain: Domain, span: tuple[float, float]) -> tuple[float, flo
     """Return the rounded range (low, high) between two positions in the domain, which does not extend beyond the domain."""
     assert domain.low is not None
     assert domain.high is not None
-    low = (
-        domain.low
-        if span[0] <= 0
-        else max(round_range_end(float(domain.value_at_position(span[0])), domain), domain.low)
-    )
-    high = (
-        domain.high
-        if span[1] >= 1
-        else min(round_range_end(float(domain.value_at_position(span[1])), domain), domain.high)
-    )
+    low = domain.low if span[0] <= 0 else max(round_range_end(float(domain.value_at_position(span[0])), domain), domain.low)
+    high = domain.high if span[1] >= 1 else min(round_range_end(float(domain.value_at_position(span[1])), domain), domain.high)
     return (low, high) if low < high else (domain.low, domain.high)
 
 

@@ -98,9 +98,7 @@ def _new_pool() -> ProcessPoolExecutor:
 
 
 def _initialize_worker() -> None:
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches all processes, but the parent stops its children itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, but the parent stops its children itself
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread, because the processes already use all CPUs
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

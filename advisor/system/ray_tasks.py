@@ -79,9 +79,7 @@ class _RayTasks:
             if nodes > 1:
                 self._waiting.append((task, nodes - 1))
             else:
-                yield self._failed(
-                    task, f"{_MAX_NODE_FAILURES} nodes of the Ray cluster failed while working on this task"
-                )
+                yield self._failed(task, f"{_MAX_NODE_FAILURES} nodes of the Ray cluster failed while working on this task")
         except errors.OutOfMemoryError:
             yield self._failed(task, "its node of the Ray cluster ran out of memory; try fewer --jobs")
         except errors.WorkerCrashedError:
@@ -105,6 +103,5 @@ def _unusable_nodes_error(error: Any) -> AdvisorError:
         return AdvisorError(str(cause))
     reason = str(error).strip().splitlines()[-1]
     return AdvisorError(
-        f"a node of the Ray cluster cannot run the work: {reason}; install "
-        f'"tuning-advisor[ray]=={__version__}" on every node'
+        f'a node of the Ray cluster cannot run the work: {reason}; install "tuning-advisor[ray]=={__version__}" on every node'
     )

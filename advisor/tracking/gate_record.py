@@ -13,7 +13,9 @@ from advisor.tracking.stores.client import connect
 from advisor.tracking.stores.location import parse_tracking_uri
 
 _TIMEOUT_S = 5
-_WRITE = "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
+_WRITE = (
+    "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
+)
 
 
 def write_gate_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:

@@ -106,9 +106,7 @@ class StudyReader:
             seen.add(parent)
             place = find_study(self.studies_in_store, parent)
             if place is None:
-                notes.append(
-                    f"The study {parent}, from which this study was derived, is in no experiment of this store."
-                )
+                notes.append(f"The study {parent}, from which this study was derived, is in no experiment of this store.")
                 break
             try:
                 studies.insert(0, self.study(place, study.spec.objective))
@@ -128,9 +126,7 @@ def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment
     return [sorted(group, key=lambda p: len(_study_and_earlier_rounds(p, studies))) for group in groups.values()]
 
 
-def _study_and_earlier_rounds(
-    place: StudyInExperiment, studies: Sequence[StudyInExperiment]
-) -> list[StudyInExperiment]:
+def _study_and_earlier_rounds(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> list[StudyInExperiment]:
     """Return the study at `place` and its earlier rounds, latest first."""
     by_name = {p.study: p for p in studies}
     line = [place]

@@ -93,9 +93,7 @@ def write(maps: Mapping[str, Sequence[CalibrationPoint]]) -> None:
 
 def report(answers: Answers, maps: Mapping[str, tuple[CalibrationPoint, ...]], names: Sequence[str]) -> str:
     """Return a table of these rules, followed by the reliability table of the shown confidences."""
-    lines = [
-        f"{'rule':24} {'findings':>8} {'stated':>7} {'shown':>7} {'right':>7} {'Brier stated':>13} {'Brier shown':>12}"
-    ]
+    lines = [f"{'rule':24} {'findings':>8} {'stated':>7} {'shown':>7} {'right':>7} {'Brier stated':>13} {'Brier shown':>12}"]
     every: list[tuple[float, bool]] = []
     for rule in names:
         found = answers.get(rule, [])
@@ -135,9 +133,7 @@ def main() -> None:
     started, maps, names = time.perf_counter(), table(), frozenset(options.rules)
     if options.write:
         development = findings_of_worlds(range(2 * options.studies), options.jobs, names)
-        fitted = {
-            rule: tuple(knots) for rule, found in development.items() if (knots := fit_confidence_map(rule, found))
-        }
+        fitted = {rule: tuple(knots) for rule, found in development.items() if (knots := fit_confidence_map(rule, found))}
         maps = {rule: knots for rule, knots in maps.items() if rule not in names} | fitted
         write(maps)
     answers = findings_of_worlds(range(options.first_seed, options.first_seed + options.studies), options.jobs, names)

@@ -193,9 +193,7 @@ def _matches_conditions(trial: Mapping[str, Any], conditions: Mapping[str, Any])
 
 def _experiment(source: Source, raw: Mapping[str, Any]) -> Experiment:
     folder = source.folder / raw["dataset"]
-    rows = [
-        t for t in _tables(folder)[0] if t["study"] in raw["studies"] and _matches_conditions(t, raw["where"] or {})
-    ]
+    rows = [t for t in _tables(folder)[0] if t["study"] in raw["studies"] and _matches_conditions(t, raw["where"] or {})]
     if raw["trials"] is not None:
         order = {name: i for i, name in enumerate(raw["trials"])}
         rows = sorted((t for t in rows if t["trial"] in order), key=lambda t: order[t["trial"]])
@@ -256,9 +254,7 @@ def _points(
     return {m: Points(*(np.concatenate([p[i] for p in ps]) for i in range(4))) for m, ps in parts.items()}
 
 
-def _stated_learning_rates(
-    derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Mapping[str, Points]
-) -> Points:
+def _stated_learning_rates(derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Mapping[str, Points]) -> Points:
     """Return the learning rates that the source describes but did not log: constant, or linear warmup and cosine decay to zero."""
     grid = next(iter(points.values()))
     rates = np.empty(len(grid.steps))

@@ -70,9 +70,7 @@ def run(task: Task, contender: str, seed: int) -> Result:
     )
 
 
-def run_all(
-    tasks: Sequence[Task], contenders: Sequence[str], seeds: Sequence[int], folder: Path, workers: int
-) -> list[Result]:
+def run_all(tasks: Sequence[Task], contenders: Sequence[str], seeds: Sequence[int], folder: Path, workers: int) -> list[Result]:
     """Return the results of all searches, including those of earlier runs. Store each new result when its search ends."""
     known = results.load(folder)
     jobs = [(task, name, seed) for seed in seeds for name in contenders for task in tasks]

@@ -135,9 +135,7 @@ def views(cases: Iterable[Case]) -> list[list[Case]]:
     return [list(same) for _, same in groupby(ordered, key=lambda c: c.view)]
 
 
-def ask_all(
-    cases: Iterable[Case], *, processes: int, with_peers: bool = False, on_view: Callable[[int], None]
-) -> list[Answer]:
+def ask_all(cases: Iterable[Case], *, processes: int, with_peers: bool = False, on_view: Callable[[int], None]) -> list[Answer]:
     """Answer all cases, in this process if `processes` is 1; after each step, call `on_view` with the number of cases that it
     answered."""
     answers: list[Answer] = []
@@ -208,8 +206,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table whose columns are also aligned in plain text; the first row is the header."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
-        "| "
-        + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        "| " + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
         for row in rows
     ]
     rule = "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths))
@@ -317,9 +314,7 @@ def main() -> None:
     parser.add_argument("--rules", nargs="*", metavar="RULE", help="only cases of these rules")
     parser.add_argument("--sources", nargs="*", default=["real", "recordings"], help="default: real recordings")
     parser.add_argument("--part", choices=["all", "dev", "held-out"], default="all", help="default: all")
-    parser.add_argument(
-        "--confidence", nargs="*", default=["high"], help="labels to use, high or medium; default: high"
-    )
+    parser.add_argument("--confidence", nargs="*", default=["high"], help="labels to use, high or medium; default: high")
     parser.add_argument("--misses", action="store_true", help="list every wrong answer with the rule's message")
     parser.add_argument(
         "--peers", action="store_true", help=f"compare with {', '.join(peers.NAMES)} on the questions that they answer"
@@ -336,9 +331,7 @@ def main() -> None:
     if options.peers:
         for name in peers.missing_peers():
             print(f"{name} is not installed: pip install {name}", file=sys.stderr)
-    if options.write and (
-        options.rules or options.peers or options.part != "all" or not all(s.exists for s in SOURCES)
-    ):
+    if options.write and (options.rules or options.peers or options.part != "all" or not all(s.exists for s in SOURCES)):
         raise SystemExit("--write needs all rules, all parts and all sources")
     cases = chosen_cases(options)
     if not cases:

@@ -55,9 +55,7 @@ def labelled_studies(by: str) -> list[TunedStudy]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs=2, type=int, metavar=("FIRST", "END"), help="default: ten seeds")
-    parser.add_argument(
-        "--by", choices=tuple(FIRST_SEED), default="hand", help="who trains; default: hand-written loops"
-    )
+    parser.add_argument("--by", choices=tuple(FIRST_SEED), default="hand", help="who trains; default: hand-written loops")
     parser.add_argument("--only", nargs="*", default=[""], help="only studies whose names start with these")
     parser.add_argument("--write", action="store_true", help=f"write the counts to {FILE}, which rule pages quote")
     options = parser.parse_args()
@@ -89,8 +87,7 @@ def trained(rule: str, judged: Sequence[TunedStudy], seen: Verdicts, script: str
     off = [s.name for s in judged if rule in s.quiet]
     positives = sum(n for (name, of, _), n in seen.items() if of == rule and name in on)
     quiet, detected, false = (
-        sum(seen[name, rule, status] for name in names)
-        for status, names in (("quiet", off), ("fired", on), ("fired", off))
+        sum(seen[name, rule, status] for name in names) for status, names in (("quiet", off), ("fired", on), ("fired", off))
     )
     return TrainedCounts(rule, script, positives, detected, quiet + false, false)
 

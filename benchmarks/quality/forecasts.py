@@ -48,9 +48,7 @@ def _half_curve(steps: IntArray, values: FloatArray, metric: str, maximize: bool
     if len(steps) < MIN_POINTS or not np.isfinite(values).all():
         return None
     half = steps <= steps[-1] / 2
-    points = Points(
-        np.zeros(int(half.sum()), dtype=np.int64), steps[half], values[half], np.full(int(half.sum()), np.nan)
-    )
+    points = Points(np.zeros(int(half.sum()), dtype=np.int64), steps[half], values[half], np.full(int(half.sum()), np.nan))
     run = Run("0", "run", "FINISHED", {"learning_rate": "0.1", "scheduler": "constant"}, {}, 0.0, 1.0)
     experiment = Experiment("half", (run,), {metric: points}, {})
     study = assemble(experiment, objective=metric, direction="maximize" if maximize else "minimize")
@@ -59,9 +57,7 @@ def _half_curve(steps: IntArray, values: FloatArray, metric: str, maximize: bool
 
 def halves_of_real_curves(source: str) -> Iterator[HalfCurve]:
     """Yield the first halves of the objective's curves in a source."""
-    table = pq.read_table(
-        REAL.folder / source / "curves.parquet", columns=["study", "trial", "metric", "step", "value"]
-    )
+    table = pq.read_table(REAL.folder / source / "curves.parquet", columns=["study", "trial", "metric", "step", "value"])
     curves = dict(tuple(table.to_pandas().groupby(["study", "trial", "metric"], observed=True)))
     for trial in pq.read_table(REAL.folder / source / "trials.parquet").to_pylist():
         curve = curves.get((trial["study"], trial["trial"], trial["objective"]))

@@ -173,9 +173,7 @@ def _judge(
     levels = SignificanceLevels.levels_in_loop(
         number + 1, repeat, keeps, error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY
     )
-    others = difference.pooled_deviation(
-        [np.array(s.costs) for s in settings if s is not candidate and s is not incumbent]
-    )
+    others = difference.pooled_deviation([np.array(s.costs) for s in settings if s is not candidate and s is not incumbent])
     runs = 0
     while True:
         pair = candidate.sample, incumbent.sample
@@ -233,9 +231,7 @@ def recorded_groups(folder: Path, minimum: int = 15) -> dict[str, FloatArray]:
     groups = {}
     for (study, _), members in settings.items():
         if len(members) >= minimum:
-            own = curves.filter(
-                (pc.field("study") == study) & (pc.field("metric") == members[0]["objective"])
-            ).to_pylist()
+            own = curves.filter((pc.field("study") == study) & (pc.field("metric") == members[0]["objective"])).to_pylist()
             sign = 1 if members[0]["direction"] == "min" else -1
             best = {m["trial"]: min(sign * p["value"] for p in own if p["trial"] == m["trial"]) for m in members}
             groups[study] = np.unique(list(best.values()))  # some logs exist twice, so equal values count once

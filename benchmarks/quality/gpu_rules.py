@@ -157,13 +157,9 @@ def run(name: str, situation: SlownessCase, seconds: float, device: torch.device
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Show the verdicts of the rules about speed on real trainings on a GPU."
-    )
+    parser = argparse.ArgumentParser(description="Show the verdicts of the rules about speed on real trainings on a GPU.")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument(
-        "--seconds", type=float, default=28.0, help="seconds of each trial; trials of batch sizes: a third"
-    )
+    parser.add_argument("--seconds", type=float, default=28.0, help="seconds of each trial; trials of batch sizes: a third")
     parser.add_argument("--only", action="append", choices=list(SITUATIONS))
     parser.add_argument("--show", action="store_true", help="print the findings")
     options = parser.parse_args()

@@ -74,9 +74,7 @@ def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
         sign = 1.0 if row["direction"].startswith("min") else -1.0
         steps = curve["step"].to_numpy(np.int64)
         length = float(extra.get("step_hint") or extra.get("max_train_steps") or np.nan)
-        found[_name_of_task(row["study"])].append(
-            TrialProgress(steps, sign * curve["value"].to_numpy(np.float64), length)
-        )
+        found[_name_of_task(row["study"])].append(TrialProgress(steps, sign * curve["value"].to_numpy(np.float64), length))
     for name, trials in found.items():
         longest = float(max(t.steps[-1] for t in trials))
         planned = [t if np.isfinite(t.length) else TrialProgress(t.steps, t.costs, longest) for t in trials]
@@ -157,9 +155,7 @@ def measure(
     late = winner.costs[3 * len(winner.costs) // 4 :]
     noise = float(np.median(np.abs(np.diff(late[np.isfinite(late)])))) if len(late) > 1 else 0.0
     healthy = 0 if alarms is None else sum(bool(t.best[-1] < middle) for t in trials)
-    return ReplayCounts(
-        1, 1 - used / steps, int(worse > 0), int(worse > noise), len(stopped), false, healthy, len(alarmed)
-    )
+    return ReplayCounts(1, 1 - used / steps, int(worse > 0), int(worse > noise), len(stopped), false, healthy, len(alarmed))
 
 
 class FalseAlarms:
@@ -175,9 +171,7 @@ class FalseAlarms:
         if not trial.best[-1] < trial.best[at]:
             return False
         first = float(trial.costs[0])
-        if not first - trial.best[at] > MIN_LEARNING_GAIN_SHARE * (first - lowest) and self._is_stuck(
-            trial, at, completed
-        ):
+        if not first - trial.best[at] > MIN_LEARNING_GAIN_SHARE * (first - lowest) and self._is_stuck(trial, at, completed):
             return True  # the first condition follows from the second and is faster to check
         return not_finite(trial, at) or self._is_diverging(trial, at)
 
@@ -253,9 +247,7 @@ COLUMNS = {"studies": 8, "saved": 7, "lost": 8, "> noise": 8, "stopped": 9, "fal
 
 
 def table_head() -> None:
-    print(
-        f"{'source':11} {'way to stop':26} {'workers':>7} " + " ".join(f"{n:>{width}}" for n, width in COLUMNS.items())
-    )
+    print(f"{'source':11} {'way to stop':26} {'workers':>7} " + " ".join(f"{n:>{width}}" for n, width in COLUMNS.items()))
 
 
 def tasks_of(source: str) -> Sequence[tuple[str, Task]]:
@@ -291,9 +283,7 @@ def table(options: argparse.Namespace) -> None:
 # --- hindsight -------------------------------------------------------------------------------------------------------------------
 
 
-def split_into_halves(
-    task: Task, studies: int, seed: list[int]
-) -> Iterator[tuple[list[TrialProgress], list[TrialProgress]]]:
+def split_into_halves(task: Task, studies: int, seed: list[int]) -> Iterator[tuple[list[TrialProgress], list[TrialProgress]]]:
     """Yield pairs of studies of the same task that have no trials in common."""
     rng = np.random.default_rng(seed)
     for _ in range(studies):
@@ -320,9 +310,7 @@ def hindsight_table(options: argparse.Namespace) -> None:
                 n: ReplayCounts() for n in ("guard", "best safe setting", *hindsight.pruning_stoppers())
             }
             for name, task in tasks_of(source):
-                for first, second in split_into_halves(
-                    task, options.studies, [options.first_seed, zlib.crc32(name.encode())]
-                ):
+                for first, second in split_into_halves(task, options.studies, [options.first_seed, zlib.crc32(name.encode())]):
                     safe = safe_settings(first, workers)
                     if safe is None:
                         continue
@@ -348,9 +336,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=100, help="number of studies of each task; default: 100")
     parser.add_argument("--first-seed", type=int, default=100, help="seed of the draws; default: 100")
-    parser.add_argument(
-        "--workers", type=int, nargs="+", default=[1, 4], help="numbers of trials at a time; default: 1 4"
-    )
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4], help="numbers of trials at a time; default: 1 4")
     parser.add_argument("--sources", nargs="+", choices=list(SOURCES), default=list(SOURCES), help="default: all")
     parser.add_argument("--pruners", action="store_true", help="also replay Optuna's pruners")
     parser.add_argument("--hindsight", action="store_true", help="replay the settings that were safe in another study")

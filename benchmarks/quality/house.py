@@ -62,8 +62,7 @@ class CodeBase:
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names |= {
-                    full if (full := f"{node.module}.{alias.name}") in self.modules else node.module
-                    for alias in node.names
+                    full if (full := f"{node.module}.{alias.name}") in self.modules else node.module for alias in node.names
                 }
         return (names & self.modules.keys()) - {name}
 
@@ -76,9 +75,7 @@ class CodeBase:
             if path.relative_to(self.root).parts[0] == "rules" and not path.name.startswith("_")
         }
         helpers = {
-            name
-            for name in self.modules
-            if name.rpartition(".")[2].startswith("_") and name.startswith("advisor_rules")
+            name for name in self.modules if name.rpartition(".")[2].startswith("_") and name.startswith("advisor_rules")
         }
         users = {h: {r for r in own if h in self._reachable_modules(r, helpers)} for h in helpers}
         return {name: [path, *(self.modules[h] for h in helpers if users[h] == {name})] for name, path in own.items()}
@@ -111,9 +108,7 @@ class CodeBase:
         """
         ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
         patterns = {rule: re.compile(rf"(?<![\w-]){rule}(?![\w-])") for rule in sorted(ids) if "-" in rule}
-        texts = {
-            name: list(_string_constants(path)) for name, path in self.modules.items() if name.startswith("advisor.")
-        }
+        texts = {name: list(_string_constants(path)) for name, path in self.modules.items() if name.startswith("advisor.")}
         return [
             f"{name}: {rule}"
             for name, strings in texts.items()

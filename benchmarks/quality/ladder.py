@@ -161,9 +161,7 @@ def train(family: Family, width: int, seeds: Sequence[int]) -> FloatArray:
                 p.sub_(rates * decay * factor * (m / (1 - 0.9**step)) / ((v / (1 - 0.99**step)).sqrt() + 1e-8))
     with torch.no_grad():
         x, y = examples(family.task, 1024, torch.Generator().manual_seed(9))
-        losses = (outputs(weights, biases, x.expand(len(RATES) * len(seeds), -1, -1)) - y).square().mean(
-            (1, 2)
-        ) / y.var()
+        losses = (outputs(weights, biases, x.expand(len(RATES) * len(seeds), -1, -1)) - y).square().mean((1, 2)) / y.var()
     return losses.view(len(RATES), -1).numpy().astype(np.float64)
 
 

@@ -109,9 +109,7 @@ def _move_near_best(random: Random, params: list[dict[str, Any]], noise: FloatAr
             good = np.argsort(noise[:i])[: max(i // 4, 1)]
             model = params[int(random.choice(good))]
             params[i] = {
-                k: v
-                if not SPACE[k].numeric
-                else SPACE[k].draw(_position_near(random, float(SPACE[k].to_positions([v])[0])))
+                k: v if not SPACE[k].numeric else SPACE[k].draw(_position_near(random, float(SPACE[k].to_positions([v])[0])))
                 for k, v in model.items()
             }
 
@@ -315,9 +313,7 @@ def coarse_error_rates(random: Random) -> Made:
     count, examples, points = (int(random.choice(c)) for c in ((5, 20, 100), (20, 100), (3, 10, 30)))
     rates = 0.02 + 0.6 * np.exp(-4 * np.arange(points) / points)
     errors = random.binomial(examples, rates, size=(count, points)) / examples
-    return study(
-        draw_settings(random, count), {"val/error": list(errors)}, objective="val/error", seeds=[0] * count
-    ), {}
+    return study(draw_settings(random, count), {"val/error": list(errors)}, objective="val/error", seeds=[0] * count), {}
 
 
 def sampled_evaluations(random: Random) -> Made:

@@ -86,22 +86,14 @@ _NO_ANSWER = {"scientific-effect": message_contains("is better than")}
 
 FAMILIES: tuple[NullFamily, ...] = (
     NullFamily("noise, 5 trials", noise_results(5), _all(_OF_RESULTS)),
-    NullFamily(
-        "noise, 24 trials", noise_results(24), _all(f"{_OF_RESULTS} space-interaction", space_insensitive=lacks_caveat)
-    ),
+    NullFamily("noise, 24 trials", noise_results(24), _all(f"{_OF_RESULTS} space-interaction", space_insensitive=lacks_caveat)),
     NullFamily("noise, 200 trials", noise_results(200), _all(_OF_RESULTS)),
     NullFamily("ties, 24 trials", noise_results(24, digits=0), _all(_OF_RESULTS)),
-    NullFamily(
-        "failed at random, 24", noise_results(24, failed=0.3), _all(_OF_RESULTS, space_infeasible=names_subject)
-    ),
-    NullFamily(
-        "failed at random, 100", noise_results(100, failed=0.2), _all(_OF_RESULTS, space_infeasible=names_subject)
-    ),
+    NullFamily("failed at random, 24", noise_results(24, failed=0.3), _all(_OF_RESULTS, space_infeasible=names_subject)),
+    NullFamily("failed at random, 100", noise_results(100, failed=0.2), _all(_OF_RESULTS, space_infeasible=names_subject)),
     NullFamily("sampler that learns, 24", noise_results(24, adaptive=True), _all(_OF_SPACE)),
     NullFamily("noisy cliff, 12", noise_results(12, cliff=True), _all("space-boundary unfair-comparison")),
-    NullFamily(
-        "noisy cliff, 24", noise_results(24, cliff=True), _all("space-boundary unfair-comparison space-interaction")
-    ),
+    NullFamily("noisy cliff, 24", noise_results(24, cliff=True), _all("space-boundary unfair-comparison space-interaction")),
     NullFamily(
         "best inside, 24",
         noise_results(24, bowl=True),
@@ -164,16 +156,12 @@ FAMILIES: tuple[NullFamily, ...] = (
             ("flat", 8, "0.8"),
         )
     ),
-    NullFamily(
-        "settles, trials apart", healthy_curves("white", points=(50,), trials=(2, 5, 20)), _all("curve-step-variance")
-    ),
+    NullFamily("settles, trials apart", healthy_curves("white", points=(50,), trials=(2, 5, 20)), _all("curve-step-variance")),
     *(
         NullFamily(f"{kind} norms", gradient_norms(kind), _all("stability-spikes clip-insufficient"))
         for kind in ("log-normal", "log-laplace", "log-t5")
     ),
-    NullFamily(
-        "overfits at random", some_overfit, _all("curve-best-is-regularised-by-accident curve-train-loss-rises")
-    ),
+    NullFamily("overfits at random", some_overfit, _all("curve-best-is-regularised-by-accident curve-train-loss-rises")),
     NullFamily("learned nothing", learned_nothing, {"curve-worse-than-chance": is_quiet}),
     NullFamily("equal trials", equal_trials, {"eval-size": is_quiet}),
     NullFamily("coarse results", coarse_error_rates, _all("params-ignored")),

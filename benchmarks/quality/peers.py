@@ -118,9 +118,7 @@ def ask(study: Study, questions: Iterable[str]) -> dict[str, Answers]:
     }
 
 
-def _combine_alarms(
-    question: PeerQuestion, checks: Sequence[str], reports: Sequence[Sequence[Alarm]]
-) -> dict[str, bool]:
+def _combine_alarms(question: PeerQuestion, checks: Sequence[str], reports: Sequence[Sequence[Alarm]]) -> dict[str, bool]:
     answers = {}
     for name, way in WAYS.items():
         for low, high in {(0.0, 1.0), question.phase}:
@@ -157,9 +155,7 @@ def _log(study: Study, trial: Trial) -> _Log:
     }
     curves |= {name: study.curve(trial, signal) for name, signal in signals.items()}
     return tuple(
-        (name, tuple(curve.steps.tolist()), tuple(curve.values.tolist()))
-        for name, curve in curves.items()
-        if len(curve)
+        (name, tuple(curve.steps.tolist()), tuple(curve.values.tolist())) for name, curve in curves.items() if len(curve)
     )
 
 

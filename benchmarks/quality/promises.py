@@ -42,9 +42,7 @@ class Count(NamedTuple):
 
     def p(self, promise: float) -> float:
         """Return the probability of at least as many alarms if the promised rate holds."""
-        return (
-            float(binomtest(self.alarms, self.studies, promise, alternative="greater").pvalue) if self.studies else 1.0
-        )
+        return float(binomtest(self.alarms, self.studies, promise, alternative="greater").pvalue) if self.studies else 1.0
 
 
 def promises() -> dict[str, float]:

@@ -201,9 +201,7 @@ def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
     (DATA / "cases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_tables(
-    folder: Path, names: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
-) -> None:
+def write_tables(folder: Path, names: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float) -> None:
     """In the folder's tables, replace the studies with the same names and drop unknown studies. tick_s: resolution of times in
     seconds."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -214,9 +212,7 @@ def write_tables(
             old = pq.read_table(path)
             parts.append(old.filter(pc.is_in(old["study"], pa.array([n for n in names if n not in recorded]))))
         merged = pa.concat_tables(parts, promote_options="permissive")
-        merged = merged.sort_by(
-            [(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names]
-        )
+        merged = merged.sort_by([(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names])
         merged = _compact_table(merged, tick_s) if "value" in merged.column_names else merged
         pq.write_table(merged, path, compression="zstd", compression_level=19, **_column_encodings(merged.schema))
 

@@ -168,9 +168,7 @@ def world(random: Random) -> World:
         repeats = int(random.integers(2, 6))
         again = [(int(i), s) for i in np.argsort(first)[: int(random.integers(1, 4))] for s in range(1, repeats + 1)]
         return _world_of_runs(random, response, training, at, which, costs, noise, [*runs, *again], first)
-    return _world_of_runs(
-        random, response, training, at, which, costs, noise, runs, costs + random.normal(0, noise, count)
-    )
+    return _world_of_runs(random, response, training, at, which, costs, noise, runs, costs + random.normal(0, noise, count))
 
 
 def _response(random: Random, names: tuple[str, ...], choices: int) -> Response:
@@ -178,9 +176,7 @@ def _response(random: Random, names: tuple[str, ...], choices: int) -> Response:
     weights = np.where(random.uniform(size=axes) < 0.3, 0.01, 1) * random.lognormal(0, 0.8, axes)
     turn = stats.ortho_group.rvs(axes, random_state=random) if axes > 1 and random.uniform() < 0.3 else np.eye(axes)
     curvature = turn.T @ np.diag(weights) @ turn
-    optimum = random.uniform(-0.3, 1.3, axes) + np.concatenate(
-        [[np.zeros(axes)], random.normal(0, 0.15, (choices - 1, axes))]
-    )
+    optimum = random.uniform(-0.3, 1.3, axes) + np.concatenate([[np.zeros(axes)], random.normal(0, 0.15, (choices - 1, axes))])
     edge = random.uniform(0.6, 1.8)
     offsets = np.array([0.0, *random.normal(0, 0.1, choices - 1)]) * weights.sum()
     made = Response(names, optimum, weights, curvature, offsets, edge, 1.0)
@@ -292,8 +288,7 @@ def _loses_nothing(world: World, finding: Finding) -> bool | None:
     if new is None:
         return None
     return (
-        world.response.lowest(world.bounds(new.parameter, new.low, new.high))
-        <= world.response.lowest(world.bounds()) + SLIGHT
+        world.response.lowest(world.bounds(new.parameter, new.low, new.high)) <= world.response.lowest(world.bounds()) + SLIGHT
     )
 
 
@@ -321,9 +316,7 @@ def _more_trials_gain(world: World, finding: Finding) -> bool | None:
             true = world.response(at, 0)
             gains.append(float(true[int(np.argmin(true + world.random.normal(0, world.seeds, len(at))))]))
     at, choice = world.settings[world.study.ranked()[0].id]
-    return bool(gains) and float(np.median(gains)) < float(world.response(at[None], choice)[0]) - max(
-        SLIGHT, world.seeds
-    )
+    return bool(gains) and float(np.median(gains)) < float(world.response(at[None], choice)[0]) - max(SLIGHT, world.seeds)
 
 
 def _stability_limits_rate(world: World, finding: Finding) -> bool | None:
@@ -375,9 +368,7 @@ def _comparison_is_unfair(world: World, finding: Finding) -> bool | None:
     if not named:
         return None
     loser = named.most_common(1)[0][0]
-    best = [
-        min(world.study.costs[t.index] for t in world.study.ranked() if world.settings[t.id][1] == k) for k in (0, 1)
-    ]
+    best = [min(world.study.costs[t.index] for t in world.study.ranked() if world.settings[t.id][1] == k) for k in (0, 1)]
     wider = [(lo - 0.25, hi + 0.25) for lo, hi in world.bounds()]
     mine = next(t for t in world.study.ranked() if world.settings[t.id][1] == loser)
     now = float(world.response(world.settings[mine.id][0][None], loser)[0])

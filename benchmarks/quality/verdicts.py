@@ -97,9 +97,7 @@ def main() -> None:
     """Record all verdicts, and compare them with an earlier record if the user asks for it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="file to record to")
-    parser.add_argument(
-        "--against", type=Path, help="an earlier record: print the differences; exit status 1 if there are any"
-    )
+    parser.add_argument("--against", type=Path, help="an earlier record: print the differences; exit status 1 if there are any")
     options = parser.parse_args()
     views = {case.view: case for case in reversed(load_cases())}
     with ProcessPoolExecutor() as pool, options.out.open("w", encoding="utf-8") as file:

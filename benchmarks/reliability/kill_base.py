@@ -95,9 +95,7 @@ def runs(database: sqlite3.Connection) -> dict[str, object]:
         for table in ("params", "tags", "metrics", "latest_metrics"):
             rows = database.execute(f"SELECT * FROM {table} WHERE run_uuid = ?", (id,)).fetchall()
             parts.append(sorted([c for c in row if c != id] for row in rows if not set(row) & set(VOLATILE)))
-        if facts[0] == "RUNNING" or dict(parts[2]).get(SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX).startswith(
-            UNFINISHED_RUN_PREFIX
-        ):
+        if facts[0] == "RUNNING" or dict(parts[2]).get(SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX).startswith(UNFINISHED_RUN_PREFIX):
             continue
         number = sum(other.split("#")[0] == name for other in complete)
         complete[f"{name}#{number}" if number else name] = json.dumps(parts, default=str)

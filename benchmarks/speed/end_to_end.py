@@ -158,9 +158,7 @@ def _write_run(connection: sqlite3.Connection, experiment: int, number: int) -> 
     for metric in SIX:
         nan = np.isnan(curves[metric])
         values, at = np.where(nan, 0.0, curves[metric]).tolist(), steps[: len(nan)].tolist()
-        points = [
-            (metric, v, start + 50 * s, id, s, is_nan) for v, s, is_nan in zip(values, at, nan.tolist(), strict=True)
-        ]
+        points = [(metric, v, start + 50 * s, id, s, is_nan) for v, s, is_nan in zip(values, at, nan.tolist(), strict=True)]
         connection.executemany(insert.format("metrics"), points)
         connection.execute(insert.format("latest_metrics"), points[-1])
 

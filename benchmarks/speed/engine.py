@@ -142,9 +142,7 @@ def _trial_params(random: np.random.Generator) -> dict[str, Any]:
     return drawn
 
 
-def _curves(
-    chosen: Mapping[str, Any], steps: Any, fate: str, random: np.random.Generator
-) -> tuple[dict[str, FloatArray], str]:
+def _curves(chosen: Mapping[str, Any], steps: Any, fate: str, random: np.random.Generator) -> tuple[dict[str, FloatArray], str]:
     """Return a trial's curves by metric name, and its status."""
     n, at = len(steps), steps / STEPS
     off = np.log10(chosen["learning_rate"]) + (1.5 if chosen["optimizer"] == "SGD" else 2.5)  # decades above the best

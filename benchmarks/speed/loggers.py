@@ -49,9 +49,7 @@ def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
         listed = [bare, norm]
         for name, takes_norm in (("our hook without the norm", False), ("our hook", True)):
             listed.append(stack.enter_context(_our_hook_contestant(name, training, folder, takes_norm=takes_norm)))
-        listed.append(
-            stack.enter_context(_our_hook_contestant('our hook, guard="stop"', training, folder, guard="stop"))
-        )
+        listed.append(stack.enter_context(_our_hook_contestant('our hook, guard="stop"', training, folder, guard="stop")))
         if others:
             for other in (_mlflow_async_contestant, _lightning_contestant, _transformers_contestant):
                 try:
@@ -151,9 +149,7 @@ def _lightning_contestant(training: Training, folder: Path) -> Iterator[Contesta
 
     logger = MLFlowLogger("overhead", tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
     steps = iter(range(1 << 60))
-    yield Contestant(
-        "Lightning's MLFlowLogger", lambda: logger.log_metrics(_three_metrics(training), next(steps)), steps=20
-    )
+    yield Contestant("Lightning's MLFlowLogger", lambda: logger.log_metrics(_three_metrics(training), next(steps)), steps=20)
     logger.finalize("success")
 
 

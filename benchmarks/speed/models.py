@@ -54,8 +54,7 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = (
-            part.view(batch, length, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(self.norm1(x)).chunk(3, dim=-1)
+            part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, dim=-1)
         )
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))

@@ -75,9 +75,7 @@ def measure(name: str, device: torch.device, pairs: int, block_s: float, others:
         for i in range(pairs):
             for other in all_others[i % len(all_others) :] + all_others[: i % len(all_others)]:
                 steps = min(block, other.steps or block)
-                seen[other.name].append(
-                    (timed_us(bare, training, steps, clock), timed_us(other, training, steps, clock))
-                )
+                seen[other.name].append((timed_us(bare, training, steps, clock), timed_us(other, training, steps, clock)))
         print(f"\n{name}: {parameters:,} parameters, {pairs} pairs of blocks of {block} steps\n{HEAD}")
         for logger, both in seen.items():
             show(logger, both)
@@ -86,9 +84,7 @@ def measure(name: str, device: torch.device, pairs: int, block_s: float, others:
 def show(name: str, pairs: list[tuple[float, float]]) -> None:
     base = statistics.median(before for before, _ in pairs)
     low, middle, high = statistics.quantiles((after - before for before, after in pairs), n=4)
-    print(
-        f"{name:<34}{base:>9,.0f} µs{middle:>10,.1f} µs{middle / base:>10.2%}    {low:,.1f} .. {high:,.1f}", flush=True
-    )
+    print(f"{name:<34}{base:>9,.0f} µs{middle:>10,.1f} µs{middle / base:>10.2%}    {low:,.1f} .. {high:,.1f}", flush=True)
 
 
 def find_synchronisations(device: torch.device, model: str) -> None:

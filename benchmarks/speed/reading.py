@@ -168,9 +168,7 @@ def write_curves(uri: str, runs: int, metrics: int, points: int) -> None:
                 ended_ms=start + points,
                 params={"lr": repr(10 ** noise.uniform(-4, 0)), "layers": str(noise.integers(1, 9))},
                 tags={"part": str(i % one_of)},
-                points={
-                    f"metric {m}": MetricPoints(steps, noise.normal(size=points), start + steps) for m in range(metrics)
-                },
+                points={f"metric {m}": MetricPoints(steps, noise.normal(size=points), start + steps) for m in range(metrics)},
             )
 
     with open_writer(uri) as writer:

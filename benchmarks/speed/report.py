@@ -33,9 +33,7 @@ LOADS = 5
 BUDGETS = {200: (300_000, 0.5), 5000: (3_000_000, 1.5)}
 """{number of trials: (maximum bytes of the page, maximum seconds until it is painted)}."""
 
-PAINTED = (
-    "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() / 1000))))"
-)
+PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() / 1000))))"
 OPEN_ALL = "document.querySelectorAll('details').forEach(box => { box.open = true })"
 
 
@@ -47,12 +45,8 @@ def main() -> None:
     browser = _browser()
     folder = options.keep or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
-    print(
-        f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {browser.version if browser else 'no Chromium'}\n"
-    )
-    print(
-        f"{'trials':>7} {'analysed s':>11} {'drawn s':>8} {'kB':>7} {'elements':>9} {'settled s':>10} {'all open s':>11}"
-    )
+    print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {browser.version if browser else 'no Chromium'}\n")
+    print(f"{'trials':>7} {'analysed s':>11} {'drawn s':>8} {'kB':>7} {'elements':>9} {'settled s':>10} {'all open s':>11}")
     for trials in options.trials:
         began = time.perf_counter()
         report = _analyze(trials)

@@ -119,9 +119,7 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
     runs, count, kind = match.groups()
     random = np.random.default_rng(seed)
     columns = [_column_of_values(random, int(runs), kind, i) for i in range(int(count))]
-    effects = sum(w * z for w, (z, _) in zip((1.0, 0.5, 0.3), columns, strict=False)) + 0.1 * random.normal(
-        size=int(runs)
-    )
+    effects = sum(w * z for w, (z, _) in zip((1.0, 0.5, 0.3), columns, strict=False)) + 0.1 * random.normal(size=int(runs))
     experiment = _experiment(f"sqlite:///{path}", "study")
     with sqlite3.connect(path) as connection:
         for number in range(int(runs)):
@@ -145,9 +143,7 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
                 "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)",
                 [(id, f"group{i % 7}.p{i}", texts[number]) for i, (_, texts) in enumerate(columns)],
             )
-            values = (
-                1 + abs(effects[number]) + 3 * np.exp(-np.arange(1, POINTS + 1) / 4) + 0.01 * random.normal(size=POINTS)
-            )
+            values = 1 + abs(effects[number]) + 3 * np.exp(-np.arange(1, POINTS + 1) / 4) + 0.01 * random.normal(size=POINTS)
             points = [("val_loss", float(v), start + 10 * i, id, i, False) for i, v in enumerate(values)]
             connection.executemany(_INSERT.format("metrics"), points[: 5 if crashed else None])
             connection.execute(_INSERT.format("latest_metrics"), points[4 if crashed else -1])

@@ -82,7 +82,9 @@ def plans() -> Mapping[str, str]:
 
 def _rules() -> str:
     intro = "`advisor rules` prints this list; `advisor explain RULE` prints the page of a rule."
-    return f"# Rules\n\n{intro}\n{rule_tables(rules(), lambda rule: f'{rule.rule_id()}.md')}\n\n{beyond_playbook_table(rules())}\n"
+    return (
+        f"# Rules\n\n{intro}\n{rule_tables(rules(), lambda rule: f'{rule.rule_id()}.md')}\n\n{beyond_playbook_table(rules())}\n"
+    )
 
 
 def _plans() -> str:
@@ -90,9 +92,7 @@ def _plans() -> str:
         f"| [`{name}`]({name}.md) | {' '.join(text.partition(': ')[2].partition('.')[0].split())} |"
         for name, text in plans().items()
     )
-    return "\n".join(
-        ["# Plans", "", docstring("advisor/planning/__init__.py"), "", "| plan | what |", "|---|---|", *rows]
-    )
+    return "\n".join(["# Plans", "", docstring("advisor/planning/__init__.py"), "", "| plan | what |", "|---|---|", *rows])
 
 
 def _readme() -> str:
@@ -144,9 +144,7 @@ def _study_file() -> str:
     for name in ("Objective", "Parameter", "Region", "Bounds", "Sampler", "Checkpoints"):
         parts += _section(name, schema["$defs"][name])
     kinds = {n: d for n, d in schema["$defs"].items() if "kind" in d.get("properties", {}) and n != "Sampler"}
-    parts.append(
-        "## Prediction\n\nWhat the advice behind a study predicts about it; `kind` selects one of the following."
-    )
+    parts.append("## Prediction\n\nWhat the advice behind a study predicts about it; `kind` selects one of the following.")
     for name, kind in kinds.items():
         parts += _section(name, kind, level=3)
     return "\n\n".join(parts)

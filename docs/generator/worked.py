@@ -72,9 +72,7 @@ def _page(example: Example) -> str:
     report = _reports(example.study)
     index, finding = next((i, f) for i, f in enumerate(report.findings) if f.rule == example.rule)
     page = report.to_html()
-    pictures = (
-        _in_plots(page, example.plot) if example.plot else _in_card(page, view.finding_cards(report)[index].ident)
-    )
+    pictures = _in_plots(page, example.plot) if example.plot else _in_card(page, view.finding_cards(report)[index].ident)
     return "\n\n".join(
         [
             f"# {example.chapter.capitalize()}: {example.title[0].lower()}{example.title[1:]}",
@@ -101,9 +99,7 @@ def _study(report: Report) -> str:
     shown = ("Study", "Objective", "Trials", "Best value", "Training steps")
     head, *rows = (f"| {what} | {value} |" for what, value in sheet.study_description_rows(report) if what in shown)
     searched = [
-        f"| `{name}` | {domain} |"
-        for name, _, domain, *_ in sheet.search_space_rows(report)
-        if name in report.spec.searched
+        f"| `{name}` | {domain} |" for name, _, domain, *_ in sheet.search_space_rows(report) if name in report.spec.searched
     ]
     return "\n".join([head, "|---|---|", *rows, *searched])
 
@@ -150,9 +146,7 @@ def _figures(page: str, part: str) -> str:
     figures = re.findall(r'<figure class="plot">.*?</figure>', part, re.DOTALL)
     if not figures:
         raise LookupError("the report has no such plot")
-    inlined = (
-        re.sub(r'<use((?: class="[^"]*")?) href="#([^"]+)"/>', lambda m: _shared(page, m), figure) for figure in figures
-    )
+    inlined = (re.sub(r'<use((?: class="[^"]*")?) href="#([^"]+)"/>', lambda m: _shared(page, m), figure) for figure in figures)
     return "".join(re.sub(r"\s*\n\s*", "", figure) for figure in inlined)
 
 

@@ -36,9 +36,7 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.fixture
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Address of a store; the working directory and the spools are beside it."""
-    monkeypatch.setattr(
-        shipper_process, "_PER_RUN_VARIABLES", {*shipper_process._PER_RUN_VARIABLES, "PYTEST_CURRENT_TEST"}
-    )
+    monkeypatch.setattr(shipper_process, "_PER_RUN_VARIABLES", {*shipper_process._PER_RUN_VARIABLES, "PYTEST_CURRENT_TEST"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADVISOR_SPOOL", str(tmp_path / "spool"))
     monkeypatch.setattr("mlflow.tracking._tracking_service.utils._tracking_uri", None)  # restored after the test

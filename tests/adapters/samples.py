@@ -54,9 +54,7 @@ class Seen:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int | None = None) -> None:
         self.tags: dict[str, str] = {}
         self.warnings: list[str] = []
-        self.by = Observations(
-            model, [optimizer], self.tags.update, lambda key, text: self.warnings.append(text), steps
-        )
+        self.by = Observations(model, [optimizer], self.tags.update, lambda key, text: self.warnings.append(text), steps)
 
     def json(self, tag: str) -> Any:
         return json.loads(self.tags[tag])

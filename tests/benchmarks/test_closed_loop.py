@@ -46,9 +46,7 @@ def test_the_loop_leaves_a_space_in_which_nothing_trains(some, found):
     (ours,) = (r for r in found if r.contender == LOOP and r.task == "mlp, rates too low")
     assert ours.setting.params["learning_rate"] > some[0].start.parameters["learning_rate"].high
     assert ours.cost < min(r.cost for r in found if r.task == ours.task and r.contender != LOOP)
-    assert any("unexplored trials" in line for line in ours.log) or any(
-        "→ Search the right space" in t for t in ours.log
-    )
+    assert any("unexplored trials" in line for line in ours.log) or any("→ Search the right space" in t for t in ours.log)
 
 
 def test_what_was_run_is_not_run_again(some, found, folder, monkeypatch):

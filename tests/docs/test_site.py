@@ -88,9 +88,7 @@ def test_each_rule_has_a_page_that_says_what_explain_says(site: Path, rule) -> N
 
 
 def test_each_plan_has_a_page(site: Path) -> None:
-    heads = [
-        ast.get_docstring(ast.parse(p.read_text())) or "" for p in (CHECKOUT / "advisor/planning/designs").glob("*.py")
-    ]
+    heads = [ast.get_docstring(ast.parse(p.read_text())) or "" for p in (CHECKOUT / "advisor/planning/designs").glob("*.py")]
     plans = {match[1] for head in heads if (match := re.match(r"The design `([\w-]+)`", head))}
     assert len(plans) >= 9
     assert {p.parent.name for p in (site / "plans").glob("*/index.html")} == plans

@@ -12,9 +12,7 @@ from typing import Any
 JSON_LINES = [
     {"step": s, "time": 1.7e9 + s, "trial": f"t{s % 2}", "train": {"loss": 1 / (s + 1)}, "note": "a"} for s in range(4)
 ]
-RESULT = [
-    {"training_iteration": i, "timestamp": 1_700_000_000 + i, "time_total_s": i, "loss": 1 / i} for i in (1, 2, 3)
-]
+RESULT = [{"training_iteration": i, "timestamp": 1_700_000_000 + i, "time_total_s": i, "loss": 1 / i} for i in (1, 2, 3)]
 STATE = {
     "trial_data": [json.dumps({"relative_logdir": "t1", "status": "ERROR"}), ["{}", "{}"]],
     "runner_data": {"_metric": "loss", "_mode": "min"},
@@ -40,13 +38,13 @@ CARD = b"# m\n\n### Training hyperparameters\n- learning_rate: 5e-05\n- seed: 42
 CSV = b"trial,step,time,val_loss,lr,note\n1,0,1700000000,1.0,0.1,a\n1,1,1700000001.5,nan,0.1,a\n" + (
     b'2,0,,0.9,0.01,"b, c"\n2,1,,,0.01,b\n'
 )
-RESULTS = (
-    b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\na1b2c3d\t0.9\t4.0\tkeep\tbase\nb2c3d4e\t0.0\t0.0\tcrash\tOOM\n"
-)
+RESULTS = b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\na1b2c3d\t0.9\t4.0\tkeep\tbase\nb2c3d4e\t0.0\t0.0\tcrash\tOOM\n"
 TSV = CSV.replace(b'"b, c"', b"b c").replace(b",", b"\t")
 LIGHTNING = b"epoch,step,train_loss,val_loss\n0,0,1.0,\n0,1,0.9,0.8\n"
 ALGOPERF = b"global_step,accumulated_submission_time,validation/loss,validation/num_examples,loss\n10,1.5,0.5,100,0.4\n"
-TABLE = b'study,trial,params,status,objective,direction,seed,extra\ns,t1,"{""lr"": 0.1}",complete,loss,min,1,"{""n_train"": 5}"\n'
+TABLE = (
+    b'study,trial,params,status,objective,direction,seed,extra\ns,t1,"{""lr"": 0.1}",complete,loss,min,1,"{""n_train"": 5}"\n'
+)
 POINTS = b"study,trial,metric,step,value,time_s\ns,t1,loss,0,1.0,0.5\ns,t1,loss,1,0.9,\n"
 
 JOURNAL = [
@@ -175,7 +173,5 @@ def database() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         study = optuna.create_study(storage=f"sqlite:///{folder}/s.db", study_name="s")
         study.enqueue_trial({"x": 0.5})
-        study.optimize(
-            lambda trial: trial.suggest_float("x", 0, 1) + len(trial.suggest_categorical("c", ["a", "b"])), 3
-        )
+        study.optimize(lambda trial: trial.suggest_float("x", 0, 1) + len(trial.suggest_categorical("c", ["a", "b"])), 3)
         return Path(folder, "s.db").read_bytes()

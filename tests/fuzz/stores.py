@@ -36,9 +36,7 @@ def _with(change: Callable[[int, float, int], tuple[int, float, int]]) -> Callab
 
 
 def _some(*values: float) -> Callable[[np.random.Generator], Points]:
-    return lambda rng: [
-        (s, values[rng.integers(len(values))] if rng.random() < 0.5 else v, t) for s, v, t in _falling(rng)
-    ]
+    return lambda rng: [(s, values[rng.integers(len(values))] if rng.random() < 0.5 else v, t) for s, v, t in _falling(rng)]
 
 
 CURVES: dict[str, Callable[[np.random.Generator], Points]] = {
@@ -172,8 +170,7 @@ _JSON = (
 )
 _BOMB = base64.b64encode(zlib.compress(b"study: " + b"a" * 30_000_000, 9)).decode()
 STUDY_FILE = (
-    "study: study\nobjective: {metric: val/loss, direction: minimize}\n"
-    "parameters: {lr: {low: 0.0001, high: 1, scale: log}}\n"
+    "study: study\nobjective: {metric: val/loss, direction: minimize}\nparameters: {lr: {low: 0.0001, high: 1, scale: log}}\n"
 )
 _FILES = (
     *(STUDY_FILE, "study: x", "[", "a" * 5000, STUDY_FILE + "parent: study\n", STUDY_FILE + "parent: gone\nround: 2\n"),

@@ -28,9 +28,7 @@ from tests.fuzz import sources, stores
 from tests.fuzz.outcome import advisor
 from tests.fuzz.stores import Odd
 
-STUDY = (
-    "study: {}\nobjective: {{metric: m, direction: minimize}}\nparameters: {{lr: {{low: 0.1, high: 1}}}}\ntrials: 1\n"
-)
+STUDY = "study: {}\nobjective: {{metric: m, direction: minimize}}\nparameters: {{lr: {{low: 0.1, high: 1}}}}\ntrials: 1\n"
 
 
 @pytest.mark.parametrize(
@@ -198,9 +196,7 @@ def test_steps_where_floats_lie_far_apart() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 10_000])
 def test_an_experiment_without_a_name_or_with_one_of_pages(name: str, empty_store: Path, tmp_path: Path) -> None:
-    what = Odd(
-        0, 3, {"val/loss": ["falling"]}, {"lr": ["log"]}, {}, {}, ["FINISHED"], ["active"], "", name, False, False
-    )
+    what = Odd(0, 3, {"val/loss": ["falling"]}, {"lr": ["log"]}, {}, {}, ["FINISHED"], ["active"], "", name, False, False)
     path = stores.write(empty_store, tmp_path, what)
     words = ("analyze", stores.ID, "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
     assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
@@ -219,9 +215,7 @@ def test_an_experiment_without_a_name_or_with_one_of_pages(name: str, empty_stor
     ],
     ids=str,
 )
-def test_numbers_at_the_ends_of_what_numbers_are(
-    metrics: dict[str, list[str]], empty_store: Path, tmp_path: Path
-) -> None:
+def test_numbers_at_the_ends_of_what_numbers_are(metrics: dict[str, list[str]], empty_store: Path, tmp_path: Path) -> None:
     what = Odd(104290, 3, metrics, {"lr": ["0.1"]}, {}, {}, ["FINISHED"], ["active"], "run", "study", False, False)
     path = stores.write(empty_store, tmp_path, what)
     words = ("analyze", stores.ID, "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))

@@ -146,10 +146,7 @@ def checked(kind: str, spec: StudySpec, exported: str) -> None:
         tree = ast.parse(exported)
         assert {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= ALLOWED
         assert {
-            alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for alias in node.names
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
         } <= {
             *("optuna", "tune"),
         }

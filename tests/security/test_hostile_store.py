@@ -150,17 +150,13 @@ def test_a_terminal_obeys_nothing(store: str, tmp_path: Path, capsys: pytest.Cap
     main(["history", "--tracking-uri", store])
     said = "".join(capsys.readouterr())
     assert said
-    assert [
-        c for c in said if c != "\n" and (ord(c) < 32 or ord(c) == 127 or c in "\u202e\u202d\u2066\u2028\u2029")
-    ] == []
+    assert [c for c in said if c != "\n" and (ord(c) < 32 or ord(c) == 127 or c in "\u202e\u202d\u2066\u2028\u2029")] == []
     found = json.loads((tmp_path / "out" / "findings.json").read_text(encoding="utf-8"))
     assert found["study"] == EXPERIMENT  # data are data: JSON has what the store has
     assert {p.parent.name for p in (tmp_path / "out").rglob("*.yaml")} <= {"next"}
 
 
-def test_a_page_from_elsewhere_learns_nothing_from_the_live_server(
-    report: Report, open_page: Open, tmp_path: Path
-) -> None:
+def test_a_page_from_elsewhere_learns_nothing_from_the_live_server(report: Report, open_page: Open, tmp_path: Path) -> None:
     """Another site's page, here a file's, may ask, and a browser gives it no answer."""
     with LiveReport() as live:
         live.show(report.to_html(), time.strftime("%H:%M"))

@@ -36,9 +36,7 @@ PLANTED = {
     "PGPASSWORD": "planted-pg-4",
     "WANDB_API_KEY": "planted-wandb-5",
 }
-FORMS = sorted(
-    {form for value in (PASSWORD, *PLANTED.values()) for form in (value, quote(value, safe=""), quote(value))}
-)
+FORMS = sorted({form for value in (PASSWORD, *PLANTED.values()) for form in (value, quote(value, safe=""), quote(value))})
 
 STUDY = """
 study: planted
@@ -192,9 +190,7 @@ def database(new_database: Callable[[str], str]) -> str:
 @pytest.fixture(
     params=["database", *(pytest.param(where, marks=pytest.mark.slow) for where in ("database, hook", "server, hook"))]
 )
-def world(
-    request: pytest.FixtureRequest, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     if "hook" in request.param:
         monkeypatch.setenv("PLANTED_HOOK", "1")
     if "database" in request.param:
@@ -247,9 +243,7 @@ def test_no_command_writes_what_signs_in(world: World, database: str) -> None:
     history = [["history"], ["history", "--format", "markdown"], ["history", "--format", "json"]]
     commands = [[*analyze, "one"], [*analyze, "again"], *history, compare, *exports, seeded, ["sync"], train]
     statuses = world.run(*commands)
-    assert [
-        words for words, status in zip(commands, statuses, strict=True) if status and words not in (compare, train)
-    ] == []
+    assert [words for words, status in zip(commands, statuses, strict=True) if status and words not in (compare, train)] == []
     verdicts = json.loads((folder / "one" / "findings.json").read_text())["verdicts"]
     shown = re.sub("//.*@", "//***@", world.uri)
     assert next(v for v in verdicts if v["rule"] == "breaks")["reason"] == f"ValueError: *** at {shown}"
@@ -294,9 +288,7 @@ def test_addresses_that_only_an_option_gives_are_hidden_too(
     forms = {form for password in passwords for form in _forms(password)}
     assert [form for form in forms if form in world.said] == []
     written = [
-        path.read_bytes()
-        for path in tmp_path.rglob("*")
-        if path.is_file() and path.name not in ("train.py", "study.yaml")
+        path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name not in ("train.py", "study.yaml")
     ]
     assert [form for form in forms for text in written if form.encode() in text] == []
     stored = [in_tables(uri) for uri in databases]

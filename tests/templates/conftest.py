@@ -50,9 +50,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., tuple[Any, list[str]]]]:
         page.on("pageerror", lambda e: trouble.append(str(e)))
         page.on("popup", lambda p: trouble.append(f"popup {p.url}"))
         page.on("dialog", lambda d: [trouble.append(f"dialog {d.message}"), d.dismiss()])
-        page.on(
-            "request", lambda r: trouble.append(r.url) if not r.url.startswith(("file:", "blob:", "about:")) else None
-        )
+        page.on("request", lambda r: trouble.append(r.url) if not r.url.startswith(("file:", "blob:", "about:")) else None)
         page.goto(path.as_uri())
         return page, trouble
 

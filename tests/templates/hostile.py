@@ -85,9 +85,7 @@ def hostile_report() -> Report:
         {"objective": names[5], "direction": names[6], names[3]: names[7]},
         tuple(names),
     )
-    verdicts = [
-        Verdict(rule=f"fired-{i}", status="fired", findings=(_finding(study, n, i),)) for i, n in enumerate(names)
-    ]
+    verdicts = [Verdict(rule=f"fired-{i}", status="fired", findings=(_finding(study, n, i),)) for i, n in enumerate(names)]
     verdicts += [Verdict(rule=n, status="not-assessed", reason=n) for n in names]
     verdicts += [Verdict(rule=n, status="broken", reason=n) for n in names[:6]]
     verdicts += [Verdict(rule=n, status="quiet", reason=n) for n in names]

@@ -49,9 +49,7 @@ def test_no_name_runs(open_page: Open, tmp_path: Path, hostile_page: str, policy
     assert trouble == []
 
 
-def test_the_corpus_would_run_without_escaping(
-    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_corpus_would_run_without_escaping(open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the same names do run where nothing escapes them, and the policy alone stops them."""
     made = hostile_report()
     environment = html._template_environment
@@ -76,9 +74,7 @@ def test_the_corpus_would_run_without_escaping(
 
 
 @in_themes_and_widths(602)
-def test_it_loads_without_a_request_an_error_or_a_scroll_bar(
-    open_page: Open, page_file: Path, width: int, theme: str
-) -> None:
+def test_it_loads_without_a_request_an_error_or_a_scroll_bar(open_page: Open, page_file: Path, width: int, theme: str) -> None:
     page, trouble = open_page(page_file, viewport={"width": width, "height": 900}, color_scheme=theme)
     poke(page)
     assert trouble == []
@@ -144,9 +140,7 @@ def test_printing_opens_everything(open_page: Open, page_file: Path) -> None:
 # --- what the script adds -------------------------------------------------------------------------------------------------------
 
 
-def test_pointing_at_a_trial_names_it_and_rings_it_in_all_plots(
-    open_page: Open, page_file: Path, report: Report
-) -> None:
+def test_pointing_at_a_trial_names_it_and_rings_it_in_all_plots(open_page: Open, page_file: Path, report: Report) -> None:
     assert report.best is not None
     page, _ = open_page(page_file)
     page.mouse.move(*place_of_best(page))
@@ -257,9 +251,7 @@ def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: 
 # --- the live report ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_live_page_shows_the_newer_report_at_the_same_position(
-    open_page: Open, report: Report, page_file: Path
-) -> None:
+def test_a_live_page_shows_the_newer_report_at_the_same_position(open_page: Open, report: Report, page_file: Path) -> None:
     from advisor.report.live import LiveReport
 
     with LiveReport() as live:
@@ -324,9 +316,7 @@ def test_a_live_page_lists_the_running_trials_above_the_report(
         assert rows.first.locator("summary").get_attribute("title") == "It is <i>far</i> behind."
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator("#report").bounding_box()["height"] > 300
-        axe = pytest.importorskip(
-            "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
-        )
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python")
         assert [v["id"] for v in axe.Axe().run(page, context="#running").response["violations"]] == []
         later = [
             trial("a", "doomed", "Later.", 0.5),

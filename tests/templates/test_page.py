@@ -101,9 +101,7 @@ def test_nothing_on_the_page_could_run_or_load(kind: str, request: pytest.Fixtur
 
 
 def test_the_policy_allows_the_one_style_and_the_one_script(page: str) -> None:
-    policy = next(
-        a["content"] or "" for t, a in read(page).elements if a.get("http-equiv") == "Content-Security-Policy"
-    )
+    policy = next(a["content"] or "" for t, a in read(page).elements if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
     (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
@@ -158,13 +156,9 @@ def test_the_counts_under_the_headline_add_up() -> None:
     cause = Explanation(rule=spikes.rule, subject=spikes.subject, side=spikes.side, because="So it is.")
     follower = boundary.model_copy(update={"explained_by": cause})
     verdicts = make_verdicts(study)
-    shown = make_report(
-        study, (verdicts[0], Verdict(rule=follower.rule, status="fired", findings=(follower,)), *verdicts[2:])
-    )
+    shown = make_report(study, (verdicts[0], Verdict(rule=follower.rule, status="fired", findings=(follower,)), *verdicts[2:]))
     text = shown.to_html()
-    tally = dict(
-        re.findall(r"#i-([a-z]+)\"/></svg> <b>(\d+)</b>", text.partition('class="tally"')[2].partition("</ul>")[0])
-    )
+    tally = dict(re.findall(r"#i-([a-z]+)\"/></svg> <b>(\d+)</b>", text.partition('class="tally"')[2].partition("</ul>")[0]))
     to_do = text.partition('<ol class="todo">')[2].partition("</ol>")[0]
     for kind in ("critical", "warning", "note"):
         assert int(tally[kind]) == sum(f.severity == kind for f in shown.findings)
@@ -194,10 +188,7 @@ def test_every_class_of_the_pictures_has_a_style(page: str) -> None:
     css = (resources.resource_folder("templates") / "report.css").read_text("utf-8")
     styled = set(re.findall(r"\.([a-z][\w-]*)", css))
     used = {
-        c
-        for t, a in read(page).elements
-        if t in ("path", "rect", "circle", "text")
-        for c in (a.get("class") or "").split()
+        c for t, a in read(page).elements if t in ("path", "rect", "circle", "text") for c in (a.get("class") or "").split()
     }
     assert used - styled <= {"far"} | {"d0"}
 

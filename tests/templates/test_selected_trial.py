@@ -41,9 +41,7 @@ def test_a_row_shows_the_curves_of_its_trial_next_to_the_best(open_page: Open, p
     bottom, top = float(scale[3]), float(scale[4])
     text = curve.curves[index] or ""
     level = data_levels(page).index(text.rstrip()[-1])
-    assert heights(page, "#selected path.selected")[0][-1] == pytest.approx(
-        bottom + level / 83 * (top - bottom), abs=0.06
-    )
+    assert heights(page, "#selected path.selected")[0][-1] == pytest.approx(bottom + level / 83 * (top - bottom), abs=0.06)
     page.keyboard.press("Escape")
     assert not page.locator("#selected").is_visible()
     assert page.locator(".pick[aria-pressed=true]").count() == 0

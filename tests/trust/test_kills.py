@@ -21,9 +21,7 @@ ANALYZE_ALONE_NOTE = [command for command in VICTIMS if "server" not in command]
 SLOW = ("run", "sync")
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in ANALYZE_ALONE_NOTE]
-)
+@pytest.mark.parametrize("command", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in ANALYZE_ALONE_NOTE])
 def test_a_few_kills(command: str) -> None:
     seen = kill_command(command, VICTIMS[command], kills=4, seed=0)
     assert seen.clean, seen
@@ -49,9 +47,7 @@ os._exit(9)
 """
 
 
-def test_an_import_takes_back_what_a_killed_program_left_half_written(
-    store: Path, advisor: Advisor, tmp_path: Path
-) -> None:
+def test_an_import_takes_back_what_a_killed_program_left_half_written(store: Path, advisor: Advisor, tmp_path: Path) -> None:
     """SQLite does so by itself when it is opened to write; readers, who may not write, say what to do."""
     import subprocess
     import sys

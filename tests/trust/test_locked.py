@@ -48,9 +48,7 @@ def test_for_a_while(store: Path, tmp_path: Path, advisor: Advisor) -> None:
         assert (status, err) == (0, "")
 
 
-def test_for_ever(
-    store: Path, tmp_path: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_for_ever(store: Path, tmp_path: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.tracking.stores.sqlite._TIMEOUT_S", 0.2)
     before = store.read_bytes()
     source = write_source(tmp_path / "source", 10, 2)

@@ -57,8 +57,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def points(uri: str) -> dict[str, Counter[tuple[int, int, float]]]:
     found = read_experiment("e", tracking_uri=uri).points
     return {
-        metric: Counter(zip(p.runs.tolist(), p.steps.tolist(), p.values.tolist(), strict=True))
-        for metric, p in found.items()
+        metric: Counter(zip(p.runs.tolist(), p.steps.tolist(), p.values.tolist(), strict=True)) for metric, p in found.items()
     }
 
 

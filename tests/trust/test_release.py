@@ -33,9 +33,7 @@ def commands(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def test_the_action_writes_the_comment_and_fails_as_asked(
-    tmp_path: Path, database: str, commands: dict[str, str]
-) -> None:
+def test_the_action_writes_the_comment_and_fails_as_asked(tmp_path: Path, database: str, commands: dict[str, str]) -> None:
     log_study(MlflowClient(database), "my plain; study", [10 ** (-5 + 0.25 * i) for i in range(12)])
     inputs = {
         "EXPERIMENT": "my plain; study",
@@ -46,9 +44,7 @@ def test_the_action_writes_the_comment_and_fails_as_asked(
         "GITHUB_OUTPUT": str(tmp_path / "output"),
     }
     command = [str(CHECKOUT / ".ci" / "report-action")]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**commands, **inputs}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=tmp_path, env={**commands, **inputs}, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr  # there is a finding
     comment = (tmp_path / "advisor-report" / "report.md").read_text("utf-8")
     assert re.match(r"<!-- tuning-advisor: [0-9a-f]{12} -->\n## .*learning rates", comment) or "\n## " in comment
@@ -177,21 +173,16 @@ def test_the_hook_of_pre_commit_checks_study_files(tmp_path: Path, commands: dic
     (hook,) = yaml.safe_load((CHECKOUT / ".pre-commit-hooks.yaml").read_text("utf-8"))
     pattern = re.compile(hook["files"])
     assert all(
-        pattern.search(name)
-        for name in ("study.yaml", "a/study.yml", "advisor-report/next/1.yaml", "advisor-tune/2/a.yaml")
+        pattern.search(name) for name in ("study.yaml", "a/study.yml", "advisor-report/next/1.yaml", "advisor-tune/2/a.yaml")
     )
-    assert not any(
-        pattern.search(name) for name in ("config.yaml", "mystudy.yaml", "study_group.yaml", "app/next/ingress.yml")
-    )
+    assert not any(pattern.search(name) for name in ("config.yaml", "mystudy.yaml", "study_group.yaml", "app/next/ingress.yml"))
     (tmp_path / "study.yaml").write_text(STUDY % "1.0")
     (tmp_path / "study-2.yaml").write_text(STUDY % "0.0001")
     words = ["sh", "-c", f'{hook["entry"]} "$@"', "sh", "study.yaml", "study-2.yaml", "study-3.yaml"]
     done = subprocess.run(words, cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     lines = done.stderr.splitlines()
-    assert [name in line for name, line in zip(("study-2.yaml", "study-3.yaml"), lines, strict=True)] == [True, True], (
-        lines
-    )
+    assert [name in line for name, line in zip(("study-2.yaml", "study-3.yaml"), lines, strict=True)] == [True, True], lines
     done = subprocess.run(words[:5], cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

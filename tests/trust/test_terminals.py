@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from commands import ADVISOR, Advisor
 
-STUDY = (
-    "study: größe-日本\nobjective: {metric: m, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\ntrials: 3\n"
-)
+STUDY = "study: größe-日本\nobjective: {metric: m, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\ntrials: 3\n"
 ASCII = {"PYTHONIOENCODING": "ascii"}
 
 
@@ -56,9 +54,7 @@ def test_a_closed_output_is_no_error(tmp_path: Path) -> None:
         )
         assert done.returncode == status, done.stderr
         assert b"a bug" not in done.stderr
-    done = subprocess.run(
-        ["bash", "-c", '"$@" >&- 2>&-', "bash", *ADVISOR, "sample", "none"], cwd=tmp_path, check=False
-    )
+    done = subprocess.run(["bash", "-c", '"$@" >&- 2>&-', "bash", *ADVISOR, "sample", "none"], cwd=tmp_path, check=False)
     assert done.returncode == 2
 
 

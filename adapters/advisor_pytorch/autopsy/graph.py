@@ -73,9 +73,7 @@ class AutogradGraph:
         last = touched[-1] if touched else max((i for i, own in enumerate(self._owned) if own), default=-1)
         clean = [i for i, own in enumerate(self._owned) if i > last and own]
         until = clean[0] if clean else len(self.nodes)
-        inside = [
-            node for node in self.nodes[max(last, 0) : until] if _short_operation_name(node) not in _COPYING_OPERATIONS
-        ]
+        inside = [node for node in self.nodes[max(last, 0) : until] if _short_operation_name(node) not in _COPYING_OPERATIONS]
         return {
             "operations": list(dict.fromkeys(map(_operation_name_with_exponent, inside)))[-MAX_LISTED_OPERATIONS:],
             "custom": [_short_operation_name(node) for node in inside if _is_custom_function(node)][:4],
@@ -131,9 +129,7 @@ def _operation_name_with_exponent(node: Any) -> str:
 
 
 def _is_custom_function(node: Any) -> bool:
-    return isinstance(node, BackwardCFunction) and not _short_operation_name(node).startswith(
-        ("Compiled", "Checkpoint")
-    )
+    return isinstance(node, BackwardCFunction) and not _short_operation_name(node).startswith(("Compiled", "Checkpoint"))
 
 
 def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -184,9 +180,7 @@ def _non_finite_origin_facts(node: Any, op: str, name: str, tensor: torch.Tensor
     """Return facts about the operation that created the non-finite tensor: the operation that saved the tensor, or its
     predecessor."""
     producer = (
-        node
-        if name in _OUTPUT_TENSOR_NAMES and op not in _FINITENESS_KEEPING_OPERATIONS
-        else _last_computing_parent(node)
+        node if name in _OUTPUT_TENSOR_NAMES and op not in _FINITENESS_KEEPING_OPERATIONS else _last_computing_parent(node)
     )
     if producer is None:
         return {"operation": op, "why": "input", "dtype": _dtype_name(tensor)}

@@ -148,11 +148,7 @@ class Autopsy:
             self._finish_watch()
 
     def on_loss(self, loss: float | torch.Tensor) -> None:
-        if (
-            self._done
-            or self.reads == "none"
-            or (isinstance(loss, torch.Tensor) and not self._can_read_without_delay(loss))
-        ):
+        if self._done or self.reads == "none" or (isinstance(loss, torch.Tensor) and not self._can_read_without_delay(loss)):
             return
         loss = float(loss)
         if math.isfinite(loss):
@@ -173,14 +169,8 @@ class Autopsy:
             self._begin_late_record(loss)
         elif self._can_read_without_delay(loss) and loss.numel() == 1:
             self._backward_loss = value = loss.item()
-            if (
-                not math.isfinite(value)
-                and self._inspections < MAX_NONFINITE_LOSS_INSPECTIONS
-                and self._candidate is None
-            ):
-                self._candidate = (
-                    self._inspect_model(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
-                )
+            if not math.isfinite(value) and self._inspections < MAX_NONFINITE_LOSS_INSPECTIONS and self._candidate is None:
+                self._candidate = self._inspect_model(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
         """Check the gradient norm before clipping, because clipping would spread a non-finite value to all gradients."""
@@ -217,9 +207,7 @@ class Autopsy:
         self._candidate = None
 
     def _is_non_finite(self, norm: torch.Tensor | None) -> bool:
-        return (
-            self._record is None and norm is not None and self._can_read_without_delay(norm) and not math.isfinite(norm)
-        )
+        return self._record is None and norm is not None and self._can_read_without_delay(norm) and not math.isfinite(norm)
 
     def _can_read_without_delay(self, tensor: torch.Tensor) -> bool:
         return self.reads == "all" or (self.reads == "cpu" and tensor.is_cpu)

@@ -116,9 +116,7 @@ class CheckpointKeeper:
             try:
                 where = [str(self.checkpoints.begin(step))]
             except OSError as error:
-                self._warn(
-                    "checkpoint", f"a checkpoint could not be saved ({one_line_error(error)}); training continues"
-                )
+                self._warn("checkpoint", f"a checkpoint could not be saved ({one_line_error(error)}); training continues")
         distributed.broadcast_object_list(where, src=0)
         if where[0] is None:
             return False
@@ -167,9 +165,7 @@ class CheckpointSettings(NamedTuple):
         if self.on_all_ranks and self.save is None:
             raise ValueError("save_on_all_ranks requires your own `save` function, which all ranks call")
         if self.keep and self.save is None and is_sharded(model):
-            raise ValueError(
-                "no single rank has the whole model: pass your own `save` function and save_on_all_ranks=True"
-            )
+            raise ValueError("no single rank has the whole model: pass your own `save` function and save_on_all_ranks=True")
         if self.keep:
             make_writable_folder(self.root)
 

@@ -67,9 +67,7 @@ class TrainingState:
             content = torch.load(path, map_location="cpu", weights_only=True)
             for name, many in self._several.items():
                 if len(content[name]) != len(many):
-                    raise ValueError(
-                        f"the checkpoint holds {len(content[name])} {name}, but the training has {len(many)}"
-                    )
+                    raise ValueError(f"the checkpoint holds {len(content[name])} {name}, but the training has {len(many)}")
             self._model.load_state_dict(content["model"])
             for name, many in self._several.items():
                 for one, state in zip(many, content[name], strict=True):

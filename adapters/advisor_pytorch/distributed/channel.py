@@ -234,9 +234,7 @@ class RankReceiver(_ChannelThread):
         rows = self._merge_received([])
         while not self._merger.silent >= self._connected:
             speaking = any(self._facts[rank] is not None for rank in self._connected - self._merger.silent)
-            if time.monotonic() - start > (
-                MAX_FINAL_WAIT_S if self._merger.is_waiting and speaking else FINAL_MESSAGE_WAIT_S
-            ):
+            if time.monotonic() - start > (MAX_FINAL_WAIT_S if self._merger.is_waiting and speaking else FINAL_MESSAGE_WAIT_S):
                 break
             time.sleep(0.02)
             rows += self._merge_received([])

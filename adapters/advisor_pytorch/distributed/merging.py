@@ -80,11 +80,7 @@ class StepMerger:
             others = [known.pop(step, None) for known in self._others.values()]
             self._last_released = max(self._last_released, step)
             merged = merge_step(values, others)
-            if (
-                self.incomplete is None
-                and shard_metric_name(contract.GRAD_NORM) in values
-                and contract.GRAD_NORM not in merged
-            ):
+            if self.incomplete is None and shard_metric_name(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
                 self.incomplete = step
             ready.append((step, time_ms, merged))
         return ready

@@ -91,6 +91,5 @@ def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
 def is_compiled(model: nn.Module) -> bool:
     """Return whether `torch.compile` was applied to the model or to one of its submodules."""
     return any(
-        getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule"
-        for m in model.modules()
+        getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule" for m in model.modules()
     )

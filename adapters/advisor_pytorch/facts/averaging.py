@@ -37,9 +37,7 @@ def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str,
 def _averaging_kind(candidate: Any) -> str:
     if isinstance(candidate, swa_utils.AveragedModel):
         function = candidate.multi_avg_fn or candidate.avg_fn
-        name = getattr(
-            function, "__qualname__", "swa" if function is None else ""
-        )  # without a function, an equal-weight mean
+        name = getattr(function, "__qualname__", "swa" if function is None else "")  # without a function, an equal-weight mean
     else:
         name = ""
     text = f"{name} {type(candidate).__name__}".lower().replace("_", "")

@@ -29,9 +29,7 @@ def unwrap_loader(loader: object) -> object:
     for _ in range(4):
         if isinstance(loader, DataLoader):
             break
-        inner = next(
-            (getattr(loader, n) for n in ("_loader", "base_dataloader", "dataloader") if hasattr(loader, n)), None
-        )
+        inner = next((getattr(loader, n) for n in ("_loader", "base_dataloader", "dataloader") if hasattr(loader, n)), None)
         if inner is None:
             break
         loader = inner
@@ -110,9 +108,7 @@ def class_counts(loader: object) -> list[int] | None:
     numbers = torch.as_tensor(targets, device="cpu")
     if numbers.dim() != 1 or numbers.is_floating_point():
         return None
-    counts = torch.bincount(
-        numbers if indices is None else numbers[torch.as_tensor(indices, device="cpu")], minlength=number
-    )
+    counts = torch.bincount(numbers if indices is None else numbers[torch.as_tensor(indices, device="cpu")], minlength=number)
     return [int(n) for n in counts] if len(counts) == number else None
 
 

@@ -35,9 +35,7 @@ def find_schedule_and_averaging(
     sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate's scheduler refers to a wrapped optimizer
     averages = averaging.loaded_averaging_classes()
     near = gc.get_referrers(*sought.values(), *averages)
-    owners = _objects_with_attributes(
-        [held for held in near if type(held) is dict and id(held.get("optimizer")) in sought]
-    )
+    owners = _objects_with_attributes([held for held in near if type(held) is dict and id(held.get("optimizer")) in sought])
     schedulers = [o for o in (*near, *owners) if is_scheduler(o) and id(getattr(o, "optimizer", None)) in sought]
     kinds = tuple(averages)
     average = averaging.describe_averaging((o for o in near if isinstance(o, kinds)), model)
@@ -56,6 +54,4 @@ def is_scheduler(thing: Any) -> bool:
     if isinstance(thing, lr_scheduler.LRScheduler):
         return True
     name = type(thing).__name__.lower()
-    return (
-        ("sched" in name or "warmup" in name) and callable(getattr(thing, "step", None)) and hasattr(thing, "optimizer")
-    )
+    return ("sched" in name or "warmup" in name) and callable(getattr(thing, "step", None)) and hasattr(thing, "optimizer")

@@ -182,9 +182,7 @@ def _nodes_between(graph: AutogradGraph, first: Node, last: Node) -> tuple[set[N
     return (seen if reached else None), len(seen)
 
 
-def _block_norm_order(
-    graph: AutogradGraph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]
-) -> str:
+def _block_norm_order(graph: AutogradGraph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
     before, on_the_way = _trace_to_addition(skip, graph, additions, norms)
     if before is None and not in_branch:  # for the model's first residual block, check which nodes use its sum

@@ -108,9 +108,7 @@ def config_files_in_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the configuration files that a command line names, as an argument or as `--option=FILE`."""
     names = [argument.rpartition("=")[2] for argument in arguments]
     return [
-        name
-        for name in names
-        if name.endswith((".yaml", ".yml", ".toml", ".json", ".ini", ".cfg")) and os.path.isfile(name)
+        name for name in names if name.endswith((".yaml", ".yml", ".toml", ".json", ".ini", ".cfg")) and os.path.isfile(name)
     ]
 
 

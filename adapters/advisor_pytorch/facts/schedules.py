@@ -167,7 +167,5 @@ def _schedule_kind_from_name(name: str) -> str:
 
 
 def _function_name(function: Any) -> str:
-    function = getattr(
-        function, "func", function
-    )  # for a `functools.partial`, use the name of the function that it wraps
+    function = getattr(function, "func", function)  # for a `functools.partial`, use the name of the function that it wraps
     return str(getattr(function, "__qualname__", type(function).__name__))

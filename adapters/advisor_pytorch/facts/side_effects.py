@@ -10,9 +10,7 @@ import math
 import types
 from collections.abc import Callable, Iterable
 
-_ALLOWED_BUILTINS = frozenset(
-    getattr(builtins, name) for name in "abs bool float int len max min pow range round sum".split()
-)
+_ALLOWED_BUILTINS = frozenset(getattr(builtins, name) for name in "abs bool float int len max min pow range round sum".split())
 _ALLOWED_MATH_NAMES = frozenset(dir(math)) | frozenset(
     "clip cos exp interp linspace log maximum minimum pi power real sin sqrt tanh".split()
 )
@@ -77,9 +75,7 @@ def _is_attribute_without_code(name: str, holders: Iterable[object]) -> bool:
     """Return whether the attribute `name` is a plain value in at least one of the objects `holders`, and a property in none."""
     missing = object()
     values = [inspect.getattr_static(holder, name, missing) for holder in holders]
-    return all(value is missing or _is_plain_value(value) for value in values) and any(
-        value is not missing for value in values
-    )
+    return all(value is missing or _is_plain_value(value) for value in values) and any(value is not missing for value in values)
 
 
 def _is_plain_value(value: object) -> bool:

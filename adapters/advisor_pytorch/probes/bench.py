@@ -103,9 +103,7 @@ class ProbeBench:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.reset()
         if self._shown:
             sys.stderr.write("\r\033[K")
@@ -147,9 +145,7 @@ class LearningRateSetter:
         rate."""
         self._groups = [g for o in optimizers for g in o.param_groups]
         if any("lr" not in g for g in self._groups):
-            raise ValueError(
-                "a probe can set the learning rate only in group['lr'], which one of the optimizers does not have"
-            )
+            raise ValueError("a probe can set the learning rate only in group['lr'], which one of the optimizers does not have")
         rates = [self._base_rate(g) for g in self._groups]
         self.first = rates[0]
         self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]

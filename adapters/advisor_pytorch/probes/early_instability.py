@@ -62,9 +62,7 @@ class EarlyInstability:
         return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
 
     def __str__(self) -> str:
-        head = (
-            f"{'learning rate':>13}  {'times best':>10}  {'first':>10}  {'highest':>10}  {'at step':>7}  {'last':>10}"
-        )
+        head = f"{'learning rate':>13}  {'times best':>10}  {'first':>10}  {'highest':>10}  {'at step':>7}  {'last':>10}"
         return "\n".join([head, *map(_table_row, self.trials), "", *self._conclusions()])
 
     def _conclusions(self) -> Iterator[str]:
@@ -200,8 +198,7 @@ def _summarise_losses(rate: float, multiple: float, losses: list[float], diverge
     if not finite:
         return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
     levels = [
-        statistics.fmean(finite[i : i + LOSS_AVERAGING_STEPS])
-        for i in range(1, max(len(finite) - LOSS_AVERAGING_STEPS, 1) + 1)
+        statistics.fmean(finite[i : i + LOSS_AVERAGING_STEPS]) for i in range(1, max(len(finite) - LOSS_AVERAGING_STEPS, 1) + 1)
     ]
     levels = levels if len(finite) > 1 else finite
     highest = max(range(len(levels)), key=levels.__getitem__)

@@ -93,11 +93,7 @@ class LearningRateRange:
             if self.best == self.trials[0].learning_rate:
                 yield "That is the lowest learning rate tried: try lower ones."
         edge = self.diverges_from
-        yield (
-            f"It diverges at {edge:.3g} and above."
-            if edge is not None
-            else "The highest learning rate does not diverge."
-        )
+        yield (f"It diverges at {edge:.3g} and above." if edge is not None else "The highest learning rate does not diverge.")
         yield f"Logged as the study {self.experiment!r}."
 
 
@@ -198,9 +194,7 @@ class _LearningRateSweep:
             raise ValueError("the loss of the untrained model is not finite: look for a bug in the step")
 
     def trial(self, rate: float) -> RateTrial:
-        with self._bench.trial(
-            {"learning_rate": rate}, PROBE_LOSS_METRIC, rate=rate, max_train_steps=self._planned
-        ) as log:
+        with self._bench.trial({"learning_rate": rate}, PROBE_LOSS_METRIC, rate=rate, max_train_steps=self._planned) as log:
             losses, diverged_at = self._losses(rate, log)
             log.close("complete" if diverged_at is None else "diverged")
         end = losses[-self._tenth :]

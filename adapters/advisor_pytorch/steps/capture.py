@@ -154,9 +154,7 @@ class StepCapture:
                 return function(*args)
             except Exception as error:
                 self.failures += 1
-                self._owner.warn(
-                    "capture", f"a step could not be captured ({one_line_error(error)}); training continues"
-                )
+                self._owner.warn("capture", f"a step could not be captured ({one_line_error(error)}); training continues")
                 return None
 
         return guarded

@@ -42,9 +42,7 @@ class _MeasuredIterator(Iterator[Batch]):
     ) -> None:
         asked = time.perf_counter()
         self._batches, self._add_batch, self._show = iter(loader), add_batch, show
-        self._waited_s = (
-            time.perf_counter() - asked
-        )  # the wait for the first batch includes the start of the worker processes
+        self._waited_s = time.perf_counter() - asked  # the wait for the first batch includes the start of the worker processes
 
     def __next__(self) -> Batch:
         asked = time.perf_counter()

@@ -137,9 +137,7 @@ class StepNorms:
         return numbers, tensors
 
     def _norm_on_this_rank(self, whole: torch.Tensor) -> torch.Tensor | None:
-        return (
-            self._measure.part_of_global_norm(whole) if isinstance(self._measure, GradientNormPart) else whole.detach()
-        )
+        return self._measure.part_of_global_norm(whole) if isinstance(self._measure, GradientNormPart) else whole.detach()
 
     def _measure_norm(self, k: int) -> None:
         if k in self._known or self._measure is None:

@@ -59,9 +59,7 @@ class RowBuffer:
         self._key, self._stretch = key, RowStretch(self._layouts[key, timed])
 
 
-def row_layout(
-    key: Any, norms: tuple[Sequence[RowColumn], Sequence[RowColumn]], *, timed: bool, in_parts: bool
-) -> RowLayout:
+def row_layout(key: Any, norms: tuple[Sequence[RowColumn], Sequence[RowColumn]], *, timed: bool, in_parts: bool) -> RowLayout:
     """Return the columns in the order in which `StepCapture` fills them. norms: (columns of numbers, columns of tensors) for
     the gradient norms.
 

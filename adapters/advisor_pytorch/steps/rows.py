@@ -78,9 +78,7 @@ class PendingChunk:
     """Stretches of rows whose tensors are on the way to the host. The training thread creates a chunk, and the writer thread
     reads it."""
 
-    def __init__(
-        self, stretches: Sequence[RowStretch], *, windowed: bool, skips: SkippedStepCounter | None = None
-    ) -> None:
+    def __init__(self, stretches: Sequence[RowStretch], *, windowed: bool, skips: SkippedStepCounter | None = None) -> None:
         self.windowed = windowed
         self._stretches, self._skips = stretches, skips or SkippedStepCounter()
         self._transfers = [HostTransfer(stretch.tensors) for stretch in stretches]
@@ -109,9 +107,7 @@ def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, ScalarValue
     layout = RowLayout(
         tuple(RowColumn(ColumnRole.VALUE, n) for n in numbers), tuple(RowColumn(ColumnRole.VALUE, n) for n in tensors)
     )
-    return PendingChunk(
-        [RowStretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False
-    )
+    return PendingChunk([RowStretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False)
 
 
 Values = Sequence[float]
@@ -154,11 +150,7 @@ def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedStepC
 def _norm_columns(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Values]:
     if not parts:
         return {}
-    whole = (
-        parts[0][1]
-        if len(parts) == 1
-        else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
-    )
+    whole = parts[0][1] if len(parts) == 1 else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
     norms = {contract.GRAD_NORM: whole, **{name: values for name, values in parts if name}}
     return {shard_metric_name(name): values for name, values in norms.items()} if in_parts else norms
 
@@ -171,9 +163,7 @@ def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tupl
     return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*unclipped, strict=True)]}
 
 
-def _clipping_part_columns(
-    layout: RowLayout, by_role: Mapping[ColumnRole, Sequence[tuple[str, Values]]]
-) -> dict[str, Values]:
+def _clipping_part_columns(layout: RowLayout, by_role: Mapping[ColumnRole, Sequence[tuple[str, Values]]]) -> dict[str, Values]:
     norms = {clipped_norm_name(i): values for i, values in by_role[ColumnRole.CLIPPED_NORM]}
     measured = {name for role, name in layout.tensors if role is ColumnRole.LIMIT}
     limits = {clipping_limit_name(i, in_parts=i in measured): values for i, values in by_role[ColumnRole.LIMIT]}

@@ -13,9 +13,7 @@ Listener = Callable[[torch.amp.GradScaler, torch.optim.Optimizer, bool], None]
 """Function that is called before (True) and after (False) each step of a gradient scaler, even if the scaler is disabled. The
 listener function must not raise errors."""
 
-patches: FunctionPatches[Listener] = FunctionPatches(
-    lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step)
-)
+patches: FunctionPatches[Listener] = FunctionPatches(lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step))
 
 
 def is_unscaled(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> bool:

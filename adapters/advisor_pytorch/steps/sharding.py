@@ -90,9 +90,7 @@ class GradientNormPart:
                 weight, sharded = known
                 by_weight.setdefault(weight, []).append(gradient.to_local() if sharded else gradient)
             measured = [(global_norm(local), weight) for weight, local in by_weight.items()]
-            parts = [
-                norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in measured if norm is not None
-            ]
+            parts = [norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in measured if norm is not None]
             if not parts:
                 return torch.zeros((), device="cpu")
             if len(parts) == 1:

@@ -12,9 +12,7 @@ from advisor.model.errors import AdvisorError
 
 
 @click.command()
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Output folder."
-)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Output folder.")
 @click.option(
     "--trials", type=click.IntRange(min=6, max=200), default=20, show_default=True, help="Number of trials per round."
 )

@@ -37,9 +37,7 @@ def first_demo_study(trials: int, seed: int) -> StudySpec:
         goal="Find a good learning rate and dropout",
         objective=Objective(metric="val/error", direction="minimize"),
         parameters={
-            "learning_rate": Parameter(
-                type="float", low=1e-5, high=1e-3, scale="log", why="the range of an earlier project"
-            ),
+            "learning_rate": Parameter(type="float", low=1e-5, high=1e-3, scale="log", why="the range of an earlier project"),
             "dropout": Parameter(type="float", low=0.5, high=0.95, why="overfitting is feared"),
             "momentum": Parameter(role="fixed", value=0.9, why="the usual value"),
             "width": Parameter(role="fixed", value=128, why="small enough for a demo"),
@@ -83,9 +81,7 @@ def _create_or_empty_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise AdvisorError(f"{str(out)!r} is a file; pass another --out")
     if out.is_dir() and any(out.iterdir()) and not (out / DEMO_MARK_FILE).is_file():
-        raise AdvisorError(
-            f"the folder {str(out)!r} contains files that are not from an earlier demo; pass another --out"
-        )
+        raise AdvisorError(f"the folder {str(out)!r} contains files that are not from an earlier demo; pass another --out")
     with convert_os_errors(f"cannot write into {str(out)!r}", "pass another --out"):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)

@@ -71,9 +71,7 @@ def train_digits_network(
 
 def _make_network(params: Mapping[str, Any]) -> nn.Module:
     width = int(params.get("width", 128))
-    return nn.Sequential(
-        nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10)
-    )
+    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10))
 
 
 def _make_optimizer(model: nn.Module, params: Mapping[str, Any]) -> torch.optim.Optimizer:

@@ -46,9 +46,7 @@ ExperimentArgument: TypeAlias = Annotated[
     str, Field(description="Name or id of an experiment; use the id if the name is unusual.")
 ]
 MetricArgument: TypeAlias = Annotated[str | None, Field(description="Objective. Default: as logged, else inferred.")]
-DirectionArgument: TypeAlias = Annotated[
-    Direction | None, Field(description="Direction in which the objective improves.")
-]
+DirectionArgument: TypeAlias = Annotated[Direction | None, Field(description="Direction in which the objective improves.")]
 LimitsArgument: TypeAlias = Annotated[
     tuple[str, ...], Field(description="METRIC=VALUE: discard the candidate if METRIC is beyond VALUE.")
 ]
@@ -70,17 +68,13 @@ class StoreTools:
         """List the experiments of the store, newest first, with the ids that all tools accept."""
         found = [e for e in active_experiments(self.tracking_uri) if fnmatchcase(e.name, pattern)]
         entries = [{"id": e.id, "name": e.name} for e in reversed(found)]
-        return _quoted_answer(
-            bounded_answer_json({"action": f"{count(len(found), 'experiment')}.", "experiments": entries})
-        )
+        return _quoted_answer(bounded_answer_json({"action": f"{count(len(found), 'experiment')}.", "experiments": entries}))
 
     def analyze_experiment(
         self, experiment: ExperimentArgument, objective: MetricArgument = None, direction: DirectionArgument = None
     ) -> str:
         """Judge an experiment by the rules of the Deep Learning Tuning Playbook: the next action, and the findings behind it."""
-        return _quoted_answer(
-            brief_report(self._make_report(experiment, objective, direction), None, name_in_backticks)
-        )
+        return _quoted_answer(brief_report(self._make_report(experiment, objective, direction), None, name_in_backticks))
 
     def next_study(
         self,
@@ -88,27 +82,18 @@ class StoreTools:
         number: Annotated[int, Field(ge=1, description="Number of the planned study; run study 1 first.")] = 1,
         objective: MetricArgument = None,
         direction: DirectionArgument = None,
-        budget: Annotated[
-            str | None, Field(description="Maximum total cost of all studies: 40h, or 2e6 steps.")
-        ] = None,
+        budget: Annotated[str | None, Field(description="Maximum total cost of all studies: 40h, or 2e6 steps.")] = None,
     ) -> str:
         """Plan the next study of an experiment, and return it as a study file (YAML) for `advisor run`."""
         report = self._make_report(experiment, objective, direction, budget)
         planned = report.next_studies
         if not planned:
-            return _quoted_answer(
-                bounded_answer_json({"action": headline(report).render(name_in_backticks), "studies": 0})
-            )
+            return _quoted_answer(bounded_answer_json({"action": headline(report).render(name_in_backticks), "studies": 0}))
         if number > len(planned):
             raise AdvisorError(f"number {number} is too large: {count(len(planned), 'study', 'studies')} planned")
         study = planned[number - 1]
-        if (
-            len(study.yaml) > MAX_STUDY_CHARS
-            or parse_study_file(without_invisible_characters(study.yaml)) != study.spec
-        ):
-            raise AdvisorError(
-                "the study file is too long, or names in it are not printable; use: advisor analyze EXPERIMENT"
-            )
+        if len(study.yaml) > MAX_STUDY_CHARS or parse_study_file(without_invisible_characters(study.yaml)) != study.spec:
+            raise AdvisorError("the study file is too long, or names in it are not printable; use: advisor analyze EXPERIMENT")
         data: dict[str, Json] = {
             "goal": study.spec.goal,
             "studies": len(planned),
@@ -128,9 +113,7 @@ class StoreTools:
         candidate: SettingArgument,
         against: Annotated[
             str | None,
-            Field(
-                description=f"Setting to replace. {SETTING}. Default: the last one kept, else the best one with repeats."
-            ),
+            Field(description=f"Setting to replace. {SETTING}. Default: the last one kept, else the best one with repeats."),
         ] = None,
         worthwhile: Annotated[
             str | None,
@@ -164,25 +147,17 @@ class StoreTools:
         """Show the rounds of a study and how often the advice was right, or what was tried near a setting."""
         if near is None:
             rules = load_rules(settings=find_settings(Path.cwd()))
-            return _quoted_answer(
-                history.short_history_json(read_lineages(experiment, rules, tracking_uri=self.tracking_uri))
-            )
+            return _quoted_answer(history.short_history_json(read_lineages(experiment, rules, tracking_uri=self.tracking_uri)))
         if experiment is None:
             raise AdvisorError("`near` needs `experiment`")
-        return _quoted_answer(
-            history.short_history_json(history.find_settings_near(experiment, near, self.tracking_uri))
-        )
+        return _quoted_answer(history.short_history_json(history.find_settings_near(experiment, near, self.tracking_uri)))
 
     def compare(
         self,
-        candidate: Annotated[
-            str, Field(description=f"{SETTING}; without `experiment`: an experiment, or EXPERIMENT:SETTING.")
-        ],
+        candidate: Annotated[str, Field(description=f"{SETTING}; without `experiment`: an experiment, or EXPERIMENT:SETTING.")],
         incumbent: Annotated[str, Field(description="Setting to replace, named like the candidate.")],
         experiment: Annotated[str | None, Field(description="Experiment that contains both settings.")] = None,
-        complexity: Annotated[
-            str | None, Field(description="Minimum gain that justifies the candidate: 0.002 or 1%.")
-        ] = None,
+        complexity: Annotated[str | None, Field(description="Minimum gain that justifies the candidate: 0.002 or 1%.")] = None,
         objective: MetricArgument = None,
         direction: DirectionArgument = None,
     ) -> str:
@@ -207,9 +182,7 @@ class StoreTools:
     def _make_report(
         self, experiment: str, objective: str | None, direction: Direction | None, budget: str | None = None
     ) -> Report:
-        return analyze(
-            experiment, tracking_uri=self.tracking_uri, objective=objective, direction=direction, budget=budget
-        )
+        return analyze(experiment, tracking_uri=self.tracking_uri, objective=objective, direction=direction, budget=budget)
 
     def _experiment_cache(
         self, objective: str | None, direction: Direction | None, reading: Reading | None = None

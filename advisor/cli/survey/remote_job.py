@@ -85,9 +85,7 @@ def _read_rule_files(folder: Path) -> dict[str, bytes]:
     try:
         return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.py"))}
     except OSError as error:
-        raise AdvisorError(
-            f"cannot read the rules folder {str(folder)!r}: {error.strerror}: {error.filename}"
-        ) from error
+        raise AdvisorError(f"cannot read the rules folder {str(folder)!r}: {error.strerror}: {error.filename}") from error
 
 
 def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
@@ -100,9 +98,7 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 @lru_cache(maxsize=1)
 def _check_store_identity(tracking_uri: str, experiments: frozenset[str]) -> None:
     """Raise AdvisorError if this machine cannot see the store, or sees a different store at the same URI."""
-    advice = (
-        "pass a --tracking-uri that every node can reach: a tracking server, a database, or a file on a shared disk"
-    )
+    advice = "pass a --tracking-uri that every node can reach: a tracking server, a database, or a file on a shared disk"
     node = platform.node()
     try:
         seen = experiments.intersection(list_experiments(tracking_uri))

@@ -114,9 +114,7 @@ def _open_search(
     return search, record
 
 
-def _train_blocks(
-    search: Search, record: SearchRecord, options: LaunchOptions, folder: Path, first_seed: int
-) -> list[Block]:
+def _train_blocks(search: Search, record: SearchRecord, options: LaunchOptions, folder: Path, first_seed: int) -> list[Block]:
     name = record.experiment
     say = (lambda _: None) if options.quiet else click.echo
     with notifier_for_command(options.notify, name, quiet=options.quiet) as notifier:
@@ -125,9 +123,7 @@ def _train_blocks(
         )
         blocks = SearchLoop(search, record, launcher, folder, first_seed, say).run()
         if notifier is not None:
-            notifier.send(
-                Notification("ended", name, None, None, " ".join(text.search_result_lines(search.start, blocks)))
-            )
+            notifier.send(Notification("ended", name, None, None, " ".join(text.search_result_lines(search.start, blocks))))
     return blocks
 
 

@@ -43,9 +43,7 @@ class BlockFile:
 def read_block_files(folder: Path) -> list[BlockFile]:
     """Return the study files of the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or
     duplicate."""
-    found = sorted(
-        (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(path.name))
-    )
+    found = sorted((int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(path.name)))
     twice = next((a[0] for a, b in pairwise(found) if a[0] == b[0]), None)
     if twice is not None:
         raise AdvisorError(
@@ -88,8 +86,7 @@ def correct_objective_in_files(files: Sequence[BlockFile], start: StudySpec) -> 
     update = {"objective": start.objective}
     specs = [file.spec.model_copy(update=update) for file in files]
     specs = [
-        s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=update)})
-        for s in specs
+        s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=update)}) for s in specs
     ]
     with convert_write_errors(files[0].path.parent):
         atomic.write_files({file.path: format_study_file(spec) for file, spec in zip(files, specs, strict=True)})

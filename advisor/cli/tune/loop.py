@@ -59,9 +59,7 @@ class SearchLoop:
             blocks = self._repeat_until_store_answers(partial(self.record.blocks, known))
         while (decided := self._repeat_until_store_answers(partial(self._decide_next_block, blocks))) is not None:
             known.append(self._write_block(decided, known, blocks))
-            self.print_line(
-                text.block_decision_line(len(known), known[-1].block, [t for b in blocks for t in b.trained])
-            )
+            self.print_line(text.block_decision_line(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
             self._train_block(known[-1], len(known))
             blocks = self._repeat_until_store_answers(partial(self.record.blocks, known))
         return blocks
@@ -112,9 +110,7 @@ class SearchLoop:
         if number > 1:
             launcher = replace(launcher, options=replace(launcher.options, keep_going=True), warns_about_command=False)
         while True:
-            _, summary = self._repeat_until_store_answers(
-                partial(launcher.train, file.spec, None, seed, file.output_folder)
-            )
+            _, summary = self._repeat_until_store_answers(partial(launcher.train, file.spec, None, seed, file.output_folder))
             left = summary.total - len(summary.outcomes)
             if not left:
                 self._stop_if_all_fail(summary, file, number)

@@ -120,9 +120,7 @@ class SearchRecord:
         if self.starting_study.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
         unpassed = (
-            [n for n in unpassed_study_settings(spec, self.command_words) if n != "seed"]
-            if self.appends_parameters
-            else []
+            [n for n in unpassed_study_settings(spec, self.command_words) if n != "seed"] if self.appends_parameters else []
         )
         if unpassed and not same_length_and_schedule(spec, before):
             self.declined_changes.append(_declined_change_sentence(spec, before, unpassed))
@@ -209,12 +207,7 @@ def _trial_cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | N
     """Return the cost in steps of a trial that ended early; None if the trial costs all of its planned steps or its number of
     steps is unknown."""
     steps = study.cost_curve(trial).steps
-    if (
-        trial.status not in _EARLY_END_STATUSES
-        or spec.max_train_steps is None
-        or study.unit != "step"
-        or not len(steps)
-    ):
+    if trial.status not in _EARLY_END_STATUSES or spec.max_train_steps is None or study.unit != "step" or not len(steps):
         return None
     planned = spec.max_train_steps
     return min(max(int(steps[-1]), math.ceil(MIN_TRIAL_COST_SHARE * planned)), planned)

@@ -25,9 +25,7 @@ _BLOCK_REASONS = {
 }
 
 
-def with_goal_and_reason(
-    block: Block, previous: StudySpec | None, *, study: str, parent: str | None, round: int
-) -> Block:
+def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str, parent: str | None, round: int) -> Block:
     """Return the block as a separate study that states the decision as its goal and the reasons as its notes.
 
     previous: the study before this block, with the search space at that time; None for the first block.

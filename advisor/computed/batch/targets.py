@@ -149,9 +149,7 @@ def training_step_unit(study: Study) -> TrainingUnit:
         return "epochs"
     ended_trials = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     last = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended_trials}
-    epochs = [
-        (as_number(v), last[t.index]) for t in ended_trials for n, v in t.params.items() if is_number_of_epochs(n)
-    ]
+    epochs = [(as_number(v), last[t.index]) for t in ended_trials for n, v in t.params.items() if is_number_of_epochs(n)]
     if epochs and all(planned_epochs - end in (0, 1) for planned_epochs, end in epochs):
         return "epochs"
     if any(math.isfinite(t.fact("max_train_steps")) for t in ended_trials):
@@ -182,10 +180,7 @@ def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
         if study.feasible[trial.index] and size > 0:
             others = tuple(sorted((n, v) for n, v in trial.params.items() if not n.lower().endswith("seed")))
             pools.setdefault((size, others), []).append(trial)
-    return [
-        _BatchSizeSetting(size, tuple(trials))
-        for (size, _), trials in sorted(pools.items(), key=lambda item: item[0][0])
-    ]
+    return [_BatchSizeSetting(size, tuple(trials)) for (size, _), trials in sorted(pools.items(), key=lambda item: item[0][0])]
 
 
 def _tuned_settings(settings: Sequence[_BatchSizeSetting]) -> list[_BatchSizeSetting]:
@@ -206,22 +201,14 @@ def _have_same_learning_rate(study: Study, settings: Sequence[_BatchSizeSetting]
     return len(rates) == 1 and (bool(names) or (None not in logged_rates and len(logged_rates) == 1))
 
 
-def _compare_counts_to_target(
-    study: Study, settings: Sequence[_BatchSizeSetting], unit: TrainingUnit
-) -> BatchSizeComparison:
+def _compare_counts_to_target(study: Study, settings: Sequence[_BatchSizeSetting], unit: TrainingUnit) -> BatchSizeComparison:
     """Compare batch sizes by an objective that itself counts the epochs or steps to a target."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
-    compared_settings, statistic = _settings_to_compare(
-        settings, {t: _lower_median(v) for t, v in values.items()}, values
-    )
+    compared_settings, statistic = _settings_to_compare(settings, {t: _lower_median(v) for t, v in values.items()}, values)
     groups = []
     for size, group in compared_settings.items():
-        needed_by_setting = [
-            np.concatenate([values[t.index] for t in s.trials]) * _units_per_step(unit, size) for s in group
-        ]
-        needed = (
-            needed_by_setting[0] if statistic == "median" else np.array([_lower_median(e) for e in needed_by_setting])
-        )
+        needed_by_setting = [np.concatenate([values[t.index] for t in s.trials]) * _units_per_step(unit, size) for s in group]
+        needed = needed_by_setting[0] if statistic == "median" else np.array([_lower_median(e) for e in needed_by_setting])
         groups.append(BatchSizeGroup(size, tuple(t for s in group for t in s.trials), needed, math.nan))
     return BatchSizeComparison(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
 
@@ -243,9 +230,7 @@ def _settings_to_compare(
     repeated = {size: [s for s in group if repeats(s) >= 2] for size, group in by_size.items()}
     if not all(repeated.values()):
         return by_size, "least"
-    best = {
-        size: min(g, key=lambda s: _lower_median([needed[t.index] for t in s.trials])) for size, g in repeated.items()
-    }
+    best = {size: min(g, key=lambda s: _lower_median([needed[t.index] for t in s.trials])) for size, g in repeated.items()}
     return {size: [setting] for size, setting in best.items()}, "median"
 
 
@@ -260,9 +245,7 @@ def _target_cost(settings: Sequence[_BatchSizeSetting], curves: dict[int, Curve]
         result = _lower_median([float(curves[t.index].values.min()) for t in s.trials])
         best[s.size] = min(result, best.get(s.size, math.inf))
     start = float(np.median(starts))
-    worst_results = [
-        cost for cost in best.values() if start - cost >= _MIN_RELATIVE_IMPROVEMENT * (start - min(best.values()))
-    ]
+    worst_results = [cost for cost in best.values() if start - cost >= _MIN_RELATIVE_IMPROVEMENT * (start - min(best.values()))]
     return start - share * (start - max(worst_results))
 
 

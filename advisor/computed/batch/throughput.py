@@ -45,9 +45,7 @@ def throughput_by_batch_size(study: Study) -> list[Throughput]:
     If the batch sizes were drawn from a range, they are grouped by the nearest power of two.
     """
     rated_trials = [
-        (t, parameter_kinds.batch_size(t), rate)
-        for t in study.trials
-        if (rate := _mean_log_throughput(study, t)) is not None
+        (t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _mean_log_throughput(study, t)) is not None
     ]
     rated_trials = [(t, size, rate) for t, size, rate in rated_trials if size > 0]
     devices = [t.facts.get("device") for t, _, _ in rated_trials]
@@ -95,8 +93,6 @@ def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: 
     beyond noise."""
     if len(speeds) < 2:
         return speeds[0]
-    rates = [
-        s.mean_log_rate if math.isfinite(s.mean_log_rate.error) else s.mean_log_rate._replace(error=0.0) for s in speeds
-    ]
+    rates = [s.mean_log_rate if math.isfinite(s.mean_log_rate.error) else s.mean_log_rate._replace(error=0.0) for s in speeds]
     sizes = np.array([s.batch_size for s in speeds])
     return speeds[find_saturation(sizes, rates, material=material, doubling=2.0, alpha=alpha).chosen_index]

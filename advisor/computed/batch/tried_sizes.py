@@ -54,7 +54,5 @@ def are_drawn_from_range(sizes: Sequence[float]) -> bool:
     """Return True if the trials' batch sizes were drawn from a range: many of them are distinct, or few were tried repeatedly."""
     distinct = set(sizes)
     no_powers_of_two = sum(not math.log2(size).is_integer() for size in distinct)
-    rarely_repeated = len(distinct) > max(_MAX_BATCH_SIZE_CHOICES, len(sizes) / 2) and 2 * no_powers_of_two > len(
-        distinct
-    )
+    rarely_repeated = len(distinct) > max(_MAX_BATCH_SIZE_CHOICES, len(sizes) / 2) and 2 * no_powers_of_two > len(distinct)
     return len(distinct) > _MAX_DISTINCT_BATCH_SIZES or rarely_repeated

@@ -49,9 +49,7 @@ MAX_PLATEAU_START_SHARE = 0.05
 """Curves share a plateau only if they settle within this share of their steps; see `are_on_one_plateau`. Our choice."""
 
 _SIGNIFICANCE_LEVEL = 0.05
-_SHARE_METRIC_WORDS = frozenset(
-    "acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split()
-)
+_SHARE_METRIC_WORDS = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
 """Words in names of metrics that are shares, whether logged from 0 to 1 or from 0 to 100."""
 _HALF_LENGTH_ADVICE = "train the two best settings with the same schedule at half the length, and compare the results"
 
@@ -124,8 +122,7 @@ def best_curve_endings(
     if 2 * sum(e.is_rate_assumed and _learning_rate_may_decay(study, e) for e in endings) > len(endings) > 1:
         raise MissingData(
             "the learning rate of the best trials is unknown, and the course of their loss does not show that it is constant, so "
-            "their curves do not show if more or fewer steps would be better; log the learning rate, or "
-            + _HALF_LENGTH_ADVICE,
+            "their curves do not show if more or fewer steps would be better; log the learning rate, or " + _HALF_LENGTH_ADVICE,
             needs="learning_rate",
         )
     if not endings:
@@ -194,9 +191,7 @@ def difference_to_second_best(study: Study) -> float:
     two results.
     """
     best_two = study.ranked()[:2]
-    return (
-        abs(float(study.costs[best_two[1].index] - study.costs[best_two[0].index])) if len(best_two) > 1 else math.nan
-    )
+    return abs(float(study.costs[best_two[1].index] - study.costs[best_two[0].index])) if len(best_two) > 1 else math.nan
 
 
 def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
@@ -297,9 +292,7 @@ def curve_end_before_decay(study: Study, trial: Trial) -> trend.CurveEnd | None:
     if 0 <= _undecayed_step_share(study, trial) < MIN_UNDECAYED_STEP_SHARE:
         return None
     ending = _curve_ending(study, trial, SETTLING_TOLERANCE, SUFFICIENT_LENGTH_FACTOR, TAIL_SHARE)
-    return (
-        None if ending is None or (ending.is_rate_assumed and _learning_rate_may_decay(study, ending)) else ending.end
-    )
+    return None if ending is None or (ending.is_rate_assumed and _learning_rate_may_decay(study, ending)) else ending.end
 
 
 def _undecayed_step_share(study: Study, trial: Trial) -> float:

@@ -35,9 +35,7 @@ def seed_noise_explains_differences(study: Study, trials: Sequence[Trial], level
     deviation, is_measured = noise_between_seeds(study)
     costs = study.costs[[t.index for t in trials]]
     return (
-        is_measured
-        and len(costs) > 1
-        and measure_heterogeneity(costs, np.full(len(costs), deviation), level).p_value > level
+        is_measured and len(costs) > 1 and measure_heterogeneity(costs, np.full(len(costs), deviation), level).p_value > level
     )
 
 

@@ -152,9 +152,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: CostCurveFunction)
     curves = [(t, c) for t in trials if len(c := costs(t).finite) >= MIN_EVALUATIONS_TO_POOL]
     if not curves:
         return None
-    indices = np.array(
-        [(np.arange(_MAX_COMPARED_POINTS) / _MAX_COMPARED_POINTS * (len(c) - 1)).astype(int) for _, c in curves]
-    )
+    indices = np.array([(np.arange(_MAX_COMPARED_POINTS) / _MAX_COMPARED_POINTS * (len(c) - 1)).astype(int) for _, c in curves])
     moves = np.array([c.values[-1] - c.values[i] for (_, c), i in zip(curves, indices, strict=True)])
     rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
     distinct_points = len({tuple(column) for column in indices.T})
@@ -269,9 +267,7 @@ def regulariser_changes(study: Study, costs: CostCurveFunction) -> Iterator[Regu
     overfitting, or whose best value lies in the lower half of its searched range. If no regulariser remains, compare 0 and
     several strengths of a fixed regulariser, or else of dropout or weight decay.
     """
-    names = [
-        n for n in study.searched if parameter_kinds.is_regulariser(n) and not _is_useless_regulariser(study, costs, n)
-    ]
+    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _is_useless_regulariser(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
@@ -305,8 +301,7 @@ def _is_useless_regulariser(study: Study, costs: CostCurveFunction, name: str) -
     if stats.kendalltau(positions[is_known], rises[is_known], alternative="greater").pvalue <= _MAX_P_OVERFITTING_GROWS:
         return True
     shrinks = (
-        float(stats.kendalltau(positions[is_known], rises[is_known], alternative="less").pvalue)
-        <= _MAX_P_OVERFITTING_SHRINKS
+        float(stats.kendalltau(positions[is_known], rises[is_known], alternative="less").pvalue) <= _MAX_P_OVERFITTING_SHRINKS
     )
     return is_known.sum() >= _MIN_TRIALS_PER_REGULARISER and not shrinks
 
@@ -366,9 +361,7 @@ def _propose_usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
     ):
         return None
     why = f"{_OVERFITTING_REASON}. No trial had more than {high:.2g}; the usual values go up to {MAX_USUAL_DROPOUT:g}"
-    return SetRange(
-        parameter=name, low=max(0.0, parameter.declared_limits[0]), high=MAX_USUAL_DROPOUT, scale="linear", why=why
-    )
+    return SetRange(parameter=name, low=max(0.0, parameter.declared_limits[0]), high=MAX_USUAL_DROPOUT, scale="linear", why=why)
 
 
 def _widen_range_upwards(parameter: Parameter, name: str) -> SetRange | None:

@@ -75,9 +75,7 @@ def compared_settings(study: Study) -> tuple[Setting, ...]:
     tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
     repeated = all(len(s.trials) > 1 for s in tried)
     has_parameters = bool(study.searched)
-    return (
-        tried if has_parameters and 2 <= len(tried) <= MAX_COMPARED_SETTINGS and (repeated or not tunes_number) else ()
-    )
+    return tried if has_parameters and 2 <= len(tried) <= MAX_COMPARED_SETTINGS and (repeated or not tunes_number) else ()
 
 
 def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFunction | None = None) -> list[Setting]:

@@ -57,8 +57,7 @@ def _reason_within_noise(study: Study, trials: Sequence[Trial]) -> str | None:
     costs = study.costs[[t.index for t in trials]]
     if (
         deviation <= 0
-        or measure_heterogeneity(costs, np.full(len(costs), deviation), _SIGNIFICANCE_LEVEL).p_value
-        <= _SIGNIFICANCE_LEVEL
+        or measure_heterogeneity(costs, np.full(len(costs), deviation), _SIGNIFICANCE_LEVEL).p_value <= _SIGNIFICANCE_LEVEL
     ):
         return None
     return (

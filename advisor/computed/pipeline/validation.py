@@ -55,9 +55,7 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
             words & (_ACCURACY_WORDS | _ERROR_RATE_WORDS) and not words & _OTHER_METRIC_WORDS
         )
         std_advice = (
-            ""
-            if count_suffices
-            else f"; also log the standard deviation of {metric} over the examples, as {std_metric}"
+            "" if count_suffices else f"; also log the standard deviation of {metric} over the examples, as {std_metric}"
         )
         raise MissingData(
             f"the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid{std_advice}",

@@ -53,7 +53,5 @@ def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
         needs: MissingDataKind = "other" if study.has("policy_reward") else "design"
         most = max((len(c.curve) for c in curves), default=0)
         advice = f"; the longest curve has {most}, so log it more often, in TRL by logging_steps=1" if most else ""
-        raise MissingData(
-            f"no trial logged {MIN_SIGNAL_POINTS} points of {_SIGNAL_DESCRIPTIONS[signal]}{advice}", needs=needs
-        )
+        raise MissingData(f"no trial logged {MIN_SIGNAL_POINTS} points of {_SIGNAL_DESCRIPTIONS[signal]}{advice}", needs=needs)
     return enough

@@ -46,11 +46,7 @@ def round_inferred_range(study: Study, name: str) -> Parameter:
 
 def names_of_changed_ranges(study: Study, spec: StudySpec) -> set[str]:
     """Return the names of the hyperparameters that `spec` searches in another range than `study`, or that only `spec` searches."""
-    return {
-        n
-        for n, p in spec.searched.items()
-        if n not in study.searched or p.domain != round_inferred_range(study, n).domain
-    }
+    return {n for n, p in spec.searched.items() if n not in study.searched or p.domain != round_inferred_range(study, n).domain}
 
 
 def extend_range(
@@ -78,9 +74,7 @@ def extend_range(
 
 def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
     """Return the tightest limit on extending the range on the side `side`; None if there is no limit."""
-    limits = [
-        x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None
-    ]
+    limits = [x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None]
     return (min if side == "high" else max)(limits, key=lambda x: x.value, default=None)
 
 

@@ -104,8 +104,7 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
     for name in tuned:
         parameter = spec.parameters[name]
         leaders, tried = (
-            _positions_in_range(spec, name, [t.params for t in trials])
-            for trials in (inside[:NUMBER_OF_BEST_TRIALS], shown)
+            _positions_in_range(spec, name, [t.params for t in trials]) for trials in (inside[:NUMBER_OF_BEST_TRIALS], shown)
         )
         if draws and math.isfinite(_positions_in_range(study.spec, name, [fit.trials[0].params])[0]):
             drawn = [_positions_in_range(spec, name, each) for each in draws]
@@ -186,9 +185,7 @@ def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values
     if not numeric and not choices:
         return 1.0
     p_single = (len(numeric) + len(choices)) * math.exp(ranks.log_p_values_of_axes(numeric, choices, values).min())
-    blocks = [importance.axis_coordinates(u, True) for u in numeric] + [
-        importance.axis_coordinates(u, False) for u in choices
-    ]
+    blocks = [importance.axis_coordinates(u, True) for u in numeric] + [importance.axis_coordinates(u, False) for u in choices]
     rng = np.random.default_rng(RANDOM_SEED)
     p_smooth = importance.p_value_of_blocks([*blocks, np.hstack(blocks)], ranks.normal_scores(values), rng)
     return 2 * min(p_single, p_smooth)
@@ -208,13 +205,9 @@ def _is_range_tuned(study: Study, spec: StudySpec, name: str) -> bool:
 
 def _scientific_combinations(spec: StudySpec, fit: FittedModel) -> Iterator[dict[str, HyperparameterValue]]:
     """Yield each combination of the scientific hyperparameters' values; three values represent a numeric range."""
-    scientific = {
-        n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"
-    }
+    scientific = {n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"}
     scientific = {n: p for n, p in scientific.items() if not p.when}
-    values = [
-        [p.value_at_position(u) for u in _SCIENTIFIC_POSITIONS] if p.numeric else p.options for p in scientific.values()
-    ]
+    values = [[p.value_at_position(u) for u in _SCIENTIFIC_POSITIONS] if p.numeric else p.options for p in scientific.values()]
     for combination in itertools.product(*values):
         yield dict(zip(scientific, combination, strict=True))
 
@@ -230,9 +223,7 @@ def _draw_best_settings(
         points = [p for p in _draw_candidate_settings(spec, fit, case, rng) if spec.forbidden_region_of(p) is None]
         if not points:
             return []
-        best_points = fit.surface.draw_lowest_points(
-            [_positions_in_range(study.spec, name, points) for name in fit.names]
-        )
+        best_points = fit.surface.draw_lowest_points([_positions_in_range(study.spec, name, points) for name in fit.names])
         draws.append([points[i] for i in best_points])
     return draws
 
@@ -256,14 +247,10 @@ def _draw_candidate_settings(
         parameter = spec.parameters[name]
         centres = np.repeat(_positions_in_range(spec, name, leaders), _POINTS_PER_PERTURBED_TRIAL)
         points_near_centres = np.clip(np.nan_to_num(centres, nan=0.5) + scales * rng.standard_normal(len(scales)), 0, 1)
-        for point, u in zip(
-            points, np.concatenate([rng.random(_NUMBER_OF_UNIFORM_POINTS), points_near_centres]), strict=True
-        ):
+        for point, u in zip(points, np.concatenate([rng.random(_NUMBER_OF_UNIFORM_POINTS), points_near_centres]), strict=True):
             point[name] = parameter.value_at_position(float(u))
     conditional = [n for n in fit.names if n in spec.parameters and spec.parameters[n].when]
-    return [
-        {n: v for n, v in p.items() if n not in conditional or meets_condition(spec.parameters[n], p)} for p in points
-    ]
+    return [{n: v for n, v in p.items() if n not in conditional or meets_condition(spec.parameters[n], p)} for p in points]
 
 
 def _positions_in_range(spec: StudySpec, name: str, points: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:

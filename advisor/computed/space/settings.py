@@ -62,9 +62,7 @@ class Settings:
         """
         examined = len(self.numeric) + len(self.choices)
         return (
-            false_alarms * examined / (examined + len(self.unexamined_positions))
-            if self.unexamined_positions
-            else false_alarms
+            false_alarms * examined / (examined + len(self.unexamined_positions)) if self.unexamined_positions else false_alarms
         )
 
     def require_settings(self, settings: int, successes: int) -> None:
@@ -184,9 +182,7 @@ def median_cost_per_setting(study: Study) -> FloatArray:
     Unlike `Settings.costs`, the medians include trials that ended at chance level.
     """
     costs = np.where(study.comparable, study.costs, np.nan)
-    return np.array(
-        [_lower_median(costs[[t.index for t in group]]) for group in read_settings(study).trials], dtype=np.float64
-    )
+    return np.array([_lower_median(costs[[t.index for t in group]]) for group in read_settings(study).trials], dtype=np.float64)
 
 
 def _lower_median(costs: FloatArray) -> float:
@@ -221,9 +217,7 @@ def search_space_decisions(study: Study) -> tuple[Decision, ...]:
         f"space examine the {len(examined)} "
         "with the strongest effects, each one alone, and correct their significance levels for the others."
     )
-    left_out = Decision(
-        topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned"
-    )
+    left_out = Decision(topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned")
     return left_out, *budgets.length_decisions(study)
 
 

@@ -96,9 +96,7 @@ def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
     return len(norms) > 0 and not abs(norms.max() - limit) <= _MAX_CLIP_EXCESS * limit
 
 
-def clipping_remedy(
-    study: Study, present: Clipping, extreme: float = MAX_CLIPPED_SHARE
-) -> tuple[Message, tuple[Change, ...]]:
+def clipping_remedy(study: Study, present: Clipping, extreme: float = MAX_CLIPPED_SHARE) -> tuple[Message, tuple[Change, ...]]:
     """Return the remedy for a trial that is unstable although it clips: a lower threshold or, if it clips often, a lower
     learning rate.
 

@@ -57,9 +57,7 @@ class JudgedTrials:
             return place
         if rate < self.best_learning_rate:
             return say("{place} (below the best trial's)", place=place)
-        return say(
-            "{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best_learning_rate, 2)
-        )
+        return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best_learning_rate, 2))
 
     def side_of_best_rate(self, trials: Sequence[Trial]) -> RangeSide | None:
         """Return "low" if all given trials have lower learning rates than the best trial, so that high learning rates are not
@@ -147,9 +145,7 @@ def first_diverged_step(study: Study, trial: Trial) -> int | None:
         any_non_finite, step = True, int(curve.steps[at])
         last = int(curve.steps[at - 1]) if at > 0 else step - 1
         other_ends = (
-            (c.finite, last if other == trained and len(c.finite) == len(c) else step)
-            for other, c in curves
-            if other != name
+            (c.finite, last if other == trained and len(c.finite) == len(c) else step) for other, c in curves if other != name
         )
         if any(len(c) and c.steps[-1] > until for c, until in other_ends):
             continue
@@ -210,9 +206,7 @@ def late_gradient_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     norms = np.empty(0)
     for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
         if len(norms) < tails.MIN_POINTS:
-            norms = np.concatenate(
-                [norms, _drop_early_training(study, trial, study.curve(trial, "grad_norm").finite).values]
-            )
+            norms = np.concatenate([norms, _drop_early_training(study, trial, study.curve(trial, "grad_norm").finite).values])
     return norms
 
 
@@ -226,18 +220,14 @@ def _trial_length(study: Study, trial: Trial) -> float:
     norm."""
     planned_steps = study.planned_steps(trial) if study.probe is None else math.nan
     curves = (study.cost_curve(trial), study.curve(trial, "grad_norm"))
-    return max(
-        [planned_steps if math.isfinite(planned_steps) else 0.0, *(float(c.steps[-1]) for c in curves if len(c))]
-    )
+    return max([planned_steps if math.isfinite(planned_steps) else 0.0, *(float(c.steps[-1]) for c in curves if len(c))])
 
 
 def reason_for_missing_norms(study: Study, trials: Sequence[Trial]) -> str:
     """Return a clause that says why too few gradient norms were logged after early training."""
     if not study.has("grad_norm"):
         return "no gradient norm was logged"
-    lasts = [
-        (float(c.steps[-1]), _trial_length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)
-    ]
+    lasts = [(float(c.steps[-1]), _trial_length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)]
     if lasts and all(last < EARLY_TRAINING_SHARE * length for last, length in lasts):
         last, length = max(lasts)
         return f"the gradient norm was logged only up to step {last:,.0f} of {length:,.0f}"

@@ -66,9 +66,7 @@ class TrialInstability:
     def sentence(self, at: Message | str = "") -> Message:
         """Return a sentence about the instability, without a full stop. at: text about the trial's learning rate."""
         name = Name(self.trial.name)
-        return say(
-            "The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.description
-        )
+        return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.description)
 
     @property
     def levels_row(self) -> Message:
@@ -76,9 +74,7 @@ class TrialInstability:
         before, after, limit = Number(self.level_before, 4), Number(self.level_after, 4), Number(self.noise_limit, 4)
         if not math.isfinite(self.noise_limit):
             return (
-                say("{before}, {after}", before=before, after=after)
-                if math.isfinite(self.level_after)
-                else say("not finite")
+                say("{before}, {after}", before=before, after=after) if math.isfinite(self.level_after) else say("not finite")
             )
         return say("{before}, {after}, {limit}", before=before, after=after, limit=limit)
 
@@ -93,9 +89,7 @@ def blowup_at_start(study: Study, trial: Trial, lasting: int) -> TrialInstabilit
     if not curves:
         return None
     end = instability.last_early_step(study, trial)
-    judged_curves = [
-        (n, c) for n, c in curves if _count_points_until(c, end) >= MIN_EARLY and _should_improve(study, n)
-    ]
+    judged_curves = [(n, c) for n, c in curves if _count_points_until(c, end) >= MIN_EARLY and _should_improve(study, n)]
     # A short diagnostic run may have few values of a validation loss, so prefer a loss that was logged at every step.
     probe_end = min(end, instability.PROBE_STEPS)
     probing = [(n, c) for n, c in judged_curves if _count_points_until(c, probe_end) >= MIN_EARLY]
@@ -119,9 +113,7 @@ def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at:
     return TrialInstability(trial, metric, points, 0.0, math.inf, at, event, first, subject=_curve_noun(study, metric))
 
 
-def _early_rise(
-    study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int
-) -> TrialInstability | None:
+def _early_rise(study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int) -> TrialInstability | None:
     """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps; None if there is no such
     rise.
 
@@ -167,9 +159,7 @@ def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | Non
     divergence = _late_divergence(study, trial)
     if divergence is not None:
         return divergence
-    judged_curves = [
-        (n, c.finite) for n, c in curves if len(c.finite) >= tails.MIN_POINTS and _should_improve(study, n)
-    ]
+    judged_curves = [(n, c.finite) for n, c in curves if len(c.finite) >= tails.MIN_POINTS and _should_improve(study, n)]
     if not judged_curves:
         return None
     metric, curve = judged_curves[0]
@@ -233,18 +223,12 @@ def _largest_unexplained_jump(
     evaluations = validation_check.heldout_curves(study, trial, metric)
     explained_jumps: list[jumps.Jump] = []
     for _ in range(_MAX_EXPLAINED_JUMPS):
-        jump = _jump_or_collapse(
-            curve.values, first, rates, explained_jumps, lasting=study.kind == "reinforcement-learning"
-        )
+        jump = _jump_or_collapse(curve.values, first, rates, explained_jumps, lasting=study.kind == "reinforcement-learning")
         if jump is None or jump.p_value > _MAX_P_VALUE:
             return jump
         median_points = max(jump.points, _RUNNING_MEDIAN_POINTS)
-        recovered = np.flatnonzero(
-            jumps.running_medians(curve.values[jump.index :], median_points) <= jump.level_before
-        )
-        end = (
-            min(jump.index + int(recovered[0]) + (median_points - 1) // 2, len(curve)) if len(recovered) else len(curve)
-        )
+        recovered = np.flatnonzero(jumps.running_medians(curve.values[jump.index :], median_points) <= jump.level_before)
+        end = min(jump.index + int(recovered[0]) + (median_points - 1) // 2, len(curve)) if len(recovered) else len(curve)
         step = int(curve.steps[jump.index])
         unharmed = validation_check.are_evaluations_unharmed(evaluations, step, int(curve.steps[end - 1]))
         if not unharmed and not _rises_in_most_trials(study, trial, metric, step, jump.points):

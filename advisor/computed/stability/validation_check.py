@@ -47,9 +47,7 @@ def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bo
     """Return True if evaluations at `end` are clearly better than the best ones up to `start`, on all sufficiently precise
     curves."""
     moves = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
-    return bool(moves) and all(
-        -m.rise > max(_MAX_EQUAL_DIFFERENCE * m.noise, _MIN_IMPROVEMENT * m.earlier_gain) for m in moves
-    )
+    return bool(moves) and all(-m.rise > max(_MAX_EQUAL_DIFFERENCE * m.noise, _MIN_IMPROVEMENT * m.earlier_gain) for m in moves)
 
 
 class _LevelChange(NamedTuple):

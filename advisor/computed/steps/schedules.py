@@ -120,9 +120,7 @@ class Schedule:
 @computed
 def read_schedule(study: Study, trial: Trial) -> Schedule:
     rates, cost = study.curve(trial, "learning_rate").finite, study.cost_curve(trial)
-    return Schedule(
-        trial, _find_schedule_kind(study, trial), Curve.empty() if _do_rates_end_early(rates, cost) else rates
-    )
+    return Schedule(trial, _find_schedule_kind(study, trial), Curve.empty() if _do_rates_end_early(rates, cost) else rates)
 
 
 def _do_rates_end_early(rates: Curve, cost: Curve) -> bool:
@@ -177,8 +175,7 @@ def _logged_schedule_kind(trial: Trial) -> str:
             schedule_words = words & {"scheduler", "schedule"}
             kind = (
                 str(value)
-                if schedule_words
-                or (words & {"decay", "annealing"} and parse_schedule_kind(str(value)) in _SCHEDULE_KINDS)
+                if schedule_words or (words & {"decay", "annealing"} and parse_schedule_kind(str(value)) in _SCHEDULE_KINDS)
                 else kind
             )
         elif not kind and as_number(value) > 0:

@@ -135,9 +135,7 @@ def _diagnose_loss_scale(record: AutopsyRecord) -> Diagnosis | None:
     scale = f"The loss scale: the backward pass used {used:.4g} times the loss, and a step was made without unscaling."
     overflowed = record.backward_loss is not None and record.metric == "grad_norm" and math.isinf(record.backward_loss)
     fault = record.forward_fault
-    unscaled = (
-        record.scale is not None and record.scale >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in rows)
-    )
+    unscaled = record.scale is not None and record.scale >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in rows)
     if unscaled or (ratio >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in rows)):
         return Diagnosis("loss scale", "likely", scale, "Call scaler.step(optimizer), then scaler.update().")
     if overflowed and fault is None and not record.parameters.bad and _is_logged_loss_finite(record):
@@ -147,9 +145,7 @@ def _diagnose_loss_scale(record: AutopsyRecord) -> Diagnosis | None:
 
 
 def _is_logged_loss_finite(record: AutopsyRecord) -> bool:
-    return any(
-        row.step == record.step and row.loss is not None and math.isfinite(row.loss) for row in record.history.after
-    )
+    return any(row.step == record.step and row.loss is not None and math.isfinite(row.loss) for row in record.history.after)
 
 
 def _diagnose_fixed_loss_scale(record: AutopsyRecord) -> Diagnosis | None:
@@ -170,9 +166,7 @@ def _diagnose_weight_decay(record: AutopsyRecord) -> Diagnosis | None:
     for _, group in _optimizer_groups(record):
         product = group.get("lr", 0.0) * group.get("weight_decay", 0.0)
         if product > MAX_RATE_TIMES_DECAY:
-            culprit = (
-                f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {share(product - 1)}."
-            )
+            culprit = f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {share(product - 1)}."
             return Diagnosis("weight decay", "certain" if product > 2 else "likely", culprit, "Lower the weight decay.")
     return None
 
@@ -186,7 +180,9 @@ def _diagnose_initialisation(record: AutopsyRecord) -> Diagnosis | None:
         return None
     if record.step >= FIRST_STEPS and not _has_grown(record):
         return None
-    culprit = f"The initialisation: {largest.name} began at size {largest.rms:.3g}, {largest.weight_gain:.3g} times a usual one."
+    culprit = (
+        f"The initialisation: {largest.name} began at size {largest.rms:.3g}, {largest.weight_gain:.3g} times a usual one."
+    )
     return Diagnosis("initialisation", "likely", culprit, "Initialise the layer with a gain near 1.")
 
 
@@ -265,9 +261,7 @@ def _diagnose_layer(record: AutopsyRecord) -> Diagnosis | None:
     rows = f", in rows {', '.join(map(str, first.bad_rows))}" if first.bad_rows else ""
     values = count(first.bad, "non-finite value")
     text = f"The layer {layers[0]}: {first.name} has {values}{rows}, before any gradient was non-finite."
-    return Diagnosis(
-        "layer", "certain", text, "Find what wrote these values; the optimizer's last gradient was finite."
-    )
+    return Diagnosis("layer", "certain", text, "Find what wrote these values; the optimizer's last gradient was finite.")
 
 
 def _diagnose_buffer(record: AutopsyRecord) -> Diagnosis | None:
@@ -309,9 +303,7 @@ def _diagnose_forward_pass(record: AutopsyRecord) -> Diagnosis | None:
     if "softmax" in fault.operation.lower() or "Attention" in fault.operation:
         mask = "a row is masked entirely" if fault.masked else "a row has no finite entry"
         text = f"The operation {fault.operation}{around}: {mask}."
-        return Diagnosis(
-            "operation", "certain" if fault.masked else "likely", text, "Leave one entry of each row unmasked."
-        )
+        return Diagnosis("operation", "certain" if fault.masked else "likely", text, "Leave one entry of each row unmasked.")
     text = f"The operation {fault.operation}{around} made the first non-finite value of the forward pass."
     return Diagnosis("operation", "likely", text, "Check the arguments of this operation.")
 
@@ -324,14 +316,10 @@ def _diagnose_backward_pass(record: AutopsyRecord) -> Diagnosis | None:
         return None
     around = _locate(graph.after, graph.before)
     if graph.custom:
-        text = (
-            f"The backward pass of {graph.custom[-1]}{around}, an operation of your own: gradients are finite up to it."
-        )
+        text = f"The backward pass of {graph.custom[-1]}{around}, an operation of your own: gradients are finite up to it."
         return Diagnosis("operation", "likely", text, "Test this operation with torch.autograd.gradcheck.")
     if not gradients.bad:
-        grows = next(
-            (one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None
-        )
+        grows = next((one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None)
         if grows is None:
             return None
         text = f"The operation {grows}{around}: its result is so large that the norm of the gradient overflows."
@@ -354,14 +342,10 @@ def _unknown_cause(record: AutopsyRecord) -> Diagnosis:
     needs += ["the forward pass (replay the step)"] if record.late else []
     text = f"The cause cannot be told: it needs {' and '.join(needs) or 'a replay of the step'}."
     if suspects := [
-        operation
-        for operation in (record.graph.operations if record.graph else ())
-        if operation in _SINGULAR_DERIVATIVES
+        operation for operation in (record.graph.operations if record.graph else ()) if operation in _SINGULAR_DERIVATIVES
     ]:
         text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
-    return Diagnosis(
-        "unknown", "open", text, "Replay the step as shown below, so that the hook checks each value at once."
-    )
+    return Diagnosis("unknown", "open", text, "Replay the step as shown below, so that the hook checks each value at once.")
 
 
 _DIAGNOSTIC_CHECKS: tuple[Callable[[AutopsyRecord], Diagnosis | None], ...] = (

@@ -45,11 +45,7 @@ def _event_text(record: AutopsyRecord) -> str:
     metric = {"loss": "the loss", "grad_norm": "the gradient norm"}.get(record.metric, "the loss or the gradient norm")
     value = record.value or "not finite"
     of = f" of {record.max_train_steps:,}" if record.max_train_steps else ""
-    seen = (
-        f", known {record.lag:,} steps later"
-        if record.late
-        else ", seen before the update" * (record.metric == "grad_norm")
-    )
+    seen = f", known {record.lag:,} steps later" if record.late else ", seen before the update" * (record.metric == "grad_norm")
     return f"{metric} became {value} at step {record.step:,}{of}{seen}"
 
 

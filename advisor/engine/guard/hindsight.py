@@ -105,9 +105,7 @@ def _trials_to_replay(study: Study, policy: Policy) -> list[_ReplayedTrial] | st
     if any(t.status == "running" for t in own):
         return "trials still run"
     trained = [t for t in own if len(study.cost_curve(t))]
-    kinds = Counter(
-        (study.planned_steps(t), schedules.read_schedule(study, t).logged_kind) for t in trained if _is_complete(t)
-    )
+    kinds = Counter((study.planned_steps(t), schedules.read_schedule(study, t).logged_kind) for t in trained if _is_complete(t))
     if not kinds:
         return "no trial is complete"
     length, kind = kinds.most_common(1)[0][0]
@@ -284,9 +282,7 @@ def replay_outcomes(
     orders = _trial_orders(trials)
 
     def ends(make: Callable[[], Stopper], order: Sequence[TrialProgress]) -> dict[TrialProgress, int]:
-        return dict(
-            zip(order, replay_trials(order, _restrict_to_complete_siblings(whole, make()), workers), strict=True)
-        )
+        return dict(zip(order, replay_trials(order, _restrict_to_complete_siblings(whole, make()), workers), strict=True))
 
     def outcome(name: str, replays: Sequence[Mapping[TrialProgress, int]]) -> StoppingOutcome:
         saved = [sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in found.items()) for found in replays]
@@ -333,9 +329,7 @@ def _hindsight_message(guard: StoppingOutcome, others: Sequence[StoppingOutcome]
 def _pruning_message(others: Sequence[StoppingOutcome], best: int, orders: int) -> Message:
     stopping, losing = [o for o in others if o.lost], [o for o in others if not o.kept]
     if losing:
-        return say(
-            "{losing} of {n} pruning methods would have lost the best result.", losing=len(losing), n=len(others)
-        )
+        return say("{losing} of {n} pruning methods would have lost the best result.", losing=len(losing), n=len(others))
     if stopping:
         return say(
             "Pruning would have kept the best result, but {stopping} of {n} ways of pruning would have stopped other trials among "

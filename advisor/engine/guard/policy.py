@@ -43,9 +43,7 @@ class TrialProgress:
         """Forecast at each evaluation, shape (n,): the decrease of cost until the end of training if the cost keeps falling at
         its steepest recent rate."""
         count = len(self.steps)
-        return np.array(
-            [reach.extrapolated_gain(self.steps, self.median_recent_costs, self.length, at) for at in range(count)]
-        )
+        return np.array([reach.extrapolated_gain(self.steps, self.median_recent_costs, self.length, at) for at in range(count)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +101,7 @@ class Policy:
         """Return the factor by which to multiply the largest later improvement of this number of siblings."""
         return margin(siblings, self.exceedance)
 
-    def bounds_if_doomed(
-        self, trial: TrialProgress, at: int, siblings: Sequence[TrialProgress]
-    ) -> ImprovementBounds | None:
+    def bounds_if_doomed(self, trial: TrialProgress, at: int, siblings: Sequence[TrialProgress]) -> ImprovementBounds | None:
         """Return the bounds at evaluation `at` (0-based) if they rule out, at this and the preceding evaluations, that the
         trial becomes the best; else None.
 

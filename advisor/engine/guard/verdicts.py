@@ -115,9 +115,7 @@ class _TrialJudge:
                 found.append(own)
         return found
 
-    def _reasons_not_to_judge(
-        self, trial: Trial, own: TrialProgress, siblings: Sequence[TrialProgress]
-    ) -> Iterator[Message]:
+    def _reasons_not_to_judge(self, trial: Trial, own: TrialProgress, siblings: Sequence[TrialProgress]) -> Iterator[Message]:
         """Yield the reasons why this running trial cannot be judged."""
         name = Name(trial.name)
         if self.study.probe is not None:
@@ -129,9 +127,7 @@ class _TrialJudge:
         if any(o.params == trial.params and o.index != trial.index for o in self.study.trials):
             yield say("The setting of {trial} runs with several seeds, and their mean counts.", trial=name)
         if any(p.steps[-1] > (1 + MAX_RELATIVE_LENGTH_EXCESS) * own.length for p in (own, *siblings) if len(p.steps)):
-            yield say(
-                "Trials train beyond the planned {length} steps, so the plan is wrong.", length=Number(own.length, 6)
-            )
+            yield say("Trials train beyond the planned {length} steps, so the plan is wrong.", length=Number(own.length, 6))
         if self._out_of_order(trial):
             yield say("The evaluations of {trial} are out of order: a later step was logged earlier.", trial=name)
         if len(siblings) < self.policy.siblings:
@@ -237,8 +233,7 @@ def diverging_lost_share(trial: TrialProgress, at: int, policy: Policy) -> float
     """Return the share of its earlier improvement that the trial has lost if it is diverging at evaluation `at` and just
     before; else None."""
     shares = [
-        _lost_share_once(trial, k, 2 * policy.successive_evaluations)
-        for k in range(at, at - policy.successive_evaluations, -1)
+        _lost_share_once(trial, k, 2 * policy.successive_evaluations) for k in range(at, at - policy.successive_evaluations, -1)
     ]
     return None if None in shares else shares[0]
 

@@ -77,9 +77,7 @@ def is_out_of_memory(text: str) -> bool:
 class TrainingProcess:
     """A running training process, whose output goes to a file."""
 
-    def __init__(
-        self, words: Sequence[str], environment: Mapping[str, str], log: Path, timeout_s: float | None = None
-    ) -> None:
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], log: Path, timeout_s: float | None = None) -> None:
         self.log, self.started, self._timeout_s = log, time.monotonic(), timeout_s
         self._stopped_at: float | None = None
         self._stop_reason = ""

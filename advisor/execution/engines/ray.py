@@ -30,9 +30,7 @@ _STOP_TIMEOUT_S = 5.0
 class RayEngine:
     """Engine that runs training processes on a Ray cluster."""
 
-    def __init__(
-        self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None
-    ) -> None:
+    def __init__(self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None) -> None:
         """address: as for `Cluster`. gpus_per_trial: None for one GPU if the cluster has any. parallel: maximum number of
         parallel training processes.
 
@@ -57,9 +55,7 @@ class RayEngine:
         needs = {"GPU": float(self._gpus), "CPU": self._cpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return sum(
-            min(int(node.get(kind, 0) / need) for kind, need in needs.items() if need)
-            for node in nodes
-            if any(needs.values())
+            min(int(node.get(kind, 0) / need) for kind, need in needs.items() if need) for node in nodes if any(needs.values())
         )
 
     def start(self, tasks: Sequence[Task]) -> Sequence[RayTraining]:

@@ -58,9 +58,7 @@ class SlurmEngine:
         if cluster == "slurm" and shutil.which("sbatch") is None:
             raise AdvisorError("SLURM's sbatch is not on this machine; run the same command where you submit jobs")
         if timeout_s is None and "time" not in options:
-            raise AdvisorError(
-                "SLURM schedules by the duration of jobs: pass --timeout MINUTES, or --slurm time=MINUTES"
-            )
+            raise AdvisorError("SLURM schedules by the duration of jobs: pass --timeout MINUTES, or --slurm time=MINUTES")
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         self._executor = submitit.AutoExecutor(folder / "%j", cluster=cluster)

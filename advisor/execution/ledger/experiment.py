@@ -26,9 +26,7 @@ def open_experiment(
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            return str(
-                client.create_experiment(name, _artifact_folder(location, name), tags=study_tags.study_file_tags(spec))
-            )
+            return str(client.create_experiment(name, _artifact_folder(location, name), tags=study_tags.study_file_tags(spec)))
         except Exception:
             experiment = client.get_experiment_by_name(name)  # another launcher may have created the experiment
             if experiment is None:
@@ -68,10 +66,7 @@ def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
 
 def _only_corrects_objective(stored: StudySpec | None, spec: StudySpec, runs: Sequence[Any]) -> bool:
     """Return True if this study differs from the stored study only in the objective, and no run logged the stored objective."""
-    if (
-        stored is None
-        or _describe_difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None
-    ):
+    if stored is None or _describe_difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None:
         return False
     return not any(stored.objective.metric in run.data.metrics for run in runs)
 

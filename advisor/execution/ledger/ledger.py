@@ -59,9 +59,7 @@ _MAX_METRICS_PER_REQUEST = 1000
 class Ledger:
     """The jobs of one study in one MLflow experiment."""
 
-    def __init__(
-        self, location: StoreLocation, experiment: str, spec: StudySpec, retry: RetryPolicy | None = None
-    ) -> None:
+    def __init__(self, location: StoreLocation, experiment: str, spec: StudySpec, retry: RetryPolicy | None = None) -> None:
         """Open the tracking store, create the experiment if it does not exist, and store the study file in its tags.
 
         retry: trials of earlier launches that are begun again; None for none. Raises AdvisorError if the tracking store is
@@ -275,17 +273,13 @@ class Ledger:
             self._claimant.held.discard(run_id)
         return outcome
 
-    def _end_run(
-        self, run_id: str, exit: Exit, since_s: float, *, final: bool, stop: GuardStop | None
-    ) -> JobOutcome | None:
+    def _end_run(self, run_id: str, exit: Exit, since_s: float, *, final: bool, stop: GuardStop | None) -> JobOutcome | None:
         run = self._client.get_run(run_id)
         hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DataPendingError
         marked = run.data.tags.get(contract.TAG_GUARD_STOP)
-        stop = (
-            read_guard_stop(marked) or stop
-        )  # the training process may have recorded an early stop before this launcher did
+        stop = read_guard_stop(marked) or stop  # the training process may have recorded an early stop before this launcher did
         if stop is not None and self._has_reached_planned_end(run, stop.length):
             exit, stop = Exit(0), None  # the trial reached its planned length before it received the request to stop
             if marked is not None:
@@ -301,9 +295,7 @@ class Ledger:
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
         outcome = (
-            None
-            if status is None
-            else JobOutcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
+            None if status is None else JobOutcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
         )
         # Store the best value in the tag, so that later launchers need not read the objective's curve.
         self._close_claim(run, {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best})
@@ -324,9 +316,7 @@ class Ledger:
         """Record that a trial was stopped early. The job of the stopped trial is not begun again, even if the launcher was
         interrupted meanwhile."""
         run_id, best = run.info.run_id, self._runs.best(run.info.run_id)
-        if (
-            contract.TAG_GUARD_STOP not in run.data.tags
-        ):  # the tracking store was unreachable when the trial was stopped
+        if contract.TAG_GUARD_STOP not in run.data.tags:  # the tracking store was unreachable when the trial was stopped
             self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text())
         self._set_status(run_id, stop.status, None)
         if run.info.status != "KILLED":

@@ -81,9 +81,7 @@ class StudyRuns:
     def entries_by_trial(self, jobs: Sequence[Job]) -> Mapping[int, list[JobEntry]]:
         """Return all runs that were begun for the trials of these jobs, grouped by trial."""
         trials = {job.number for job in jobs}
-        runs = (
-            [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_TRIALS_QUERIED_SINGLY else self.runs()
-        )
+        runs = [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_TRIALS_QUERIED_SINGLY else self.runs()
         trainings: dict[int, list[JobEntry]] = defaultdict(list)
         for entry in self._read_entries(runs):
             trainings[entry.key[0]].append(entry)
@@ -105,9 +103,7 @@ class StudyRuns:
                 tags.get(contract.TAG_GUARD_STOP, "") if run_id in self.continued else ""
             )
             seed = tags.get(contract.TAG_SEED, "")
-            yield JobEntry(
-                run_id, key, state, run.data.params, seed, outcome, continued, _resumes_from_checkpoint(tags)
-            )
+            yield JobEntry(run_id, key, state, run.data.params, seed, outcome, continued, _resumes_from_checkpoint(tags))
 
     def stopped(self) -> dict[str, JobEntry]:
         """Return the jobs that were stopped early, keyed by the names of their runs."""
@@ -119,9 +115,7 @@ class StudyRuns:
         """Yield the ids of the runs whose trials this launch begins again because of their statuses."""
         claimed = [(run, str(run.info.run_id), _read_run_claim(run)) for run in runs]
         states = {run_id: self._claimant.state(run_id, claim, run.info.status) for run, run_id, claim in claimed}
-        working = {
-            c["launcher"] for _, run_id, c in claimed if states[run_id] in ("busy", "silent") and "launcher" in c
-        }
+        working = {c["launcher"] for _, run_id, c in claimed if states[run_id] in ("busy", "silent") and "launcher" in c}
         for run, run_id, claim in claimed:
             works = claim.get("launcher") in working or self._claimant.is_launcher_running(claim)
             ended = states[run_id] == "done" and (self._retry.trials == "failed" or not works)
@@ -174,16 +168,9 @@ class StudyRuns:
 
         Trials are comparable if they have the same objective, learning-rate schedule and number of steps as this study.
         """
-        runs = [
-            run
-            for place in self._preceding_studies()
-            for run in self._find_study_runs(place)
-            if self._is_comparable(run)
-        ]
+        runs = [run for place in self._preceding_studies() for run in self._find_study_runs(place) if self._is_comparable(run)]
         return [
-            JobEntry(
-                str(run.info.run_id), (i, 0), "done", run.data.params, "", self._outcome(run, _read_run_claim(run))
-            )
+            JobEntry(str(run.info.run_id), (i, 0), "done", run.data.params, "", self._outcome(run, _read_run_claim(run)))
             for i, run in enumerate(runs)
         ]
 

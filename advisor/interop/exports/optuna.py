@@ -129,9 +129,7 @@ def _parents_first(spec: StudySpec) -> list[str]:
 
 
 def _parent_names(parameter: Parameter) -> set[str]:
-    return set(parameter.when or {}) | (
-        set(formula.parse_formula(parameter.formula).names) if parameter.formula else set()
-    )
+    return set(parameter.when or {}) | (set(formula.parse_formula(parameter.formula).names) if parameter.formula else set())
 
 
 def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
@@ -174,9 +172,7 @@ def _formula_as_python(text: str) -> str:
         def visit_Name(self, node: ast.Name) -> ast.expr:
             return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
 
-    return ast.unparse(
-        ast.fix_missing_locations(_ParamsLookup().visit(copy.deepcopy(formula.parse_formula(text).syntax_tree)))
-    )
+    return ast.unparse(ast.fix_missing_locations(_ParamsLookup().visit(copy.deepcopy(formula.parse_formula(text).syntax_tree))))
 
 
 def _code_rejecting_region(region: Region) -> Iterator[str]:
@@ -200,7 +196,5 @@ def _params_drawn_by_optuna(spec: StudySpec, params: Any) -> dict[str, Any]:
     for name, parameter in spec.searched.items():
         if name in params:
             reverse = parameter.scale == "reverse-log"
-            drawn[_complement_name(name) if reverse else name] = (
-                round(1 - params[name], 15) if reverse else params[name]
-            )
+            drawn[_complement_name(name) if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
     return drawn

@@ -52,14 +52,10 @@ def find_runs(source: str | Path) -> RunList:
     """
     path = files.require_existing_path(source, "a folder with AlgoPerf's logs")
     trials = [
-        folder
-        for folder, _ in files.folders_with_files(path, {_BATCH_FILE, _EVALUATION_FILE}.__contains__)
-        if path.is_dir()
+        folder for folder, _ in files.folders_with_files(path, {_BATCH_FILE, _EVALUATION_FILE}.__contains__) if path.is_dir()
     ]
     if not trials:
-        raise AdvisorError(
-            f"{files.printable_text(path)}: no {_BATCH_FILE} there or below; give a folder with AlgoPerf's logs"
-        )
+        raise AdvisorError(f"{files.printable_text(path)}: no {_BATCH_FILE} there or below; give a folder with AlgoPerf's logs")
     return RunList([_source_run(folder, path) for folder in trials])
 
 

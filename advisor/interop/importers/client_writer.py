@@ -33,9 +33,7 @@ class ClientWriter(RunWriter):
         with quiet_mlflow(FIRST_REQUEST_SETTINGS):
             self._client = open_client(location)
             if location.kind == "files" and location.path is not None:
-                (location.path / ".trash").mkdir(
-                    exist_ok=True
-                )  # MLflow refuses to write runs if this folder is missing
+                (location.path / ".trash").mkdir(exist_ok=True)  # MLflow refuses to write runs if this folder is missing
             self._client.search_experiments(max_results=1)
         self._threads = 1 if location.kind == "files" else _MAX_THREADS
 
@@ -110,9 +108,7 @@ class ClientWriter(RunWriter):
         return count
 
     def _stored_points(self, run_id: str, metric: str) -> set[StoredPoint]:
-        return {
-            _comparable_point(m.step, m.timestamp, m.value) for m in self._client.get_metric_history(run_id, metric)
-        }
+        return {_comparable_point(m.step, m.timestamp, m.value) for m in self._client.get_metric_history(run_id, metric)}
 
     def _send_data(
         self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, MetricPoints, set[StoredPoint]]]

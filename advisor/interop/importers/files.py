@@ -96,9 +96,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     with convert_read_errors(path), path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise AdvisorError(
-            f"{printable_text(path)} is larger than {limit // 1_000_000:,} MB, the limit for this kind of file"
-        )
+        raise AdvisorError(f"{printable_text(path)} is larger than {limit // 1_000_000:,} MB, the limit for this kind of file")
     return content
 
 
@@ -144,9 +142,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise AdvisorError(
-            f"{printable_text(path)} must hold a mapping of names to values, not a {type(content).__name__}"
-        )
+        raise AdvisorError(f"{printable_text(path)} must hold a mapping of names to values, not a {type(content).__name__}")
     return {str(key): value for key, value in content.items() if not _is_huge_integer(key)}
 
 

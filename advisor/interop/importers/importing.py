@@ -74,9 +74,7 @@ class _ImportTally:
         if self.on_progress is not None:
             self.on_progress(self.written + self.completed + self.skipped + len(self.unreadable), self.runs)
 
-    def summary(
-        self, experiments: Sequence[str], source_notes: Sequence[str], warnings: Sequence[str]
-    ) -> ImportSummary:
+    def summary(self, experiments: Sequence[str], source_notes: Sequence[str], warnings: Sequence[str]) -> ImportSummary:
         """Return the summary of an import. Raise AdvisorError if all runs were unreadable."""
         unreadable = self.unreadable
         if unreadable and not (self.written or self.completed or self.skipped):
@@ -178,9 +176,7 @@ def _read_new_runs(
         unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
             content = run.read()
-            new = convert_run(
-                unique, content, names, number, objective=chosen, continues=known.run_id if known else None
-            )
+            new = convert_run(unique, content, names, number, objective=chosen, continues=known.run_id if known else None)
         except AdvisorError as error:
             tally.unreadable.append(str(error))
             tally.report_progress()

@@ -33,9 +33,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
 
     def read() -> RunContent:
         if "step" not in table_files.column_names(metrics):
-            raise AdvisorError(
-                f"{files.printable_text(metrics)} has no column 'step', which Lightning's CSVLogger writes"
-            )
+            raise AdvisorError(f"{files.printable_text(metrics)} has no column 'step', which Lightning's CSVLogger writes")
         points = metric_tables.read_run(metrics, _TABLE_LAYOUT).curves.points()
         return RunContent(points, read_hyperparameters(params), started_ms=files.modification_time_ms(metrics))
 

@@ -186,9 +186,7 @@ def _split_by_run(batch: Any, column: str | None, name: str) -> Iterator[tuple[s
 
 def _flat_column(batch: Any, column: str, name: str) -> Any:
     if column not in batch.schema.names:
-        raise AdvisorError(
-            f"{name}: the column {column!r} holds nested values, not a step, a time or the name of a run"
-        )
+        raise AdvisorError(f"{name}: the column {column!r} holds nested values, not a step, a time or the name of a run")
     return batch.column(column)
 
 

@@ -107,9 +107,7 @@ class OptunaStorage:
         if self.objective is not None and self.objective.isdecimal() and int(self.objective) < len(names):
             return int(self.objective), str(names[int(self.objective)])
         listed = ", ".join(f"{name} ({d.name.lower()})" for name, d in zip(names, study.directions, strict=True))
-        raise AdvisorError(
-            f"the study {study.study_name!r} has {len(names)} objectives: {listed}; choose one with --objective"
-        )
+        raise AdvisorError(f"the study {study.study_name!r} has {len(names)} objectives: {listed}; choose one with --objective")
 
 
 # --- storages -------------------------------------------------------------------------------------------------------------------
@@ -123,9 +121,7 @@ def _open_storage(location: str) -> Any:
         return _open_database(location)
     path = files.require_existing_path(location, "an SQLite or journal file of Optuna, or the URL of a database")
     if path.is_dir():
-        raise AdvisorError(
-            f"{files.printable_text(path)} is a folder; give the SQLite or journal file of an Optuna storage"
-        )
+        raise AdvisorError(f"{files.printable_text(path)} is a folder; give the SQLite or journal file of an Optuna storage")
     with path.open("rb") as file:
         head = file.read(len(_SQLITE_FILE_HEADER))
     return _open_database(f"sqlite:///{path.absolute()}") if head == _SQLITE_FILE_HEADER else _open_journal(path)
@@ -205,9 +201,7 @@ class _TrialConverter:
     def _content_of_trial(self, trial: Any) -> RunContent:
         where = f"trial {trial.number}"
         # A damaged journal file may contain a value of any type in place of a number.
-        values = {
-            convert_to_step(step, where): convert_to_value(value) for step, value in trial.intermediate_values.items()
-        }
+        values = {convert_to_step(step, where): convert_to_value(value) for step, value in trial.intermediate_values.items()}
         reported = sorted((s, v) for s, v in values.items() if v is not None)
         curves = RunCurves()
         for step, value in reported:

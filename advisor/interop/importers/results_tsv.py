@@ -159,11 +159,7 @@ def _check_row(row: _ResultRow, objective: str, file_text: str) -> None:
     """Raise AdvisorError if the objective in the row is not a number, or if the cells do not match the header."""
     value, status = row.cell_texts[objective], row.cell_texts.get(_STATUS, "")
     where = f"{file_text}, line {row.line}"
-    if (
-        row.number_in_column(objective) is None
-        and not _is_missing_value(value)
-        and not _CRASH_STATUS_PATTERN.match(status)
-    ):
+    if row.number_in_column(objective) is None and not _is_missing_value(value) and not _CRASH_STATUS_PATTERN.match(status):
         raise AdvisorError(f"{where}: {objective} is {value[:40]!r}, which is not a number; correct the line")
     if re.fullmatch(r"[-+]?[\d.]+%?", status):
         raise AdvisorError(f"{where}: the status is {status[:40]!r}; put the cells in the order of the first line")
@@ -177,9 +173,7 @@ def _infer_direction(rows: Sequence[_ResultRow], numeric: Sequence[str]) -> Dire
     """Return the direction in which the objective changed from the first to the last row with the status "keep". This is the
     direction of the objective, because agents keep only improvements."""
     results = [
-        row
-        for row in rows
-        if _KEPT_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, "")) and not row.has_failed(numeric)
+        row for row in rows if _KEPT_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, "")) and not row.has_failed(numeric)
     ]
     kept = [value for row in results if (value := row.number_in_column(numeric[0])) is not None]
     if len(kept) < 2 or kept[0] == kept[-1]:
@@ -190,9 +184,7 @@ def _infer_direction(rows: Sequence[_ResultRow], numeric: Sequence[str]) -> Dire
 def _table_notes(rows: Sequence[_ResultRow], running: int, file_text: str) -> list[str]:
     notes = []
     if running:
-        notes.append(
-            f"{file_text}: {running} {'row has' if running == 1 else 'rows have'} not ended; import again later."
-        )
+        notes.append(f"{file_text}: {running} {'row has' if running == 1 else 'rows have'} not ended; import again later.")
     first: dict[str, _ResultRow] = {}
     for row in rows:
         former = first.setdefault(row.commit, row)
@@ -221,9 +213,7 @@ class _RunFromRow:
             if (value := self.row.number_in_column(column)) is not None:
                 curves.add(column, 0, value)
         others = [
-            c
-            for c in cells
-            if c not in (_COMMIT, _DESCRIPTION, *self.numeric) and not c.startswith(_RESERVED_TAG_PREFIXES)
+            c for c in cells if c not in (_COMMIT, _DESCRIPTION, *self.numeric) and not c.startswith(_RESERVED_TAG_PREFIXES)
         ]
         texts = {c: cells[c] for c in others if cells[c]}
         texts[contract.TAG_GIT_COMMIT] = self.row.commit

@@ -57,9 +57,7 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
     kinds = {type(d).__name__ for d in distributions}
     fields: dict[str, Any]
     if kinds == {"CategoricalDistribution"}:
-        choices = tuple(
-            dict.fromkeys(c for d in distributions for c in d.choices if isinstance(c, str | bool | int | float))
-        )
+        choices = tuple(dict.fromkeys(c for d in distributions for c in d.choices if isinstance(c, str | bool | int | float)))
         fields = {"type": "categorical", "choices": _unify_choice_types(choices), "role": "scientific"}
     elif kinds in ({"FloatDistribution"}, {"IntDistribution"}):
         fields = {

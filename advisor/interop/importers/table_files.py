@@ -131,9 +131,7 @@ def _decode_text_column(column: Any) -> Any:
 
 def _check_size(path: Path, metadata: Any) -> None:
     if metadata.num_rows > MAX_POINTS:
-        raise AdvisorError(
-            f"{files.printable_text(path)} holds {metadata.num_rows:,} rows; the limit is {MAX_POINTS:,}"
-        )
+        raise AdvisorError(f"{files.printable_text(path)} holds {metadata.num_rows:,} rows; the limit is {MAX_POINTS:,}")
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     sizes = [group.column(i).total_uncompressed_size for group in groups for i in range(group.num_columns)]
     if sum(sizes) > MAX_DECODED_BYTES or max(sizes, default=0) > _MAX_CHUNK_BYTES:
@@ -209,9 +207,7 @@ def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
                 rest = rest[end:]
             if len(rest) > files.MAX_LINE_BYTES:
                 limit = files.MAX_LINE_BYTES // 1_000_000
-                raise AdvisorError(
-                    f"{files.printable_text(path)} has a line longer than {limit} MB, or an unclosed quote"
-                )
+                raise AdvisorError(f"{files.printable_text(path)} has a line longer than {limit} MB, or an unclosed quote")
         if rest:
             yield rest.decode("utf-8", "replace").encode()
 

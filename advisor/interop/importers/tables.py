@@ -32,9 +32,7 @@ from advisor.tracking.runs import RunStatus
 
 CellType = Literal["text", "integer", "number"]
 _CELL_TYPE_NAMES: Mapping[CellType, str] = {"text": "text", "integer": "a whole number", "number": "a number"}
-_TRIAL_COLUMNS: Mapping[str, CellType] = dict.fromkeys(
-    ("study", "trial", "params", "status", "objective", "direction"), "text"
-)
+_TRIAL_COLUMNS: Mapping[str, CellType] = dict.fromkeys(("study", "trial", "params", "status", "objective", "direction"), "text")
 _POINT_COLUMNS: Mapping[str, CellType] = {
     **dict.fromkeys(("study", "trial", "metric"), "text"),
     "step": "integer",
@@ -128,9 +126,7 @@ class _TrialRow:
 
 def _source_run(trial: _TrialRow, points: _SortedPoints) -> SourceRun:
     aim = {tag: trial.tags[tag] for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION)}
-    return SourceRun(
-        trial.name, (trial.study, trial.name), trial.study, lambda: points.content(trial), experiment_tags=aim
-    )
+    return SourceRun(trial.name, (trial.study, trial.name), trial.study, lambda: points.content(trial), experiment_tags=aim)
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
@@ -283,9 +279,7 @@ def _convert_times_to_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int
 class _TypedTable:
     """A table file whose cells must match the type of their column."""
 
-    def __init__(
-        self, path: Path, required_columns: Mapping[str, CellType], optional_columns: Mapping[str, CellType]
-    ) -> None:
+    def __init__(self, path: Path, required_columns: Mapping[str, CellType], optional_columns: Mapping[str, CellType]) -> None:
         """Raise AdvisorError if the file is no table or lacks a required column."""
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")

@@ -158,9 +158,7 @@ def _run_content(rows: RunRows, params: dict[str, Any], layout: TableLayout, err
     points = rows.curves.points()
     if not points and not params:
         raise AdvisorError(f"{error_prefix} contains no row with a number")
-    by_epoch = (
-        layout.step is not None and metric_tables.find_usual_column([layout.step], ("epoch", "epochs")) is not None
-    )
+    by_epoch = layout.step is not None and metric_tables.find_usual_column([layout.step], ("epoch", "epochs")) is not None
     return RunContent(points, params, {contract.TAG_STEP_UNIT: "epoch"} if by_epoch else {})
 
 
@@ -173,6 +171,5 @@ def unwrap_wandb_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return a W&B configuration without the keys of W&B itself: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
     plain = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
     return {
-        k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v
-        for k, v in plain.items()
+        k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v for k, v in plain.items()
     }

@@ -43,11 +43,7 @@ def find_runs(source: str | Path) -> RunList:
     if not path.is_dir() and _EVENT_FILE_INFIX not in path.name:
         raise AdvisorError(f"{files.printable_text(path)} is not an event file of TensorBoard")
     root = path if path.is_dir() else path.parent
-    folders = (
-        dict(files.folders_with_files(path, lambda name: _EVENT_FILE_INFIX in name))
-        if path.is_dir()
-        else {root: [path]}
-    )
+    folders = dict(files.folders_with_files(path, lambda name: _EVENT_FILE_INFIX in name)) if path.is_dir() else {root: [path]}
     if not folders:
         raise AdvisorError(f"{files.printable_text(path)}: it contains no event files (events.out.tfevents.…)")
     extras.load_library(_LOADER_MODULE, "TensorBoard")
@@ -142,9 +138,7 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
 def _final_result_metrics(metrics: Collection[str]) -> set[str]:
     """Return the names of the metrics with a single point that `add_hparams` logged as final results; empty if the run has no
     curves."""
-    results = {
-        metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC
-    }
+    results = {metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC}
     return results if len(results) < len(metrics) else set()
 
 

@@ -54,9 +54,7 @@ def find_runs(source: str | Path) -> RunList:
         is_checkpoint = folder != root and _CHECKPOINT_PATTERN.fullmatch(folder.name)
         runs.setdefault(folder.parent if is_checkpoint else folder, []).append(state)
     if not runs:
-        raise AdvisorError(
-            f"{files.printable_text(path)}: no {_TRAINER_STATE_FILE} there; give a Trainer's output folder"
-        )
+        raise AdvisorError(f"{files.printable_text(path)}: no {_TRAINER_STATE_FILE} there; give a Trainer's output folder")
     return RunList([_source_run(folder, paths, root) for folder, paths in sorted(runs.items())])
 
 

@@ -109,9 +109,7 @@ class _RunRecords:
         step."""
         config, summary = unwrap_wandb_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
-        step = max(
-            self.last_step, convert_to_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0
-        )
+        step = max(self.last_step, convert_to_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)
         for name, cell in summary.items():
             value = convert_to_value(cell)
             if value is not None and not name.startswith("_") and name not in self.curves.metrics:
@@ -165,9 +163,7 @@ def _read_records_into(path: Path, reading: _RunRecords) -> None:
 def _add_run(run: Any, reading: _RunRecords) -> None:
     _apply_update(reading.config, run.config, "config")
     if run.HasField("start_time"):
-        reading.started_ms = reading.started_ms or convert_to_time_ms(
-            run.start_time.seconds + run.start_time.nanos / 1e9
-        )
+        reading.started_ms = reading.started_ms or convert_to_time_ms(run.start_time.seconds + run.start_time.nanos / 1e9)
     if run.git.commit:
         reading.tags[contract.TAG_GIT_COMMIT] = run.git.commit
     if run.notes:

@@ -36,11 +36,7 @@ class RunWriter(ABC):
         not exist."""
         existing = self._active_experiment(experiment)
         tags = {} if existing is None else self._tags_of_runs(existing.experiment_id)
-        return {
-            t[SOURCE_RUN_TAG]: ImportedRun(run, t.get(SOURCE_DIGEST_TAG))
-            for run, t in tags.items()
-            if SOURCE_RUN_TAG in t
-        }
+        return {t[SOURCE_RUN_TAG]: ImportedRun(run, t.get(SOURCE_DIGEST_TAG)) for run, t in tags.items() if SOURCE_RUN_TAG in t}
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         """Write runs into an experiment, and create the experiment with `tags` if it does not exist."""

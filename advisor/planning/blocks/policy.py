@@ -171,9 +171,7 @@ class _SearchState:
         if planned is None or planned.probe is None:
             return self._block_of_planned_study(planned)
         count = (planned.trials or 1) * (planned.seeds or 1)
-        if PROBE_STEPS_DIVISOR * count * steps_per_trial(planned) > self.remaining_steps or self._is_probe_answered(
-            planned
-        ):
+        if PROBE_STEPS_DIVISOR * count * steps_per_trial(planned) > self.remaining_steps or self._is_probe_answered(planned):
             return self._block_of_planned_study(_probe_baseline(planned))
         return Block("probe", planned)
 
@@ -238,8 +236,7 @@ class _SearchState:
         budget must also suffice for one more block and the final repeats."""
         longer = not same_length_and_schedule(spec, self.space)
         return bool(spec.searched) and (
-            not longer
-            or (BLOCKS_BEFORE_ANALYSIS + 1) * self.search.trials_per_block <= self._affordable_trials_of_space(spec)
+            not longer or (BLOCKS_BEFORE_ANALYSIS + 1) * self.search.trials_per_block <= self._affordable_trials_of_space(spec)
         )
 
     # --- blocks -----------------------------------------------------------------------------------------------------------------

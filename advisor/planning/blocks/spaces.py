@@ -55,9 +55,7 @@ def changed_hyperparameters(before: StudySpec, after: StudySpec) -> list[str]:
 
 
 def _search_domains(spec: StudySpec) -> dict[str, dict[str, object]]:
-    return {
-        n: p.domain.model_dump(exclude={"limits", "type"}) for n, p in with_reopened_parameters(spec).searched.items()
-    }
+    return {n: p.domain.model_dump(exclude={"limits", "type"}) for n, p in with_reopened_parameters(spec).searched.items()}
 
 
 def same_length_and_schedule(spec: StudySpec, other: StudySpec) -> bool:
@@ -73,17 +71,13 @@ def trials_of_same_length(spec: StudySpec, trials: Sequence[Trained]) -> list[Tr
 
 def trials_within_space(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
     """Return the trials that count as data of the study: they lie in its space and have its number of steps and schedule."""
-    return [
-        t for t in trials_of_same_length(spec, trials) if _space_contains(spec, spec.with_computed_values(t.params))
-    ]
+    return [t for t in trials_of_same_length(spec, trials) if _space_contains(spec, spec.with_computed_values(t.params))]
 
 
 def earlier_space_covers(before: StudySpec, spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> bool:
     """Return whether an earlier search space contains a trial of the study; False if that space lacks a hyperparameter that the
     study searches."""
-    return spec.searched.keys() <= before.parameters.keys() and _space_contains(
-        before, spec.with_computed_values(params)
-    )
+    return spec.searched.keys() <= before.parameters.keys() and _space_contains(before, spec.with_computed_values(params))
 
 
 def _space_contains(spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> bool:

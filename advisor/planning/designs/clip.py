@@ -76,9 +76,7 @@ def _change_to_search_threshold(numbers: Mapping[str, float], base: StudySpec) -
             min(numbers["median"], p90 / MIN_THRESHOLD_RANGE_RATIO, MAX_FINITE_VALUE / MIN_THRESHOLD_RANGE_RATIO), 3
         )
         high = round_significant(min(p90 / low * p90, MAX_FINITE_VALUE), 3)
-        why = (
-            f"The 90th percentile of {numbers['norms']:,.0f} unclipped gradient norms after early training is {p90:.3g}"
-        )
+        why = f"The 90th percentile of {numbers['norms']:,.0f} unclipped gradient norms after early training is {p90:.3g}"
     name = next((n for n in base.parameters if parameter_kinds.is_clipping_threshold(n)), "grad_clip_norm")
     old = base.parameters.get(name)
     if old is not None and old.searched:

@@ -37,11 +37,7 @@ def explore(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec, evidence: ExplorationEvidence
 ) -> StudySpec | None:
     """Return the study with more trials; None if more trials are not needed or would show nothing new."""
-    if (
-        not any(p.numeric for p in base.searched.values())
-        or study.spec.sampler.kind == "adaptive"
-        or not study.ranked()
-    ):
+    if not any(p.numeric for p in base.searched.values()) or study.spec.sampler.kind == "adaptive" or not study.ranked():
         return None
     trials = missing_trial_count(study, base, evidence, _may_improve_beyond_range(study, verdicts, rules))
     if trials <= 0:
@@ -58,9 +54,7 @@ def explore(
 def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
     """Return the goal of a study with more trials of the same space, or of a study that narrows the ranges in `narrowed`."""
     names = list(narrowed or spec.searched)
-    said = [
-        f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric
-    ]
+    said = [f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric]
     shown = ", ".join((said or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"{ADD_TRIALS_GOAL}: {spec.trials:,} {'with' if said else 'of'} {shown}"
 

@@ -120,20 +120,14 @@ def _trials_per_value(wish: FirstStudyRequest) -> int:
 def _tuned_or_fixed_parameter(rung: TunableHyperparameter, trials: int, wish: FirstStudyRequest) -> Parameter:
     if trials < rung.min_trials:
         per_value = "" if trials == wish.trials else " for each value"
-        why = (
-            f"the default of {wish.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{per_value}"
-        )
+        why = f"the default of {wish.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{per_value}"
         return Parameter(role="fixed", value=rung.default, why=why)
     return tuned(rung)
 
 
 def tuned(rung: TunableHyperparameter) -> Parameter:
     """Return a hyperparameter of an optimizer as a searched parameter with its usual range."""
-    budget = (
-        f"worth tuning with at least {rung.min_trials} trials"
-        if rung.min_trials
-        else "the first hyperparameter to tune"
-    )
+    budget = f"worth tuning with at least {rung.min_trials} trials" if rung.min_trials else "the first hyperparameter to tune"
     why = roles.why(rung.name, "nuisance", f"{budget}; the range is wide on purpose")
     return Parameter(role="nuisance", type="float", low=rung.low, high=rung.high, scale=rung.scale, why=why)
 
@@ -161,6 +155,4 @@ def _notes(wish: FirstStudyRequest, steps: int | None) -> list[str]:
 
 def _always_regularises(name: str, parameter: Parameter) -> bool:
     """Return whether every trial uses the regulariser, because its range or choices exclude 0."""
-    return (
-        parameter_kinds.is_regulariser(name) and not parameter.contains(0) and "none" not in map(str, parameter.options)
-    )
+    return parameter_kinds.is_regulariser(name) and not parameter.contains(0) and "none" not in map(str, parameter.options)

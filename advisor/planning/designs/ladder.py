@@ -59,9 +59,7 @@ def smaller_search(study: Study, base: StudySpec, keep: Collection[str] = ()) ->
     trials = TRIALS_FOR_RATE_ONLY if rate_only else max(len(tried), settings_needed(MIN_SEARCHED_PARAMETERS))
     number = "one trial is" if tried.result_count == 1 else f"{tried.result_count} trials are"
     why = f"fixed for now: {number} too few to search {len(base.searched)} hyperparameters"
-    spec = search_fewer_hyperparameters(
-        study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED_PARAMETERS
-    )
+    spec = search_fewer_hyperparameters(study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED_PARAMETERS)
     if spec is None:
         return None
     spec = _with_range_below_failures(study, spec.model_copy(update={"trials": trials}))
@@ -144,9 +142,7 @@ def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
         high = round_significant(min(math.sqrt(max(usable) * min(bad)), reach * max(usable)), 2)
         low = old.low if old.low is None or not best < 3 * old.low else round_significant(best / 3, 2)
         if low is not None and low < high < old.high:
-            failed_at = (
-                f"{'every trial' if len(bad) > 1 else 'the trial'} at {min(bad):.3g}{' or above' * (len(bad) > 1)}"
-            )
+            failed_at = f"{'every trial' if len(bad) > 1 else 'the trial'} at {min(bad):.3g}{' or above' * (len(bad) > 1)}"
             trained = f"the highest rate that trained is {max(usable):.3g}"
             why = f"ends at {high:g} instead of {old.high:g}: {trained}, and {failed_at} diverged"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
@@ -170,14 +166,10 @@ def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]
         least, most = old.declared_limits
         near = round_significant(best / reach, 2), round_significant(best * reach, 2)
         low = (
-            min(old.low, max(round_significant(best / HALF_DECADE, 2), least))
-            if best <= min(tried)
-            else max(old.low, near[0])
+            min(old.low, max(round_significant(best / HALF_DECADE, 2), least)) if best <= min(tried) else max(old.low, near[0])
         )
         high = (
-            max(old.high, min(round_significant(best * HALF_DECADE, 2), most))
-            if best >= max(tried)
-            else min(old.high, near[1])
+            max(old.high, min(round_significant(best * HALF_DECADE, 2), most)) if best >= max(tried) else min(old.high, near[1])
         )
         if low < high and (low, high) != (old.low, old.high):
             side = "lowest" if low < old.low else "highest"

@@ -155,18 +155,13 @@ def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
     """Yield (name, rung) of the fixed hyperparameters that a study of this size can search: hyperparameters of the optimizer in use
     or, if the optimizer is unknown, of any optimizer.
     """
-    choosers = [
-        p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None
-    ]
+    choosers = [p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None]
     own = next(filter(None, map(optimizers.optimizer_in_value, choosers)), None)
-    for ladder in dict.fromkeys(
-        rungs[1:] for name, rungs in HYPERPARAMETERS_BY_OPTIMIZER.items() if own in (None, name)
-    ):
+    for ladder in dict.fromkeys(rungs[1:] for name, rungs in HYPERPARAMETERS_BY_OPTIMIZER.items() if own in (None, name)):
         for rung in (r for r in ladder if r.min_trials <= settings_needed(2)):
             for name, p in spec.parameters.items():
                 denoted = any(
-                    optimizers.denotes_hyperparameter(rung.name, name, optimizer)
-                    for optimizer in HYPERPARAMETERS_BY_OPTIMIZER
+                    optimizers.denotes_hyperparameter(rung.name, name, optimizer) for optimizer in HYPERPARAMETERS_BY_OPTIMIZER
                 )
                 if p.role == "fixed" and denoted and 0 < as_number(p.value) < 1:
                     yield name, rung

@@ -76,9 +76,7 @@ def first_studies(wish: FirstStudyRequest, chooser: str) -> list[StudySpec]:
     unknown = [str(v) for v in options if optimizers.optimizer_in_value(v) is None]
     if unknown:
         known = ", ".join(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
-        raise AdvisorError(
-            f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}"
-        )
+        raise AdvisorError(f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}")
     rate = next((n for n, p in wish.parameters.items() if is_learning_rate(n) and p.numeric), None)
     if rate is not None:
         raise AdvisorError(
@@ -108,9 +106,7 @@ def one_study_per_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[St
     spec = spec.model_copy(update={"trials": trials})
     lowest = min((_usual_learning_rate(v).low for v in options if optimizers.optimizer_in_value(v)), default=1.0)
     studies = one_study_per_value(spec, chooser, limit=len(options))
-    made = [
-        (_study_of_optimizer(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)
-    ]
+    made = [(_study_of_optimizer(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)]
     return [
         own.model_copy(
             update={
@@ -139,9 +135,7 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, 
             del parameters[name]
         parameters[rate] = _shift_rate_range(parameters[rate], _usual_learning_rate(value), lowest, value)
         for rung in own:
-            name = next(
-                (n for n in parameters if optimizers.denotes_hyperparameter(rung.name, n, optimizer)), rung.name
-            )
+            name = next((n for n in parameters if optimizers.denotes_hyperparameter(rung.name, n, optimizer)), rung.name)
             tunes = name in parameters and parameters[name].searched
             if (spec.trials or 1) >= rung.min_trials and not tunes:
                 parameters[name] = tuned(rung)
@@ -169,9 +163,7 @@ def _usual_learning_rate(value: HyperparameterValue) -> TunableHyperparameter:
     return HYPERPARAMETERS_BY_OPTIMIZER[optimizers.optimizer_in_value(value) or "adam"][0]
 
 
-def _other_optimizers_parameters(
-    parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]
-) -> list[str]:
+def _other_optimizers_parameters(parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]) -> list[str]:
     """Return the searched hyperparameters that only other optimizers use and on which no further hyperparameter depends."""
     rungs = {r.name for ladder in HYPERPARAMETERS_BY_OPTIMIZER.values() for r in ladder if not is_learning_rate(r.name)}
     rungs -= {r.name for r in own}
@@ -185,9 +177,7 @@ def _other_optimizers_parameters(
     ]
 
 
-def _shift_rate_range(
-    shared: Parameter, usual: TunableHyperparameter, lowest: float, value: HyperparameterValue
-) -> Parameter:
+def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: HyperparameterValue) -> Parameter:
     """Return the learning rate with the optimizer's usual range, or with a lower range if the shared range lies below the usual
     ranges."""
     factor = usual.low / lowest

@@ -30,9 +30,7 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
     rate, setting = learning_rate(base), best_trial_setting(study, base)
     best = as_number(setting.get(rate)) if rate is not None else float("nan")
     if rate is None or not best > 0 or targets.steps_are_epochs(study):
-        return (
-            Advise(text=f"Train for {STEPS} steps at twice the best learning rate and log the loss at every step."),
-        )
+        return (Advise(text=f"Train for {STEPS} steps at twice the best learning rate and log the loss at every step."),)
     parameters = fixed_parameters(setting, base)
     high = round_significant(TIMES * best, 3)
     parameters[rate] = Parameter(role="fixed", value=high, why=f"{TIMES:g} times {best:.3g}, the best so far")

@@ -75,16 +75,12 @@ def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)
     for other in rates[1:]:
         ratio = round_significant(as_number(setting[other]) / used, 6)
-        parameters[other] = Parameter(
-            role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}"
-        )
+        parameters[other] = Parameter(role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}")
     spec = _shorten_training(
         base.model_copy(update={"parameters": parameters, "trials": TRIALS_FOR_RATE_ONLY, "seeds": None}), study
     )
     length = (
-        f", {_steps_of_total_text(study, spec.max_train_steps, spec.final_train_steps)} each"
-        if spec.max_train_steps
-        else ""
+        f", {_steps_of_total_text(study, spec.max_train_steps, spec.final_train_steps)} each" if spec.max_train_steps else ""
     )
     shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
     if spec.final_train_steps:

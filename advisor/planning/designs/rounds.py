@@ -49,7 +49,9 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
     best = _best_settings(study, base, setting, max(min(MAX_LONG_RUNS, budget // final), 1))
     parameters = _long_run_parameters(best, base)
     schedule, schedule_note = _long_schedule(base, study, final)
-    expensive = f"The {final:,} steps of this run exceed the {budget:,} of the whole last round: decide whether it is worth that."
+    expensive = (
+        f"The {final:,} steps of this run exceed the {budget:,} of the whole last round: decide whether it is worth that."
+    )
     varied = [n for n, p in parameters.items() if p.searched]
     which = f"each of the {len(best)} best settings" if varied else "the best setting"
     return base.model_copy(

@@ -38,9 +38,7 @@ def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tupl
     """Return the grid with other learning rates or more steps, or advice if the learning rates or steps are unknown."""
     rate, numbers = learning_rate(base), request.numbers
     if rate is None or not {"low", "high", "steps"} <= set(numbers):
-        return (
-            Advise(text=f"Find how many steps it takes to fit the training data perfectly. {CONSTANT_RATE_ADVICE}"),
-        )
+        return (Advise(text=f"Find how many steps it takes to fit the training data perfectly. {CONSTANT_RATE_ADVICE}"),)
     return learning_rate_grid(base, rate, numbers["low"], numbers["high"], int(numbers["steps"]))
 
 
@@ -50,9 +48,7 @@ def initial_rate_sweep(base: StudySpec, steps: int) -> StudySpec:
     rate = learning_rate(base) or "learning_rate"
     searched = base.searched.get(rate)
     if searched is None or searched.low is None or searched.high is None or searched.low <= 0:
-        raise AdvisorError(
-            f"--find-steps needs a range of learning rates that starts above 0: add --tune {rate}=1e-4..1:log"
-        )
+        raise AdvisorError(f"--find-steps needs a range of learning rates that starts above 0: add --tune {rate}=1e-4..1:log")
     before = base.model_copy(update={"max_train_steps": None, "evaluate_every": None})
     return validate_spec(learning_rate_grid(before, rate, searched.low, searched.high, steps))
 
@@ -61,7 +57,9 @@ def learning_rate_grid(base: StudySpec, rate: str, low: float, high: float, step
     """Return a study that trains `steps` steps at each of several constant learning rates, to run before the study `base`."""
     rates = _log_spaced_rates(low, high)
     parameters = {name: _fixed_in_grid(name, parameter) for name, parameter in base.parameters.items()}
-    why = f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest rate must not be the lowest or the highest"
+    why = (
+        f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest rate must not be the lowest or the highest"
+    )
     parameters[rate] = Parameter(role="scientific", type="float", choices=rates, why=why)
     return base.model_copy(
         update={
@@ -86,11 +84,7 @@ def _log_spaced_rates(low: float, high: float) -> tuple[float, ...]:
     stay distinct after rounding."""
     even = [float(r) for r in np.geomspace(low, high, GRID_LEARNING_RATES)]
     short = tuple(round_significant(r, 2) for r in even)
-    return (
-        short
-        if len(set(short)) == GRID_LEARNING_RATES
-        else tuple(dict.fromkeys(round_significant(r, 12) for r in even))
-    )
+    return short if len(set(short)) == GRID_LEARNING_RATES else tuple(dict.fromkeys(round_significant(r, 12) for r in even))
 
 
 def _fixed_in_grid(name: str, parameter: Parameter) -> Parameter:

@@ -51,9 +51,7 @@ def first_study_of_recipe(wish: RecipeRequest) -> tuple[str, StudySpec]:
     Raises AdvisorError if the length is too short or nothing is left to tune.
     """
     comment, spec = read(wish.recipe)
-    objective = Objective(
-        metric=wish.metric or spec.objective.metric, direction=wish.direction or spec.objective.direction
-    )
+    objective = Objective(metric=wish.metric or spec.objective.metric, direction=wish.direction or spec.objective.direction)
     spec = spec.model_copy(update={"study": wish.study, "objective": objective})
     if wish.recipe == "pretrain":
         spec = _with_step_law(spec, wish)
@@ -103,9 +101,7 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
     """
     size = wish.model_parameters
     if size is None:
-        raise AdvisorError(
-            "--recipe pretrain needs the model's number of parameters without embeddings, such as --params 124M"
-        )
+        raise AdvisorError("--recipe pretrain needs the model's number of parameters without embeddings, such as --params 124M")
     tokens = wish.tokens or step_law.DEFAULT_TOKENS_PER_PARAMETER * size
     batch = wish.batch_tokens or step_law.batch_tokens_power_of_two(tokens)
     rate = step_law.learning_rate(size, tokens)
@@ -129,9 +125,7 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
 
 def _batch_note(tokens: int, wish: RecipeRequest) -> str:
     """Return a note on the predicted batch size. If we chose the number of tokens, the note also states this number."""
-    predicted = (
-        f"Step Law predicts a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
-    )
+    predicted = f"Step Law predicts a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
     if wish.batch_tokens is not None:
         predicted += " Its learning rate suits this batch; a smaller batch needs a lower rate."
     if wish.tokens is None:

@@ -141,9 +141,7 @@ def _candidates(axes: SearchAxes, model: ResponseModel, rng: np.random.Generator
     points = np.vstack(
         [
             axes.uniform_points(_UNIFORM_CANDIDATES, rng),
-            axes.points_near(
-                model.leaders(_BEST_POINTS_REFINED), _CANDIDATES_PER_BEST_POINT, _PERTURBATION_SCALES[0], rng
-            ),
+            axes.points_near(model.leaders(_BEST_POINTS_REFINED), _CANDIDATES_PER_BEST_POINT, _PERTURBATION_SCALES[0], rng),
         ]
     )
     merits = model.log_merits(points)

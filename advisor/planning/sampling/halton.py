@@ -122,6 +122,5 @@ def _active_parameters(spec: StudySpec, values: dict[str, HyperparameterValue]) 
 def _is_condition_met(spec: StudySpec, name: str, values: dict[str, HyperparameterValue]) -> bool:
     conditions = spec.parameters[name].when or {}
     return all(
-        values.get(parent) == wanted and _is_condition_met(spec, parent, values)
-        for parent, wanted in conditions.items()
+        values.get(parent) == wanted and _is_condition_met(spec, parent, values) for parent, wanted in conditions.items()
     )

@@ -102,9 +102,7 @@ class SearchAxes:
 
     def trial(self, point: FloatArray) -> dict[str, HyperparameterValue]:
         """Return the trial that a point of the space represents."""
-        at = dict(
-            zip(self.names, np.where(self._is_number, point, (point + 0.5) / np.maximum(self._counts, 1)), strict=True)
-        )
+        at = dict(zip(self.names, np.where(self._is_number, point, (point + 0.5) / np.maximum(self._counts, 1)), strict=True))
         return quasirandom.trial_at_position(self.spec, [min(max(float(at[n]), 0.0), 1 - 1e-12) for n in sorted(at)])
 
     def axis_columns(self, points: FloatArray) -> list[FloatArray]:

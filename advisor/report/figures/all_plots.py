@@ -82,11 +82,7 @@ def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
 def _axis_plot_group(report: ReportData) -> PlotGroup:
     names = list(report.spec.searched)
     figures = tuple(axis_plot_figure(report, _axis_evidence(report, n), own=True) for n in names[:MAX_AXIS_PLOTS])
-    note = (
-        f"The first {MAX_AXIS_PLOTS} of {len(names)} hyperparameters are drawn."
-        if len(names) > MAX_AXIS_PLOTS
-        else None
-    )
+    note = f"The first {MAX_AXIS_PLOTS} of {len(names)} hyperparameters are drawn." if len(names) > MAX_AXIS_PLOTS else None
     return PlotGroup("Objective against each hyperparameter", figures, open=True, note=note)
 
 
@@ -140,9 +136,7 @@ def _higher_rate_figures(report: ReportData) -> tuple[Figure, ...]:
         rates=f"{low} to {high}" if low != high else low,
         outcome=_failure_count_clause(above.failed, len(above.trials)),
     )
-    return tuple(
-        training_curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials))
-    )
+    return tuple(training_curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)))
 
 
 def _failure_count_clause(failed: int, total: int) -> str:

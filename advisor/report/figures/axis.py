@@ -63,11 +63,7 @@ class _AxisPlot:
     @property
     def trials_outside_axis(self) -> list[_TrialPosition]:
         """The trials whose result lies outside the limits of the vertical axis."""
-        return [
-            p
-            for p in self.placed_trials
-            if p.row.feasible and p.row.best is not None and p.index not in self.dot_pixels
-        ]
+        return [p for p in self.placed_trials if p.row.feasible and p.row.best is not None and p.index not in self.dot_pixels]
 
     @property
     def failed_trials(self) -> list[_TrialPosition]:
@@ -103,9 +99,7 @@ def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = 
             data_t=_indices_of_positions(hot),
         )
     if plot.column_labels is None:
-        frame.add_vertical_labels(
-            [(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x]
-        )
+        frame.add_vertical_labels([(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x])
     title = f"{clean(report.spec.objective.metric)} against {clean(evidence.parameter)}"
     notes = _axis_plot_notes(plot, report, evidence.parameter)
     legend = _axis_plot_legend(report, evidence, plot, own)
@@ -175,9 +169,7 @@ def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
         declared = name not in report.inferred
         for a, b in ((x.start_px, start), (end, x.end_px)):
             if b - a > 0.5 and declared:
-                frame.add_element(
-                    "rect", "outside", x=a, y=TOP_MARGIN, width=b - a, height=frame.bottom_px - TOP_MARGIN
-                )
+                frame.add_element("rect", "outside", x=a, y=TOP_MARGIN, width=b - a, height=frame.bottom_px - TOP_MARGIN)
         for at in (start, end):
             frame.add_line(at, TOP_MARGIN, at, frame.bottom_px, "bound")
     extreme = "lowest" if report.minimize else "highest"
@@ -211,9 +203,7 @@ def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
             data_t=_indices_of_positions(plot.trials_outside_axis),
         )
     if plot.failed_trials:
-        lane = [
-            (p.x, TOP_MARGIN + 7 + dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials
-        ]
+        lane = [(p.x, TOP_MARGIN + 7 + dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials]
         frame.add_line(
             frame.left_px,
             TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX,

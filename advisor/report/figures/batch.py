@@ -18,9 +18,7 @@ def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
     ends = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
-    frame = _make_log_log_frame(
-        [s.batch_size for s in speeds], [v for pair in ends for v in pair], "examples per second"
-    )
+    frame = _make_log_log_frame([s.batch_size for s in speeds], [v for pair in ends for v in pair], "examples per second")
     ideal = min(last.batch_size, first.batch_size * frame.y.high / first.examples_per_s)
     at = first.examples_per_s * ideal / first.batch_size
     frame.add_line(frame.x(first.batch_size), frame.y(first.examples_per_s), frame.x(ideal), frame.y(at), "mark")
@@ -56,9 +54,7 @@ def training_to_target_figures(result: ToTarget, metric: str) -> list[Figure]:
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))
     statistic = "median of repeats" if result.repeats else "best setting"
-    figures = [
-        _training_to_target_figure([(s.batch_size, s.typical) for s in result.sizes], result.unit, goal, statistic)
-    ]
+    figures = [_training_to_target_figure([(s.batch_size, s.typical) for s in result.sizes], result.unit, goal, statistic)]
     timed = [(s.batch_size, s.seconds) for s in result.sizes if s.seconds is not None]
     if len(timed) > 1:
         figures.append(_training_to_target_figure(timed, "seconds", goal, "median trial"))
@@ -70,9 +66,7 @@ def _training_to_target_figure(points: list[tuple[float, float]], unit: str, goa
     _draw_batch_size_dots(frame, points)
     least = min(points, key=lambda p: p[1])
     most = max(points, key=lambda p: p[1])
-    superlative, comparative = (
-        ("in the least time", "long") if unit == "seconds" else (f"with the fewest {unit}", "many")
-    )
+    superlative, comparative = ("in the least time", "long") if unit == "seconds" else (f"with the fewest {unit}", "many")
     caption = say(
         "Batch size {size} reaches {goal} {superlative}, {taken}; batch size {other} takes {times} times as {comparative}.",
         size=plain_number(least[0]),
@@ -109,6 +103,4 @@ def _draw_batch_size_dots(frame: Frame, points: Sequence[tuple[float, float]]) -
     for size, value in points:
         if math.isfinite(value):
             tip = f"batch size {plain_number(size)}: {number(value, 3)}"
-            frame.add_element(
-                "path", "pts", f"<title>{tip}</title>", d=dots_path_data([(frame.x(size), frame.y(value))])
-            )
+            frame.add_element("path", "pts", f"<title>{tip}</title>", d=dots_path_data([(frame.x(size), frame.y(value))]))

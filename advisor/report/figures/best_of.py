@@ -20,9 +20,7 @@ def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
     metric = report.spec.objective.metric
     known = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()
-    frame.fit_y_axis(
-        widened_axis_limits(objective_axis_limits(known.ravel(), minimize=report.minimize), known[:, 2].tolist())
-    )
+    frame.fit_y_axis(widened_axis_limits(objective_axis_limits(known.ravel(), minimize=report.minimize), known[:, 2].tolist()))
     frame.add_y_axis(f"best {metric}")
     frame.add_line(frame.left_px, frame.bottom_px, frame.right_px, frame.bottom_px, "axis")
     width = frame.column_width(len(best_of.sizes))
@@ -56,9 +54,7 @@ def _best_of_n_caption(best_of: BestOfNTrials, metric: str) -> Message:
     n, fewer = best_of.sizes[-1], best_of.sizes[-2]
     best, best_of_fewer = best_of.quantiles[-1][2], best_of.quantiles[-2][2]
     if best is None or best_of_fewer is None:
-        return say(
-            "In half of all random draws of {trials} from this study, every trial fails.", trials=Count(n, best_of.unit)
-        )
+        return say("In half of all random draws of {trials} from this study, every trial fails.", trials=Count(n, best_of.unit))
     if best == best_of_fewer:
         return say(
             "From {fewer} to {trials} of this study, the median best {metric} stays at {best}.",

@@ -157,9 +157,7 @@ def _curve_legend(report: ReportData, group: Sequence[_MetricCurves], order: dic
     )
 
 
-def _omitted_curve_notes(
-    group: Sequence[_MetricCurves], evidence: CurveEvidence, trials: Sequence[str]
-) -> list[Message]:
+def _omitted_curve_notes(group: Sequence[_MetricCurves], evidence: CurveEvidence, trials: Sequence[str]) -> list[Message]:
     notes = []
     if (total := len(set(evidence.trials))) > len(trials):
         notes.append(say("The first {drawn} of {total} trials are drawn.", drawn=len(trials), total=total))
@@ -311,11 +309,7 @@ def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) ->
     """Return the pixel of a mark on the first drawn curve of its trial, and the index of that curve's colour. Return None if
     the mark lies on no drawn curve."""
     for d in drawn:
-        visible = (
-            [i for i in range(len(d.values)) if frame.y.can_represent(d.values[i])]
-            if d.curve.trial == mark.trial
-            else []
-        )
+        visible = [i for i in range(len(d.values)) if frame.y.can_represent(d.values[i])] if d.curve.trial == mark.trial else []
         if visible:
             i = min(visible, key=lambda i: abs(d.curve.steps[i] - mark.step))
             step = mark.step if frame.x.can_represent(mark.step) else frame.x.low

@@ -37,9 +37,7 @@ def best_step_histogram(positions: Sequence[float]) -> Figure:
     frame.fit_x_axis(AxisLimits(0, 100, log=False))
     for start, end in ((0, 10), (75, 100)):
         x = frame.x(start)
-        frame.add_element(
-            "rect", "zone", x=x, y=TOP_MARGIN, width=frame.x(end) - x, height=frame.bottom_px - TOP_MARGIN
-        )
+        frame.add_element("rect", "zone", x=x, y=TOP_MARGIN, width=frame.x(end) - x, height=frame.bottom_px - TOP_MARGIN)
     _draw_count_bars(frame, (edges * 100).tolist(), counts.tolist())
     frame.add_x_axis("best step, per cent of the trial's steps")
     early = sum(p <= 0.1 for p in positions)
@@ -70,7 +68,5 @@ def _draw_count_bars(frame: Frame, edges: Sequence[float], counts: Sequence[int]
             # Neighbouring bars are half a pixel apart, but every non-empty bar is at least 0.8 pixels wide.
             x, width = frame.x(low) + 0.5, max(frame.x(high) - frame.x(low) - 1, 0.8)
             top = min(frame.y(n), frame.bottom_px - 1)
-            bars.append(
-                f"M{px_text(x)} {px_text(frame.bottom_px)}V{px_text(top)}h{px_text(width)}V{px_text(frame.bottom_px)}z"
-            )
+            bars.append(f"M{px_text(x)} {px_text(frame.bottom_px)}V{px_text(top)}h{px_text(width)}V{px_text(frame.bottom_px)}z")
     frame.add_element("path", "count", d="".join(bars))

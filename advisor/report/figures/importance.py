@@ -26,9 +26,7 @@ def importance_figures(importances: StudyImportances) -> list[Figure]:
     rows = importances.each[:MAX_IMPORTANCE_BARS]
     total = len(importances.each)
     notes = (f"The first {len(rows)} of {total} hyperparameters are drawn.",) if len(rows) < total else ()
-    figures = [
-        _draw_importance_bars(rows, "Importance of each hyperparameter", _importance_caption(importances), notes)
-    ]
+    figures = [_draw_importance_bars(rows, "Importance of each hyperparameter", _importance_caption(importances), notes)]
     if importances.pairs:
         figures.append(
             _draw_importance_bars(importances.pairs, "Interactions of pairs", _interactions_caption(importances), ())
@@ -51,9 +49,7 @@ def _draw_importance_bars(
         frame.add_label(_RIGHT_EDGE, top + 12, value + interval + p, anchor="end")
         end, start, stop = (frame.x(100 * v) for v in (row.share, row.low, row.high))
         frame.add_element("rect", "share", x=_LEFT_EDGE, y=top + 18, width=max(end - _LEFT_EDGE, 1), height=9)
-        whisker = (
-            f"M{px_text(start)} {px_text(top + 22.5)}H{px_text(stop)}m0-4v8M{px_text(start)} {px_text(top + 18.5)}v8"
-        )
+        whisker = f"M{px_text(start)} {px_text(top + 22.5)}H{px_text(stop)}m0-4v8M{px_text(start)} {px_text(top + 18.5)}v8"
         frame.add_element("path", "tick", d=whisker)
     frame.add_x_axis("share of the variation between trials, per cent", at=frame.height_px - _BOTTOM_MARGIN + 2)
     legend = (Key("k-share", "share"), Key("k-range", "90 % interval"))

@@ -66,13 +66,9 @@ def _trial_pixel_positions(
     """Return the pixel position, by trial index, of each trial whose result lies within the vertical axis."""
     rows, name = report.figures.trials, isolation.parameter
     position = (
-        scale_position_function(frame.x)
-        if numeric
-        else column_position_function(frame, [s.label for s in isolation.slices])
+        scale_position_function(frame.x) if numeric else column_position_function(frame, [s.label for s in isolation.slices])
     )
-    visible = (
-        (i, r) for i, r in enumerate(rows) if r.feasible and r.comparable and r.best is not None and r.best in frame.y
-    )
+    visible = ((i, r) for i, r in enumerate(rows) if r.feasible and r.comparable and r.best is not None and r.best in frame.y)
     return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := position(i, r.params.get(name))) is not None}
 
 
@@ -85,9 +81,7 @@ def _draw_slice_results(frame: Frame, report: ReportData, isolation: IsolationPl
         start, end = _slice_ends_px(frame, part, i, len(isolation.slices), numeric=numeric)
         five, half, ninety_five = (bad if v is None else frame.y(v) for v in part.quantiles)
         width = min(end - start, _MAX_BOX_WIDTH_PX)
-        boxes += bar_path_data(
-            (start + end - width) / 2, min(five, ninety_five), width, max(abs(ninety_five - five), 1)
-        )
+        boxes += bar_path_data((start + end - width) / 2, min(five, ninety_five), width, max(abs(ninety_five - five), 1))
         medians += f"M{px_text(start)} {px_text(half)}h{px_text(end - start)}"
     frame.add_element("path", "box", d=boxes)
     frame.add_element("path", "iso", d=medians)
@@ -107,12 +101,7 @@ def _draw_horizontal_axis(frame: Frame, report: ReportData, isolation: Isolation
 
 def _slice_ends_px(frame: Frame, part: IsolationSlice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
     """Return the left and right end of the slice in pixels."""
-    if (
-        numeric
-        and part.low is not None
-        and part.high is not None
-        and all(map(frame.x.can_represent, (part.low, part.high)))
-    ):
+    if numeric and part.low is not None and part.high is not None and all(map(frame.x.can_represent, (part.low, part.high))):
         start, end = frame.x(part.low), frame.x(part.high)
         if end - start >= _MIN_SLICE_WIDTH_PX:
             return start, end
@@ -149,8 +138,7 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
             name=name,
         )
     return say(
-        "The median best of {n} {units} is {best} with {name} {best_label} and {worst} with {worst_label}."
-        " {chance}{failing}",
+        "The median best of {n} {units} is {best} with {name} {best_label} and {worst} with {worst_label}. {chance}{failing}",
         n=isolation.drawn,
         units=units,
         best=Objective(best),

@@ -60,9 +60,7 @@ def parallel_coordinates_figure(report: ReportData) -> Figure | None:
     for cls, rows, part in kinds:
         chosen = _evenly_spaced_trials(rows, len(rows) if total <= MAX_TRIAL_LINES else MAX_TRIAL_LINES // part)
         shown += len(chosen)
-        lines = {
-            i: _trial_line_path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen
-        }
+        lines = {i: _trial_line_path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen}
         start = len(frame.svg_elements)
         for line in filter(None, lines.values()):
             frame.add_element("path", "", d=line)
@@ -113,14 +111,12 @@ def _draw_vertical_axis(frame: Frame, name: str, at: float, ends: tuple[str, str
         frame.add_label(edge, y, shorten(label, 10), "", anchor, title=label)
 
 
-def _draw_parameter_axis(
-    frame: Frame, report: ReportData, name: str, at: float, *, raised: bool
-) -> _AxisHeightFunction:
+def _draw_parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, raised: bool) -> _AxisHeightFunction:
     domain, rows, bottom = report.spec.parameters[name], report.figures.trials, frame.height_px - _BOTTOM_MARGIN
     if domain.numeric:
-        scale = _axis_limits_without_margin(
-            domain, [as_number(r.params[name]) for r in rows if name in r.params]
-        ).scale(bottom, _TOP_MARGIN)
+        scale = _axis_limits_without_margin(domain, [as_number(r.params[name]) for r in rows if name in r.params]).scale(
+            bottom, _TOP_MARGIN
+        )
         _draw_vertical_axis(frame, name, at, (setting(scale.low, 2), setting(scale.high, 2)), raised=raised)
         position = scale_position_function(scale)
         return lambda row: position(0, row.params.get(name))
@@ -151,15 +147,11 @@ def _draw_objective_axis(
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_axis_limits(values, minimize=minimize)
     inside = values[(values >= limits.low) & (values <= limits.high)]
-    if (
-        len(inside) and inside.min() < inside.max()
-    ):  # no margin, so that the axis starts and ends at the result of a trial
+    if len(inside) and inside.min() < inside.max():  # no margin, so that the axis starts and ends at the result of a trial
         limits = replace(limits, low=float(inside.min()), high=float(inside.max()))
     scale = limits.scale(_TOP_MARGIN, bottom) if minimize else limits.scale(bottom, _TOP_MARGIN)
     ends = (limits.high, limits.low) if minimize else (limits.low, limits.high)
-    _draw_vertical_axis(
-        frame, report.spec.objective.metric, at, (setting(ends[0], 3), setting(ends[1], 3)), raised=raised
-    )
+    _draw_vertical_axis(frame, report.spec.objective.metric, at, (setting(ends[0], 3), setting(ends[1], 3)), raised=raised)
     return lambda row: bottom if not row.feasible or row.best is None else scale(row.best)
 
 
@@ -196,9 +188,7 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
     trials = best_trials_phrase(len(best))
     if not spans:
         metric = Name(report.spec.objective.metric)
-        return say(
-            "Each line is a trial: its hyperparameters and, at the end, its {metric}, better upwards.", metric=metric
-        )
+        return say("Each line is a trial: its hyperparameters and, at the end, its {metric}, better upwards.", metric=metric)
     between, _, name, numbers = min(spans, key=lambda s: s[:3])
     if len(spans) * _chance_of_agreement(len(numbers), between) > MAX_AGREEMENT_P_VALUE:
         return say("The {trials} agree on no hyperparameter more closely than by chance.", trials=trials)

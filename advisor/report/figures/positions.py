@@ -34,9 +34,7 @@ def is_numeric_parameter(domain: Domain | None, rows: Sequence[TrialRow], name: 
     return bool(values) and all(math.isfinite(as_number(v)) and not isinstance(v, bool) for v in values)
 
 
-def parameter_axis_limits(
-    domain: Domain | None, rows: Sequence[TrialRow], name: str, others: Sequence[float]
-) -> AxisLimits:
+def parameter_axis_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, others: Sequence[float]) -> AxisLimits:
     """Return axis limits that include the hyperparameter's declared range, its values in the trials and the values in `others`."""
     ends = [as_number(r.params[name]) for r in rows if name in r.params]
     ends += others

@@ -51,11 +51,7 @@ def round_history_figure(history: History) -> Figure | None:
     )
     legend = [Key("k-dot", "best value of the round"), Key("k-iso", "best so far")]
     legend += [Key("k-whisker", "predicted: bound and most likely value")] if forecasts else []
-    notes = (
-        (f"The last {len(rounds)} of {len(history.rounds)} rounds are drawn.",)
-        if len(history.rounds) > len(rounds)
-        else ()
-    )
+    notes = (f"The last {len(rounds)} of {len(history.rounds)} rounds are drawn.",) if len(history.rounds) > len(rounds) else ()
     title = f"The best value of each round; in the last round {number(results[-1])}"
     return Figure(svg=frame.render_svg(title), caption=caption, legend=tuple(legend), notes=notes)
 
@@ -89,13 +85,9 @@ def _draw_round_results(frame: Frame, rounds: tuple[Round, ...], forecasts: list
                 d=f"M{px_text(at)} {px_text(bound)}V{px_text(likely)}M{px_text(at - 6)} {px_text(bound)}h12",
             )
             frame.add_element("path", "whisker", d=f"M{px_text(at - 9)} {px_text(likely)}h18")
-    steps = [
-        (x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_represent(r.incumbent)
-    ]
+    steps = [(x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_represent(r.incumbent)]
     if steps:
-        path = f"M{px_text(steps[0][0])} {px_text(steps[0][1])}" + "".join(
-            f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:]
-        )
+        path = f"M{px_text(steps[0][0])} {px_text(steps[0][1])}" + "".join(f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:])
         frame.add_element("path", "iso", d=path)
     points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_represent(r.best)]
     frame.add_element("path", "pts", d=dots_path_data(points))

@@ -122,9 +122,7 @@ class Frame:
         cls = f' class="{cls}"' if cls else ""
         self.svg_elements.append(f"<{tag}{cls}{quoted}/>" if body is None else f"<{tag}{cls}{quoted}>{body}</{tag}>")
 
-    def add_label(
-        self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None
-    ) -> None:
+    def add_label(self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None) -> None:
         """Add a text label at coordinates that are rounded to whole pixels; `title` is the label's tooltip."""
         tip = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
         place = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
@@ -135,9 +133,7 @@ class Frame:
 
     def add_y_axis(self, label: str) -> None:
         """Add horizontal grid lines with tick labels, and the axis name above them."""
-        grid = "".join(
-            f"M{px_text(self.left_px)} {px_text(self.y(v))}H{px_text(self.right_px)}" for v, _ in self._y_ticks
-        )
+        grid = "".join(f"M{px_text(self.left_px)} {px_text(self.y(v))}H{px_text(self.right_px)}" for v, _ in self._y_ticks)
         self.add_element("path", "gridline", d=grid)
         for value, tick in self._y_ticks:
             self.add_label(self.left_px - 6, self.y(value) + 4, tick, anchor="end")
@@ -168,9 +164,7 @@ class Frame:
         for i, label in enumerate(labels):
             if i % every == 0:
                 short = shorten(label, max(int(every * width / _CHARACTER_WIDTH_PX) - 1, 4))
-                self.add_label(
-                    self.left_px + (i + 0.5) * width, self.bottom_px + 17, short, anchor="middle", title=label
-                )
+                self.add_label(self.left_px + (i + 0.5) * width, self.bottom_px + 17, short, anchor="middle", title=label)
         self.add_x_axis_name(name, (self.left_px + self.right_px) / 2)
 
     def column_width(self, columns: int) -> float:
@@ -202,9 +196,7 @@ class Frame:
     def render_svg(self, title: str) -> Markup:
         """Return the picture as markup, with `title` as its accessible title."""
         scales = "".join(
-            f' data-{n}="{_scale_attribute_text(s)}"'
-            for n, s in (("x", self._x_scale), ("y", self._y_scale))
-            if s is not None
+            f' data-{n}="{_scale_attribute_text(s)}"' for n, s in (("x", self._x_scale), ("y", self._y_scale)) if s is not None
         )
         head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height_px)}" role="img"{scales}><title>{escape(title)}</title>'
         # Safe: all text in `parts` went through `escape`, and all attributes through `html.escape`.

@@ -231,9 +231,7 @@ def _own_text_markup(value: str) -> Markup:
 def _keep_numbers_unbroken(text: str) -> Markup:
     """Return the escaped text, with markup that prevents a line break after the hyphen of a number such as 1e-4."""
     parts = re.split(r"(\d[\d.]*e-\d+)", text)
-    return Markup().join(
-        Markup('<span class="nb">{}</span>').format(p) if i % 2 else escape(p) for i, p in enumerate(parts)
-    )
+    return Markup().join(Markup('<span class="nb">{}</span>').format(p) if i % 2 else escape(p) for i, p in enumerate(parts))
 
 
 def _clean_sentence_part(value: str) -> str:

@@ -97,9 +97,7 @@ def print_experiment_list(outcomes: Sequence[AnalysisOutcome], console: Console)
     rows = [(o, out.replace_unencodable(shorten(o.experiment, 40))) for o in sort_worst_first(outcomes)]
     width = max((len(name) for _, name in rows), default=0)
     for o, name in rows:
-        line = Text(
-            f"{_EXPERIMENT_STATE_SIGNS[o.state]} {name:{width}}  ", style=_EXPERIMENT_STATE_STYLES.get(o.state, "")
-        )
+        line = Text(f"{_EXPERIMENT_STATE_SIGNS[o.state]} {name:{width}}  ", style=_EXPERIMENT_STATE_STYLES.get(o.state, ""))
         out.print_line(line.append(out.replace_unencodable(sentence(o.verdict))))
     states = [f"{EXPERIMENT_STATE_LABELS[state].lower()}: {n:,}" for state, n in count_experiment_states(outcomes)]
     out(f"{count(len(outcomes), 'experiment')}; {', '.join(states)}.")

@@ -84,8 +84,7 @@ def render_json(report: ReportData) -> str:
     """Return findings.json for the report. The JSON is strict: NaN and infinite numbers become null."""
     plain = make_findings_file(report).model_dump(mode="json", by_alias=True)
     return (
-        replace_surrogates(json.dumps(_replace_nonfinite_by_null(plain), ensure_ascii=False, indent=1, allow_nan=False))
-        + "\n"
+        replace_surrogates(json.dumps(_replace_nonfinite_by_null(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
     )
 
 
@@ -107,9 +106,7 @@ class _FindingsSchemaGenerator(GenerateJsonSchema):
 
 
 def findings_schema() -> dict[str, Any]:
-    schema = FindingsFile.model_json_schema(
-        by_alias=True, mode="serialization", schema_generator=_FindingsSchemaGenerator
-    )
+    schema = FindingsFile.model_json_schema(by_alias=True, mode="serialization", schema_generator=_FindingsSchemaGenerator)
     return {
         **schema,
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -47,10 +47,7 @@ def render_markdown(report: ReportData) -> str:
     if len(fitting) < len(parts):
         fitting.append("The full report is in `report.html`.\n")
     # Blank lines are needed: without them, Markdown inside HTML tags is not interpreted.
-    return (
-        "\n".join([summary, "", f"<details><summary>{_FOLDED_SECTION_TITLE}</summary>", "", *fitting, "</details>"])
-        + "\n"
-    )
+    return "\n".join([summary, "", f"<details><summary>{_FOLDED_SECTION_TITLE}</summary>", "", *fitting, "</details>"]) + "\n"
 
 
 def escape_markdown(value: object) -> str:

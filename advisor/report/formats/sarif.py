@@ -66,9 +66,7 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
     }
     run = {
         "tool": {"driver": driver},
-        "invocations": [
-            {"executionSuccessful": True, "toolExecutionNotifications": list(_sarif_notifications(report))}
-        ],
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": list(_sarif_notifications(report))}],
         "results": [_sarif_result(report, f, known.get(f.rule), study_file) for f in report.findings],
         "columnKind": "unicodeCodePoints",
     }
@@ -113,9 +111,7 @@ def _rule_page_url(info: RuleInfo) -> str:
     return f"{PLAYBOOK}#{quote(anchor)}"
 
 
-def _sarif_result(
-    report: ReportData, finding: Finding, index: int | None, study_file: StudyFile | None
-) -> dict[str, Any]:
+def _sarif_result(report: ReportData, finding: Finding, index: int | None, study_file: StudyFile | None) -> dict[str, Any]:
     deferred, cause = report.deferral_reason(finding), finding.explained_by
     about = {
         "confidence": finding.confidence,

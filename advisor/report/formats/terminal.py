@@ -121,12 +121,8 @@ def _severity_sign(out: Printer, finding: Finding) -> str:
 
 def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
     out.print_blank_line()
-    head = Text(
-        f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity]
-    )
-    head.append(
-        "  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim"
-    )
+    head = Text(f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity])
+    head.append("  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
     out.print_line(head)
     out(sentence(str(finding.message)), indent=2)
     out(f"→ {sentence(str(finding.action))}", "green", indent=2)

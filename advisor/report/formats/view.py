@@ -148,9 +148,7 @@ def finding_action_message(report: ReportData, finding: Finding) -> Message:
     rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not rows or len(rows) != len(finding.changes):
         return join_items((end_with_full_stop(finding.action), *merged_change_sentences(report, finding)), " ")
-    return join_items(
-        (say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows), " "
-    )
+    return join_items((say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows), " ")
 
 
 def _merged_change_rows(report: ReportData, finding: Finding) -> list[StudyDiffRow]:
@@ -180,12 +178,8 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
     for change in reversed(changes):
         if isinstance(change, SetField | SetSchedule):
             asked[change.field if isinstance(change, SetField) else "schedule"] = change.why
-    rows = [
-        replace(r, why=capitalise(r.why or asked.get(r.name) or "") or None) for r in planned_studies(report)[0].diff
-    ]
-    return tuple(
-        replace(r, why=None) if i + 1 < len(rows) and r.why == rows[i + 1].why else r for i, r in enumerate(rows)
-    )
+    rows = [replace(r, why=capitalise(r.why or asked.get(r.name) or "") or None) for r in planned_studies(report)[0].diff]
+    return tuple(replace(r, why=None) if i + 1 < len(rows) and r.why == rows[i + 1].why else r for i, r in enumerate(rows))
 
 
 def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> list[FindingCard]:
@@ -240,9 +234,7 @@ def _concerns_curve_end(report: ReportData, finding: Finding, evidence: CurveEvi
 def planned_studies(report: ReportData) -> tuple[PlannedStudy, ...]:
     """Return the next studies in the order to run them, each with its differences from the study before it."""
     specs = [completed_spec(report), *(n.spec for n in report.next_studies)]
-    made = [
-        PlannedStudy(f"next-{i}", n, diff_studies(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)
-    ]
+    made = [PlannedStudy(f"next-{i}", n, diff_studies(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
     if made and (row := _training_length_row(report, made[0])) is not None:
         made[0] = replace(made[0], diff=(*made[0].diff, row))
     return tuple(made)
@@ -286,9 +278,7 @@ def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
         return None
     rows = report.figures.by_id
     names = [clean(rows[t].name) for t in report.figures.best_trials]
-    notes = [
-        f"Each of the {curves[0].columns} columns of pixels shows its minimum and maximum, so spikes stay visible."
-    ]
+    notes = [f"Each of the {curves[0].columns} columns of pixels shows its minimum and maximum, so spikes stay visible."]
     if any(c.beyond for c in curves):
         notes.append("Values outside the vertical axis are clipped.")
     if omitted := sum(c is None for c in curves[0].curves):
@@ -334,9 +324,7 @@ def stopping_method_rows(report: ReportData) -> tuple[tuple[str, str, str, str],
     if found is None or found.guard is None:
         return ()
     outcomes = (found.guard, *found.others)
-    return tuple(
-        (capitalise(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes
-    )
+    return tuple((capitalise(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes)
 
 
 def _inference_reason_text(reason: str) -> str:

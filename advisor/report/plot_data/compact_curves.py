@@ -61,9 +61,7 @@ def _indices_of_best_trials(study: Study) -> set[int]:
     return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
 
 
-def _encode_metric_curves(
-    study: Study, metric: str, shown: set[int], columns: int, *, log: bool
-) -> EncodedCurves | None:
+def _encode_metric_curves(study: Study, metric: str, shown: set[int], columns: int, *, log: bool) -> EncodedCurves | None:
     trials, steps, values = _points_with_extremes(study, metric)
     if not len(steps):
         return None
@@ -132,35 +130,25 @@ def _column_extreme_levels(key: IntArray, values: FloatArray, limits: AxisLimits
         ends.append(np.minimum.reduceat(np.where(signed == smallest[group], place, len(key)), starts))
     heights = np.full((shape[0] * shape[1], 2), -1, dtype=np.int64)
     for side, at in enumerate((np.minimum(*ends), np.maximum(*ends))):
-        heights[key[starts], side] = np.where(
-            np.logical_or.reduceat(finite, starts), _height_levels(limits, values[at]), -2
-        )
+        heights[key[starts], side] = np.where(np.logical_or.reduceat(finite, starts), _height_levels(limits, values[at]), -2)
     return heights.reshape(*shape, 2)
 
 
 def _height_levels(limits: AxisLimits, values: FloatArray) -> IntArray:
     """Return the level (height as an integer) of each value (n,); values outside the axis are clipped to its ends."""
     low, high, at = (
-        transform_to_scale(v, "log" if limits.log else "linear")
-        for v in (np.array(limits.low), np.array(limits.high), values)
+        transform_to_scale(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
     )
     part = np.nan_to_num((at - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
     return np.round(np.clip(part, 0, 1) * (len(CURVE_HEIGHT_CHARACTERS) - 1)).astype(np.int64)
 
 
-_HEIGHT_CHARACTER_CODES = np.frombuffer(
-    (GAP_CHARACTER + EMPTY_CHARACTER + CURVE_HEIGHT_CHARACTERS).encode(), dtype=np.uint8
-)
+_HEIGHT_CHARACTER_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + CURVE_HEIGHT_CHARACTERS).encode(), dtype=np.uint8)
 
 
 def _encode_curve(heights: IntArray) -> str:
     """Return levels of shape (columns, 2) as text: the number of levels per column, followed by the levels. Return "" if no
     value was logged."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
-    text = (
-        _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2]
-        .tobytes()
-        .decode()
-        .rstrip(EMPTY_CHARACTER)
-    )
+    text = _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
     return f"{1 if one else 2}{text}" if text else ""

@@ -51,9 +51,7 @@ def isolation_plots(study: Study) -> tuple[IsolationPlot, ...]:
     return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
 
 
-def _make_isolation_plot(
-    study: Study, costs: FloatArray, name: str, pooled: Sequence[_TriedSetting]
-) -> IsolationPlot | None:
+def _make_isolation_plot(study: Study, costs: FloatArray, name: str, pooled: Sequence[_TriedSetting]) -> IsolationPlot | None:
     having = [s for s in pooled if name in s.trials[0].params]
     groups = _group_by_number(study, name, having) if study.searched[name].numeric else _group_by_choice(name, having)
     if len(groups) < 2:

@@ -254,11 +254,7 @@ class FigureData(FrozenModel):
     def effects(self) -> dict[str, float]:
         """Share of the objective's variation between settings that each hyperparameter explains; empty if no effect was found."""
         found = self.importances
-        return (
-            {i.parameters[0]: i.share for i in found.each}
-            if found is not None and found.p <= SIGNIFICANCE_LEVEL
-            else {}
-        )
+        return {i.parameters[0]: i.share for i in found.each} if found is not None and found.p <= SIGNIFICANCE_LEVEL else {}
 
     @cached_property
     def by_id(self) -> dict[str, TrialRow]:

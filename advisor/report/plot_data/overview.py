@@ -128,9 +128,7 @@ def parameter_importances(study: Study) -> StudyImportances | None:
     except MissingData:
         return None
     names = read.names
-    each = sorted(
-        (_make_importance((n,), read.total_shares[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share
-    )
+    each = sorted((_make_importance((n,), read.total_shares[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share)
     mean = read.total_shares.mean(axis=0)
     strongest = np.argsort(-mean, kind="stable")[:MAX_INTERACTING_PARAMETERS]
     candidates = sorted(int(i) for i in strongest if mean[i] >= MIN_IMPORTANCE_FOR_INTERACTIONS)
@@ -141,12 +139,8 @@ def parameter_importances(study: Study) -> StudyImportances | None:
         testable = (
             tests <= interaction.NUMBER_OF_DRAWS
         )  # with more tests, the correction would raise even the smallest p-value to 1
-        p_values = (
-            interaction.interaction_p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
-        )
-        pairs = [
-            _make_importance((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()
-        ]
+        p_values = interaction.interaction_p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
+        pairs = [_make_importance((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))
     return StudyImportances(
         settings=len(read.tried_settings), p=read.p_value, each=tuple(each), pairs=tuple(pairs[:MAX_INTERACTION_PAIRS])

@@ -142,9 +142,7 @@ def axis_limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: flo
     on = on[np.isfinite(transform_to_scale(on, scale))]
     if not len(on):
         return AxisLimits(0.0, 1.0, False)
-    return padded_axis_limits(
-        float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by
-    )
+    return padded_axis_limits(float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by)
 
 
 BETTER_HALF_AXIS_SHARE = 0.3
@@ -209,9 +207,7 @@ def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) ->
 
 def widened_axis_limits(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:
     """Return the axis limits, widened to include values that must be visible."""
-    visible = [
-        v for v in values if abs(v) < MAX_FINITE_VALUE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)
-    ]
+    visible = [v for v in values if abs(v) < MAX_FINITE_VALUE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
     return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
 
 

@@ -106,9 +106,7 @@ def _early_best_step_sentence(report: ReportData) -> Message:
     best = report.best
     if best is None or best.step is None or not best.last_step or best.step >= MAX_EARLY_STEP_SHARE * best.last_step:
         return Message(())
-    return say(
-        " The best value was reached at step {step} of {last}.", step=f"{best.step:,}", last=f"{best.last_step:,}"
-    )
+    return say(" The best value was reached at step {step} of {last}.", step=f"{best.step:,}", last=f"{best.last_step:,}")
 
 
 def _kept_checkpoint_sentence(report: ReportData) -> Message:

@@ -73,9 +73,7 @@ def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
         why = join_items(
             (_reason_for_study(report, spec, leading_finding), *(say(NOT_COMPARABLE_NOTE) for _ in range(anew))), " "
         )
-        goal = end_with_full_stop(
-            say("{goal}{others}", goal=_goal_message(spec), others=_changed_ranges_clause(report, spec))
-        )
+        goal = end_with_full_stop(say("{goal}{others}", goal=_goal_message(spec), others=_changed_ranges_clause(report, spec)))
         return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:
         return end_with_full_stop(urgent[0].action), end_with_full_stop(urgent[0].message)
@@ -103,9 +101,7 @@ def names_unrequested_study(report: ReportData) -> bool:
         return False
     spec = report.next_studies[0].spec
     found = _finding_behind_study(report, spec)
-    return found is None or (
-        spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES) and not _goal_matches_finding(report, spec, found)
-    )
+    return found is None or (spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES) and not _goal_matches_finding(report, spec, found))
 
 
 def finding_before_study(report: ReportData) -> Finding | None:
@@ -147,9 +143,7 @@ def _goal_message(spec: StudySpec) -> Message:
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal
-    return Message(
-        tuple(Name(word) if i % 2 else word for i, word in enumerate(_split_at_parameter_names(goal, spec)) if word)
-    )
+    return Message(tuple(Name(word) if i % 2 else word for i, word in enumerate(_split_at_parameter_names(goal, spec)) if word))
 
 
 def parameters_in_goal(spec: StudySpec) -> frozenset[str]:
@@ -194,9 +188,7 @@ def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
 def _finding_behind_study(report: ReportData, spec: StudySpec) -> Finding | None:
     """Return the finding that led to the study, preferably one about the subject of the study's goal; None if no finding led to
     the study."""
-    leads = [
-        f for f in report.findings if report.deferral_reason(f) is None and _study_follows_finding(report, spec, f)
-    ]
+    leads = [f for f in report.findings if report.deferral_reason(f) is None and _study_follows_finding(report, spec, f)]
     return min(leads, key=lambda f: not _goal_matches_finding(report, spec, f), default=None)
 
 
@@ -224,9 +216,7 @@ def _reason_for_study(report: ReportData, spec: StudySpec, leading_finding: Find
     if ranges and _extends_unproposed_range_end(report, ranges[0], spec.parameters[ranges[0]]):
         return end_with_full_stop(capitalise(spec.parameters[ranges[0]].why or ""))
     found = (
-        _findings_behind_range(report, leading_finding, ranges[0], spec.parameters[ranges[0]])
-        if ranges
-        else [leading_finding]
+        _findings_behind_range(report, leading_finding, ranges[0], spec.parameters[ranges[0]]) if ranges else [leading_finding]
     )
     if len(found) == 1 and found[0].severity != "note":
         return end_with_full_stop(found[0].message)
@@ -236,9 +226,7 @@ def _reason_for_study(report: ReportData, spec: StudySpec, leading_finding: Find
 def _reason_for_goal(report: ReportData, spec: StudySpec) -> str:
     """Return the reason for the study's first change to a hyperparameter that the study's goal names; empty if there is no such
     change."""
-    changed = (
-        row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0]
-    )
+    changed = (row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
     return next((capitalise(row.why or "") for row in changed), "")
 
 
@@ -336,11 +324,7 @@ def _checks_summary(report: ReportData) -> str:
     passed, fired = (sum(1 for _ in report.verdicts_with_status(s)) for s in ("quiet", "fired"))
     notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
     if waiting := sum(f.severity != "note" for f in report.heads):
-        few = (
-            "Only one trial has a result, which is not enough to judge a search. "
-            if report.counts.feasible == 1
-            else ""
-        )
+        few = "Only one trial has a result, which is not enough to judge a search. " if report.counts.feasible == 1 else ""
         return f"{few}{capitalise(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
     if report.counts.feasible == 1 and not notes:
         return "Only one trial has a result, which is not enough to judge a search."

@@ -20,9 +20,7 @@ RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 
 def common_output_folder(commands: Sequence[Sequence[str]]) -> str | None:
     """Return the deepest folder that contains the output folders of all commands; None if the folders have no common parent."""
-    folders = [
-        words[i] if at is None else words[i][at:] for words in commands for i, at in _output_folder_arguments(words)
-    ]
+    folders = [words[i] if at is None else words[i][at:] for words in commands for i, at in _output_folder_arguments(words)]
     try:
         common = os.path.commonpath(folders)
     except ValueError:  # there is no folder, or folders are both absolute and relative
@@ -46,9 +44,7 @@ def with_separate_output_folder(words: Sequence[str], run_id: str, folder: str |
     names = {name for word in words if (name := _option_name(word)) is not None}
     if any(word.startswith("--") and _option_name(word) in _TRANSFORMERS_OPTIONS for word in words):
         completed += [] if "seed" in names else ["--seed", "0"]
-        completed += (
-            [] if names & _OUTPUT_FOLDER_OPTIONS else placeholders.TRAINER_OUTPUT_OPTION.format(run_id=run_id).split()
-        )
+        completed += [] if names & _OUTPUT_FOLDER_OPTIONS else placeholders.TRAINER_OUTPUT_OPTION.format(run_id=run_id).split()
     return completed
 
 

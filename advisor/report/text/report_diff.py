@@ -24,9 +24,7 @@ def _trial_changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
     new = [t for t in after.figures.trials if t.id not in known]
     ended = [t for t in after.figures.trials if t.id in known and known[t.id].status == "running" != t.status]
     if new:
-        lines.append(
-            f"{count(len(new), 'new trial')} ({after.counts.total:,} in total, {after.counts.running:,} running)."
-        )
+        lines.append(f"{count(len(new), 'new trial')} ({after.counts.total:,} in total, {after.counts.running:,} running).")
     if ended:
         lines.append(f"{count(len(ended), 'trial')} ended: {listed(f'{clean(t.name)} ({t.status})' for t in ended)}.")
     return tuple(lines)

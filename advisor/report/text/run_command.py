@@ -49,9 +49,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     accepts the command. The result is empty if one Optuna process ran all trials.
     """
     trials = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
-    recorded = [
-        (t, words) for t in islice(trials, _MAX_COMPARED_COMMANDS) if (words := _command_arguments(t.facts["command"]))
-    ]
+    recorded = [(t, words) for t in islice(trials, _MAX_COMPARED_COMMANDS) if (words := _command_arguments(t.facts["command"]))]
     folder = own_folder.common_output_folder([words for _, words in recorded])
     commands = [
         (t.params, list(_arguments_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
@@ -69,9 +67,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     needed = [option for name in spec.searched for option in _parameters_to_pass(spec, name, text)]
     # If the study fixes a hyperparameter that was searched before, its fixed value may differ from the option's default.
     varied = params.keys() | study.searched
-    needed += [
-        n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value
-    ]
+    needed += [n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value]
     # Runs that are not part of the study had other values of these hyperparameters, so the defaults are unknown.
     needed += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
     missing = [n for n in dict.fromkeys((*needed, *changed)) if f"{{{n}}}" not in text]
@@ -126,11 +122,7 @@ def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
     known = {*study.spec.parameters, *logged, *placeholders.placeholder_values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMPARED_COMMANDS]]
     known -= set(study.searched) if any(map(_command_arguments, commands)) else set()
-    new = (
-        n
-        for n in re.findall(r"\{([^{}]+)\}", training)
-        if n not in known and placeholders.command_option(n) in training
-    )
+    new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and placeholders.command_option(n) in training)
     options = (placeholders.command_option(n).partition(" ")[0] for n in new)
     named = {word.partition("=")[0] for command in commands for word in command.split()}
     return tuple(o for o in dict.fromkeys(options) if o not in named)

@@ -44,9 +44,7 @@ def running_trials_summary(report: ReportData) -> str:
         parts.append(sentence(f"{count(len(report.running), 'running trial')}{tail}"))
     if report.stopped.trials:
         stopped = report.stopped
-        parts.append(
-            f"The guard stopped {count(stopped.trials, 'trial')} and saved {stopped.saved_steps:,} steps so far."
-        )
+        parts.append(f"The guard stopped {count(stopped.trials, 'trial')} and saved {stopped.saved_steps:,} steps so far.")
     return " ".join(parts)
 
 

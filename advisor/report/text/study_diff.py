@@ -68,24 +68,14 @@ def completed_spec(report: ReportData) -> StudySpec:
 def diff_studies(old: StudySpec, new: StudySpec) -> tuple[StudyDiffRow, ...]:
     """Return the differences in search space, steps and schedule between two studies. Differences in names and reasons are
     ignored."""
-    pairs = (
-        (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
-    )
-    rows = [
-        _parameter_diff_row(n, before, after) for n, before, after in pairs if not are_parameters_alike(before, after)
-    ]
+    pairs = ((n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters]))
+    rows = [_parameter_diff_row(n, before, after) for n, before, after in pairs if not are_parameters_alike(before, after)]
     for field in _COMPARED_STUDY_FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(StudyDiffRow(field, before, after))
     rows.append(StudyDiffRow("schedule", _schedule_text(old), _schedule_text(new)))
-    rows += [
-        StudyDiffRow("forbidden", None, _forbidden_region_text(r), r.why)
-        for r in new.forbidden
-        if r not in old.forbidden
-    ]
-    rows += [
-        StudyDiffRow("forbidden", _forbidden_region_text(r), None) for r in old.forbidden if r not in new.forbidden
-    ]
+    rows += [StudyDiffRow("forbidden", None, _forbidden_region_text(r), r.why) for r in new.forbidden if r not in old.forbidden]
+    rows += [StudyDiffRow("forbidden", _forbidden_region_text(r), None) for r in old.forbidden if r not in new.forbidden]
     return tuple(row for row in rows if row.before != row.after)
 
 

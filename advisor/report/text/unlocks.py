@@ -129,9 +129,7 @@ def _training_hook_unlock(study: Study, groups: Sequence[_CheckGroup]) -> Unlock
     ordered = sorted(groups, key=lambda g: -len(g.rules))
     parts = [f"{HOOKED[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in ordered]
     what = say("Add the training hook, which logs {parts}", parts=list_message(parts, len(parts)))
-    return _make_unlock(
-        what, tuple(rule for g in ordered for rule in g.rules), code_to_log(study, ordered[0].missing_kind)
-    )
+    return _make_unlock(what, tuple(rule for g in ordered for rule in g.rules), code_to_log(study, ordered[0].missing_kind))
 
 
 def _make_unlock(what: Message | str, rules: tuple[str, ...], lines: str | None) -> Unlock:

@@ -43,9 +43,7 @@ def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Pa
             repository._download_file(f"{prefix}{path}", str(copy))
         except Exception as error:
             missing = getattr(getattr(error, "response", None), "status_code", None) == 404
-            raise UnusableFileError(
-                "is missing" if missing else f"could not be downloaded ({type(error).__name__})"
-            ) from error
+            raise UnusableFileError("is missing" if missing else f"could not be downloaded ({type(error).__name__})") from error
         yield copy
 
 

@@ -107,9 +107,7 @@ class PointCollector:
             self._recent_points += len(runs)
             if self._recent_points > spill.MAX_POINTS_IN_MEMORY:
                 columns = spill.move_tables_to_file([piece for _, piece in self._recent])
-                self._recent = [
-                    (name, (c[0], c[1], c[2], c[3])) for (name, _), c in zip(self._recent, columns, strict=True)
-                ]
+                self._recent = [(name, (c[0], c[1], c[2], c[3])) for (name, _), c in zip(self._recent, columns, strict=True)]
                 self._group_by_metric()
 
     def add_all(self, other: PointCollector) -> None:
@@ -148,9 +146,7 @@ class PointCollector:
             runs, steps, values, times = _sorted_columns(pieces.pop(metric))
             if on_metric is not None:
                 on_metric(metric, runs, steps, values, times)
-            points[metric] = Points(
-                *spill.move_columns_to_file((runs, steps, values, _times_in_seconds(times)), fits=fits)
-            )
+            points[metric] = Points(*spill.move_columns_to_file((runs, steps, values, _times_in_seconds(times)), fits=fits))
         return points
 
     def _group_by_metric(self) -> dict[str, list[PointColumns]]:
@@ -170,15 +166,11 @@ def _sorted_columns(pieces: list[PointColumns]) -> PointColumns:
     ):  # each chunk of points is usually sorted, but the steps of different chunks overlap
         runs, steps, values, times = _reorder_points(np.argsort(runs, kind="stable"), runs, steps, values, times)
     if not are_rows_ascending(runs, times, steps):
-        runs, steps, values, times = _reorder_points(
-            np.lexsort((values, steps, times, runs)), runs, steps, values, times
-        )
+        runs, steps, values, times = _reorder_points(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
     return runs, steps, values, times
 
 
-def _reorder_points(
-    order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray
-) -> PointColumns:
+def _reorder_points(order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> PointColumns:
     return runs[order], steps[order], values[order], times[order]
 
 

@@ -35,9 +35,7 @@ MAX_SIDECAR_ROWS = 200_000_000
 """Maximum number of rows in a sidecar file."""
 _MAX_BYTES_PER_ROW = 256
 _MAX_THREADS = 8
-_SIDECAR_PATH_PATTERN = re.compile(
-    re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet")
-)
+_SIDECAR_PATH_PATTERN = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
 _COLUMN_TYPES = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
 PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
 """Function that receives (run indices, steps, times in milliseconds) of points, and returns a mask of the selected points."""
@@ -184,9 +182,7 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
 def _is_in_sidecar(metric: str, names: Collection[str]) -> bool:
     """Return whether `names` contains the metric. The window minimum or maximum of a metric counts as contained if `names`
     contains the metric itself."""
-    return any(
-        metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)
-    )
+    return any(metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX))
 
 
 # --- one run --------------------------------------------------------------------------------------------------------------------
@@ -226,9 +222,7 @@ def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
     return parts
 
 
-def _read_part(
-    file: Path, source: SidecarSource, declared: tuple[int, int, int], limit: int, reducing: bool
-) -> SidecarPart:
+def _read_part(file: Path, source: SidecarSource, declared: tuple[int, int, int], limit: int, reducing: bool) -> SidecarPart:
     """Read one sidecar file. declared: number of rows, first step and last step of the file, as stated in the run's tag."""
     rows, from_step, to_step = declared
     curves: dict[str, Columns] = {}

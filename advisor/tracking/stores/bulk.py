@@ -121,9 +121,7 @@ class _CurveQueue:
             self._waiting.clear()
 
 
-def _request_histories(
-    client: Any, batch: Sequence[CurveRequest]
-) -> tuple[dict[int, int] | None, list[collect.PointColumns]]:
+def _request_histories(client: Any, batch: Sequence[CurveRequest]) -> tuple[dict[int, int] | None, list[collect.PointColumns]]:
     """Return (number of points by run, points of the complete metric histories); (None, []) if the response is unusable."""
     from mlflow.utils.rest_utils import http_request
 

@@ -37,9 +37,7 @@ _NOISY_LOGGERS = ("mlflow", "alembic", "urllib3", "sqlalchemy")
 _OLD_MLFLOW_MESSAGE = "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
 _CONNECT_TIMEOUT_S = 5
 _MAX_MESSAGE_CHARACTERS = 300
-_UNREACHABLE_PATTERN = (
-    r"Max retries|Connection ?(refused|reset|aborted|broken|error)|timed out|resolve|Failed to establish"
-)
+_UNREACHABLE_PATTERN = r"Max retries|Connection ?(refused|reset|aborted|broken|error)|timed out|resolve|Failed to establish"
 _FORBIDDEN_PATTERN = r"\b(401|403)\b|Unauthorized|PERMISSION_DENIED|Permission denied"
 _NOT_MLFLOW_PATTERN = r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting value"
 
@@ -137,9 +135,7 @@ def filter_error(filter: str, error: BaseException) -> AdvisorError:
     hint = ""
     if re.search(r"\bparam(eter)?s?\.", filter, re.I):
         hint = "; parameters can only be compared as text, with =, != and LIKE; numeric comparisons need metrics"
-    return AdvisorError(
-        f"--filter {filter!r} is not one that MLflow understands: {one_line_error(error).rstrip('.')}{hint}"
-    )
+    return AdvisorError(f"--filter {filter!r} is not one that MLflow understands: {one_line_error(error).rstrip('.')}{hint}")
 
 
 def explain_error(error: BaseException, location: StoreLocation, action: str = "read") -> AdvisorError:

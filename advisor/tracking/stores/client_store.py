@@ -162,9 +162,7 @@ def _read_points(
     collector = collect.PointCollector()
     known = kept.load([run.cache_key(limit) for run in runs], collector)
     sources = [None if known[i] else source for i, source in enumerate(sources)]
-    sidecars, warnings = read_sidecars(
-        sources, tracking_uri=location.uri, limit=limit, reducing=True, on_progress=on_progress
-    )
+    sidecars, warnings = read_sidecars(sources, tracking_uri=location.uri, limit=limit, reducing=True, on_progress=on_progress)
     curves = [
         bulk.CurveRequest(metric, i, run.id, run.last_points[metric].step)
         for i, run in enumerate(runs)

@@ -118,9 +118,7 @@ class SqlTrackingStore(ABC):
             if filter:
                 rows = filter_runs(database.query, rows, filter)
             reading = _RunReader(database, rows, on_progress)
-            tags = database.query(
-                _EXPERIMENT_TAGS_QUERY.format(experiment=int(chosen.id), length=collect.MAX_TEXT_CHARS)
-            )
+            tags = database.query(_EXPERIMENT_TAGS_QUERY.format(experiment=int(chosen.id), length=collect.MAX_TEXT_CHARS))
             points, warnings = reading.points(cache.cache_of_experiment(self.location, chosen.id))
             return Experiment(chosen.name, reading.runs, points, collect.select_tags(dict(map(tuple, tags))), warnings)
 
@@ -179,9 +177,7 @@ class _RunReader:
 def _build_runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[Any]) -> tuple[Run, ...]:
     params_of, tags_of = collect.texts_by_run(params, len(rows)), collect.texts_by_run(tags, len(rows))
     return tuple(
-        collect.make_run(
-            id=id, name=name, status=status, start_ms=start, end_ms=end, params=params_of[i], tags=tags_of[i]
-        )
+        collect.make_run(id=id, name=name, status=status, start_ms=start, end_ms=end, params=params_of[i], tags=tags_of[i])
         for i, (id, name, status, start, end, *_) in enumerate(rows)
     )
 

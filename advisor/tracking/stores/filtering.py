@@ -35,9 +35,7 @@ def filter_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], filter: s
     return [row for row in rows if row[0] in matches]
 
 
-def _as_mlflow_runs(
-    query: QueryFunction, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]
-) -> list[Any]:
+def _as_mlflow_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return the runs as MLflow objects that contain the parameters, metrics and tags mentioned in the filter."""
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 

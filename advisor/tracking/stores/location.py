@@ -103,9 +103,7 @@ def require_local(location: StoreLocation) -> Path:
     """Return the path of a local store. Raises AdvisorError if the store does not exist, because reading never creates a store."""
     assert location.path is not None
     if not location.path.exists():
-        raise AdvisorError(
-            f"no MLflow store at {location.path}; pass --tracking-uri with the store that your runs log to"
-        )
+        raise AdvisorError(f"no MLflow store at {location.path}; pass --tracking-uri with the store that your runs log to")
     return location.path
 
 
@@ -151,9 +149,7 @@ def _database_path(uri: str) -> Path:
     if text in ("", ":memory:"):
         raise AdvisorError(f"{uri!r} does not name a database file; write sqlite:///path/to/mlflow.db")
     if text.startswith("//"):
-        raise AdvisorError(
-            f"{uri!r} has too few or too many slashes; write sqlite:///relative.db or sqlite:////absolute.db"
-        )
+        raise AdvisorError(f"{uri!r} has too few or too many slashes; write sqlite:///relative.db or sqlite:////absolute.db")
     path = Path(text)
     with convert_os_errors(f"cannot read {text[:100]!r}"):  # for example, the file name is too long
         return path if path.exists() or "%" not in text else Path(unquote(text))

@@ -22,9 +22,7 @@ class ExperimentListing:
     deleted: bool = False
 
 
-def choose_experiment(
-    name_or_id: str, entries: Sequence[ExperimentListing], location: StoreLocation
-) -> ExperimentListing:
+def choose_experiment(name_or_id: str, entries: Sequence[ExperimentListing], location: StoreLocation) -> ExperimentListing:
     """Return the experiment with this name; if there is none, return the experiment with this id.
 
     Raises AdvisorError if no experiment or several experiments match, or if the experiment was deleted.
@@ -40,9 +38,7 @@ def choose_experiment(
         raise AdvisorError(
             f"experiment {name_or_id!r} was deleted; restore it with: mlflow experiments restore -x {matches[0].id}"
         )
-    raise AdvisorError(
-        f"no experiment named {name_or_id!r} in {location.display}; {_format_alternatives(name_or_id, entries)}"
-    )
+    raise AdvisorError(f"no experiment named {name_or_id!r} in {location.display}; {_format_alternatives(name_or_id, entries)}")
 
 
 def _format_alternatives(name: str, entries: Sequence[ExperimentListing]) -> str:

@@ -121,9 +121,7 @@ def _connect(location: StoreLocation) -> Connection:
 def _certificate_paths() -> dict[str, str]:
     """Return the paths of the TLS certificates from MLflow's environment variables."""
     return {
-        name: path
-        for name in ("ssl_ca", "ssl_cert", "ssl_key")
-        if (path := os.environ.get(f"MLFLOW_MYSQL_{name.upper()}"))
+        name: path for name in ("ssl_ca", "ssl_cert", "ssl_key") if (path := os.environ.get(f"MLFLOW_MYSQL_{name.upper()}"))
     }
 
 
@@ -131,9 +129,7 @@ def query(connection: Connection, sql: str, **values: object) -> Sequence[Any]:
     """Return the rows of an SQL query. `:name` in the query stands for a value, or for a list of values in parentheses."""
     import sqlalchemy
 
-    lists: list[Any] = [
-        sqlalchemy.bindparam(name, expanding=True) for name, value in values.items() if isinstance(value, list)
-    ]
+    lists: list[Any] = [sqlalchemy.bindparam(name, expanding=True) for name, value in values.items() if isinstance(value, list)]
     return connection.execute(sqlalchemy.text(sql).bindparams(*lists), values).fetchall()
 
 
@@ -159,12 +155,8 @@ def _explain_error(error: DBAPIError, location: StoreLocation) -> AdvisorError:
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
 _EXACT_KEY_CONDITION = "`key` = :key AND CAST(CONVERT(`key` USING utf8mb4) AS BINARY) = CAST(:key AS BINARY)"
-_PARAMS_QUERY = (
-    f"SELECT p.run_uuid, p.`key`, left(p.value, {collect.MAX_TEXT_CHARS}) FROM params p WHERE p.run_uuid IN :ids"
-)
-_TAGS_QUERY = (
-    f"SELECT t.run_uuid, t.`key`, left(t.value, {collect.MAX_TEXT_CHARS}) FROM tags t WHERE t.run_uuid IN :ids AND "
-)
+_PARAMS_QUERY = f"SELECT p.run_uuid, p.`key`, left(p.value, {collect.MAX_TEXT_CHARS}) FROM params p WHERE p.run_uuid IN :ids"
+_TAGS_QUERY = f"SELECT t.run_uuid, t.`key`, left(t.value, {collect.MAX_TEXT_CHARS}) FROM tags t WHERE t.run_uuid IN :ids AND "
 _IS_ESSENTIAL_TAG = "(t.`key` LIKE 'advisor.%' OR t.`key` LIKE 'mlflow.source.%' OR t.`key` IN :names)"
 # Selects user tags. The cast to BINARY makes `LIKE` case-sensitive.
 _IS_USER_TAG = "t.`key` NOT LIKE CAST('mlflow.%' AS BINARY) AND t.`key` NOT LIKE CAST('advisor.%' AS BINARY)"
@@ -203,9 +195,7 @@ class _MysqlDatabase:
         self._connection = connection
 
     def query(self, sql: str, *values: str) -> Sequence[Any]:
-        return query(
-            self._connection, sql.replace("key = ?", _EXACT_KEY_CONDITION), **dict(zip(["key"], values, strict=False))
-        )
+        return query(self._connection, sql.replace("key = ?", _EXACT_KEY_CONDITION), **dict(zip(["key"], values, strict=False)))
 
     def _query_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query on the runs `:ids`. In each row, the index of the run in `ids` replaces the run id in the
@@ -221,9 +211,7 @@ class _MysqlDatabase:
 
     def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the tags. If a run has too many tags, a separate query reads them, because MySQL 5.7 has no window functions."""
-        crowded = {
-            place for place, count in self._query_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
-        }
+        crowded = {place for place, count in self._query_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS}
         yield from self._query_runs(_TAGS_QUERY + _IS_ESSENTIAL_TAG, ids, names=list(collect.MLFLOW_TAGS))
         yield from self._query_runs(
             _TAGS_QUERY + _IS_USER_TAG, [id if place not in crowded else "" for place, id in enumerate(ids)]

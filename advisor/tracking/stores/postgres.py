@@ -225,16 +225,12 @@ class _PostgresDatabase:
             ((has_system,),) = _query_rows(self._connection, _HAS_SYSTEM_METRICS_QUERY, some)
             sql = _CURVES_QUERY.format(condition=_IS_NOT_SYSTEM_METRIC if has_system else "")
             return _parse_curves(
-                self._divide_among_connections(
-                    lambda connection, share: _read_curves(connection, sql, metrics, share), some
-                )
+                self._divide_among_connections(lambda connection, share: _read_curves(connection, sql, metrics, share), some)
             )
 
         return database.read_blocks(read, ids, len(metrics), _POINTS_PER_QUERY)
 
-    def _divide_among_connections(
-        self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]
-    ) -> list[T]:
+    def _divide_among_connections(self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]) -> list[T]:
         """Return the results of `read` for all runs, in any order. For many runs, several connections read in parallel."""
         if len(ids) < _MIN_RUNS_PER_CONNECTION:
             return list(read(self._connection, ids))
@@ -259,9 +255,7 @@ class _PostgresDatabase:
 def _read_curves(connection: Connection, sql: str, metrics: Mapping[str, int], ids: list[str]) -> list[Curve]:
     with connection.cursor() as cursor, cursor.copy(sql, (ids,)) as copy:
         copy.set_types(("int8", "text", "bytea", "bytea", "bytea"))
-        return [
-            (place * len(metrics) + metrics[key], *columns) for place, key, *columns in copy.rows() if key in metrics
-        ]
+        return [(place * len(metrics) + metrics[key], *columns) for place, key, *columns in copy.rows() if key in metrics]
 
 
 def _parse_curves(curves: list[Curve]) -> database.PointBlock:

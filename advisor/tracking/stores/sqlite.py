@@ -124,9 +124,7 @@ def _read_only_uri(path: Path) -> str:
     except OSError as error:
         raise AdvisorError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     if not header.startswith(b"SQLite format 3\0"):
-        raise AdvisorError(
-            f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to"
-        )
+        raise AdvisorError(f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to")
     # A reader of a database in write-ahead-log mode creates two files in the database's folder. If there is no write-ahead log,
     # no process has the database open, and the database file is complete. If the database file is complete, the option
     # `immutable` avoids the two files, so that databases in read-only folders can be read.
@@ -193,9 +191,7 @@ def _explain_error(error: sqlite3.Error, path: Path) -> AdvisorError:
             f"{path} was locked by another program for {_TIMEOUT_S:g} s; try again when it has finished writing"
         )
     if "readonly" in text:
-        return AdvisorError(
-            f"{path} was left by a crash in the middle of a write; open it once with MLflow, which repairs it"
-        )
+        return AdvisorError(f"{path} was left by a crash in the middle of a write; open it once with MLflow, which repairs it")
     if "unable to open" in text and not os.access(path.parent, os.W_OK):
         return AdvisorError(
             f"{path} is in use in write-ahead mode and its folder is read-only; copy it with its -wal file and read the copy"

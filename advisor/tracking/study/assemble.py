@@ -74,18 +74,14 @@ def assemble(
     trials = build_trials(experiment, chosen.trial_indices, curves, aim.objective, spec)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric], unfinished=unfinished)
     kind = choose_kind(experiment, chosen.trial_indices, metric, reading)
-    space = build_space(
-        experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric], trials.roles.parameters
-    )
+    space = build_space(experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric], trials.roles.parameters)
     study = Study(
         spec=space.spec,
         trials=trials.trials,
         metrics=curves.blocks,
         signals=_metrics_of_signals(curves.blocks, metric),
         inferred={**aim.inferred, **space.inferred},
-        warnings=tuple(
-            w for part in (population, experiment, aim, chosen, curves, trials, space) for w in part.warnings
-        ),
+        warnings=tuple(w for part in (population, experiment, aim, chosen, curves, trials, space) for w in part.warnings),
         unit=trials.unit,
         kind=kind.kind,
         lengths=trials.roles.steps_per_unit,
@@ -108,18 +104,14 @@ def _choose_population(
     )
 
 
-def _require_results(
-    experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock, *, unfinished: bool
-) -> None:
+def _require_results(experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock, *, unfinished: bool) -> None:
     """Raise AdvisorError unless at least one trial logged the objective. If `unfinished` is False, at least one trial must also
     have ended."""
     if not any(len(block.curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
     if not unfinished and all(t.status in ("running", "no_data") for t in trials):
         running = sum(t.status == "running" for t in trials)
-        raise NothingToJudge(
-            f"no trial of experiment {experiment!r} has ended yet ({running} are running); come back later"
-        )
+        raise NothingToJudge(f"no trial of experiment {experiment!r} has ended yet ({running} are running); come back later")
 
 
 def _metrics_of_signals(blocks: dict[str, CurveBlock], objective: str) -> dict[Signal, str]:

@@ -93,9 +93,7 @@ def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str,
     if not last:
         return dict(blocks), []
     reference = max(last, key=lambda name: (last[name], len(blocks[name].steps), name))
-    candidates = [
-        name for name in last if _has_consecutive_steps(blocks[name]) and 2 * (last[name] + 1) <= last[reference]
-    ]
+    candidates = [name for name in last if _has_consecutive_steps(blocks[name]) and 2 * (last[name] + 1) <= last[reference]]
     if not candidates:
         return dict(blocks), []
     steps = {name: blocks[name].steps.copy() for name in candidates}
@@ -252,6 +250,4 @@ def length(curve: Curve) -> int:
     """
     last = int(curve.steps[-1])
     from_zero = len(curve) > 1 and curve.steps[0] == 0 and last + 1 == len(curve)
-    return (
-        last + 1 if from_zero and last % _PLANNED_LENGTH_DIVISOR and not (last + 1) % _PLANNED_LENGTH_DIVISOR else last
-    )
+    return last + 1 if from_zero and last % _PLANNED_LENGTH_DIVISOR and not (last + 1) % _PLANNED_LENGTH_DIVISOR else last

@@ -72,11 +72,7 @@ def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterat
     best = ranked[0].index
     if last[winner] >= last.get(best, math.inf):
         return
-    what = (
-        "the value logged at the end, which tuners compare"
-        if summaries
-        else "the last value, which many tuners compare"
-    )
+    what = "the value logged at the end, which tuners compare" if summaries else "the last value, which many tuners compare"
     values = [number(study.objective_value(c)) for c in (float(study.costs[best]), last[winner])]
     yield Decision(
         topic="objective",
@@ -136,9 +132,7 @@ def _measures_cost(study: Study, name: str) -> bool:
     own = name == study.spec.objective.metric or name in study.signals.values()
     words = metric_direction.words_of_metric(name)
     of_model = not _MODEL_COST_WORDS.isdisjoint(words) or not (_RESOURCES.isdisjoint(words) or _UNITS.isdisjoint(words))
-    quality = (
-        metric_direction.direction_of_metric("_".join(w for w in words if w not in _NON_QUALITY_WORDS)) is not None
-    )
+    quality = metric_direction.direction_of_metric("_".join(w for w in words if w not in _NON_QUALITY_WORDS)) is not None
     return not own and not metric_names.is_window_or_system_metric(name) and of_model and not quality
 
 

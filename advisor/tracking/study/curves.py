@@ -53,9 +53,7 @@ def build_curves(experiment: Experiment, indices: IntArray) -> ExperimentCurves:
         for metric, part in parts.items()
         if part.dropped_points
         and "time"
-        not in words_of_metric(
-            metric
-        )  # TRL logs the times of several calls at the same step, but no rule reads these times
+        not in words_of_metric(metric)  # TRL logs the times of several calls at the same step, but no rule reads these times
     ]
     blocks, start = axes.remove_step_offsets({metric: part.curve_block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
@@ -67,9 +65,7 @@ def build_curves(experiment: Experiment, indices: IntArray) -> ExperimentCurves:
         names = listed(repeated, _MAX_NAMES)
         warnings.append(f"Logged more than once at the same step, so only the last value of each step counts: {names}.")
     warnings += [*by_epoch, *axes.mixed_unit_warnings(aligned)]
-    return ExperimentCurves(
-        aligned, start, tuple(warnings), summaries, (*start.decisions(), *_summary_decisions(summaries))
-    )
+    return ExperimentCurves(aligned, start, tuple(warnings), summaries, (*start.decisions(), *_summary_decisions(summaries)))
 
 
 def _summary_decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decision]:
@@ -127,9 +123,7 @@ def _stepless_points(trials: IntArray, steps: IntArray, times: FloatArray) -> In
     zeros = np.flatnonzero(steps == 0)
     ends = np.searchsorted(trials, trials[zeros], "right")
     found = []
-    for i, end in zip(
-        *(c[(steps[ends - 1] > 0) & (times[zeros] >= times[ends - 1])] for c in (zeros, ends)), strict=True
-    ):
+    for i, end in zip(*(c[(steps[ends - 1] > 0) & (times[zeros] >= times[ends - 1])] for c in (zeros, ends)), strict=True):
         start = i + np.searchsorted(steps[i:end], 1)
         others = times[start:end]
         if times[i] >= others.max() and times[i] > others.min():

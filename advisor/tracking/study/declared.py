@@ -76,9 +76,7 @@ def _distributions_by_parameter(runs: Sequence[Run]) -> dict[str, set[tuple[str,
         for tag, text in run.tags.items():
             if tag.endswith(_DISTRIBUTION_TAG_SUFFIX) and len(tag) > len(_DISTRIBUTION_TAG_SUFFIX):
                 texts.setdefault(tag.removesuffix(_DISTRIBUTION_TAG_SUFFIX), set()).add(text)
-    return {
-        name: {parsed for t in found if (parsed := _parse_distribution(t)) is not None} for name, found in texts.items()
-    }
+    return {name: {parsed for t in found if (parsed := _parse_distribution(t)) is not None} for name, found in texts.items()}
 
 
 class _DistributionArguments(dict[str, Any]):

@@ -83,12 +83,8 @@ def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: S
     ends: last logged step of each trial, shape (trials,). A parameter is ignored if the last steps of most trials contradict
     it.
     """
-    planned = [
-        next((int(n) for k, v in p.items() if _is_step_count(k) and (n := parse_count(v)) >= 1), None) for p in params
-    ]
-    reached = [
-        0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(planned, ends, strict=True) if p is not None and end >= 0
-    ]
+    planned = [next((int(n) for k, v in p.items() if _is_step_count(k) and (n := parse_count(v)) >= 1), None) for p in params]
+    reached = [0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(planned, ends, strict=True) if p is not None and end >= 0]
     return planned if reached and 2 * sum(reached) >= len(reached) else [None] * len(planned)
 
 

@@ -34,9 +34,7 @@ def parameters(
         if not values:
             raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
         if parameter.numeric and all(isinstance(v, str) for v in values):
-            raise AdvisorError(
-                f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}"
-            )
+            raise AdvisorError(f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}")
         outside = sum(not parameter.allows_logged_value(v) for v in values)
         if outside == len(values):
             raise AdvisorError(
@@ -45,12 +43,8 @@ def parameters(
             )
         if outside:
             trials = f"{outside:,} of {len(values):,} trials"
-            warnings.append(
-                f"{trials} used a value of {name!r} that the study file, {_format_domain(parameter)}, leaves out."
-            )
-    return {
-        name: _add_logged_type(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()
-    }, warnings
+            warnings.append(f"{trials} used a value of {name!r} that the study file, {_format_domain(parameter)}, leaves out.")
+    return {name: _add_logged_type(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
 
 
 def find_spec(experiment: Experiment, params: Sequence[Mapping[str, HyperparameterValue]]) -> StudySpec | None:

@@ -26,9 +26,7 @@ def drop_non_hyperparameters(
     measured = _measured_parameters(experiment, spec)
     left_out = measured | _run_name_parameters(experiment.runs) | set(reading.ignore)
     runs = tuple(
-        replace(run, params={n: v for n, v in run.params.items() if n not in left_out})
-        if left_out & run.params.keys()
-        else run
+        replace(run, params={n: v for n, v in run.params.items() if n not in left_out}) if left_out & run.params.keys() else run
         for run in experiment.runs
     )
     return replace(experiment, runs=runs), tuple(_decisions(measured, reading))

@@ -38,9 +38,7 @@ _LOG_SCALE_NAME_PATTERN = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
 )
-_LABEL_PATTERN = re.compile(
-    r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*"
-)
+_LABEL_PATTERN = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
 """Pattern for values that are labels: a path, a URL, a date or a hash."""
 _MIN_DUPLICATE_VALUES = 3
 """Minimum number of different values at which two hyperparameters that are equal in every trial count as duplicates."""
@@ -90,11 +88,7 @@ def parse_params(
     ]
     logged = {name for params in parsed for name in params}
     candidates = sorted(n for n in logged if not (_NON_HYPERPARAMETER_PATTERN.search(n) or is_trial_number(n)))
-    names = [
-        name
-        for name in candidates
-        if not _is_trial_identifier(name, [p[name] for p in parsed if name in p], len(parsed))
-    ]
+    names = [name for name in candidates if not _is_trial_identifier(name, [p[name] for p in parsed if name in p], len(parsed))]
     _add_none_choices(parsed, logged_params, names, with_none)
     for name in names:
         _unify_types(parsed, name)
@@ -147,9 +141,9 @@ def _none_is_choice(
         column = {i: parsed[i][switch] for i in trials_without | having if switch in parsed[i]}
         if switch == name or len(column) < len(trials_without | having):
             continue
-        if not {column[i] for i in trials_without} & {column[i] for i in having} and 2 * len(
-            set(column.values())
-        ) <= len(column):
+        if not {column[i] for i in trials_without} & {column[i] for i in having} and 2 * len(set(column.values())) <= len(
+            column
+        ):
             return False
     return True
 
@@ -159,11 +153,7 @@ def _is_trial_identifier(name: str, values: Sequence[HyperparameterValue], trial
     texts = [v for v in values if isinstance(v, str)]
     if texts and _RUN_NAME_PARAMETER_PATTERN.search(name):
         return True
-    if (
-        len(texts) == len(values) >= 2
-        and len(set(texts)) == len(texts)
-        and all(_LABEL_PATTERN.fullmatch(t) for t in texts)
-    ):
+    if len(texts) == len(values) >= 2 and len(set(texts)) == len(texts) and all(_LABEL_PATTERN.fullmatch(t) for t in texts):
         return True
     return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
 
@@ -189,9 +179,7 @@ def infer_parameter(name: str, values: Sequence[HyperparameterValue]) -> Paramet
         return Parameter(role="scientific", type="bool", why="inferred: both values were used")
     if isinstance(distinct[0], str):
         choices = tuple(distinct)
-        return Parameter(
-            role="scientific", type="categorical", choices=choices, why="inferred: the values that trials used"
-        )
+        return Parameter(role="scientific", type="categorical", choices=choices, why="inferred: the values that trials used")
     numbers = np.array(distinct, dtype=np.float64)
     return Parameter(
         role="nuisance",

@@ -65,9 +65,7 @@ _KIND_SIGNATURES = (
     _KindSignature(
         "no-network",
         (
-            _SignGroup(
-                params="num leaves, min child weight, min child samples, min data leaf, colsample, bagging fraction"
-            ),
+            _SignGroup(params="num leaves, min child weight, min child samples, min data leaf, colsample, bagging fraction"),
             _SignGroup(params="estimators, boost round, boosting, trees, tree method, reg lambda, reg alpha"),
             _SignGroup(params="max leaf nodes, min samples leaf, min samples split, max features, criterion"),
             _SignGroup(params="max depth, n neighbors, kernel C"),
@@ -80,14 +78,10 @@ _KIND_SIGNATURES = (
         (
             _SignGroup("policy loss, actor loss, pg loss, pi loss, surrogate, policy gradient"),
             _SignGroup("value loss, critic loss, vf loss, v loss, q loss, qf loss, qf1 loss, td loss, td error"),
-            _SignGroup(
-                "entropy -cross -bce, approx kl, approxkl, policy kl, clip fraction, clipfrac, explained variance"
-            ),
+            _SignGroup("entropy -cross -bce, approx kl, approxkl, policy kl, clip fraction, clipfrac, explained variance"),
             _SignGroup(_POLICY_RETURN_SIGNS),
             _SignGroup("rollout, ep len, env steps"),
-            _SignGroup(
-                params="env id, env name, gym, n envs, num envs, gae, ent coef, entropy coef, clip range, rollout"
-            ),
+            _SignGroup(params="env id, env name, gym, n envs, num envs, gae, ent coef, entropy coef, clip range, rollout"),
             _SignGroup(values="ppo, a2c, a3c, sac, td3, ddpg, dqn, trpo, impala, grpo, reinforce, rainbow"),
         ),
         2,
@@ -195,9 +189,7 @@ class _LoggedNames:
     @property
     def has_network(self) -> bool:
         """Whether the name of a metric (a gradient norm or an epoch) shows that a neural network is trained."""
-        return any(
-            {"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words_of_metric(m)) for m in self.metrics
-        )
+        return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words_of_metric(m)) for m in self.metrics)
 
 
 def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _LoggedNames:
@@ -212,9 +204,7 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
     params = {name: Counter(values) for name, values in logged.items() if len(values) >= least}
     usual = {name: min(counts, key=lambda value: (-counts[value], value)) for name, counts in params.items()}
     texts = {name: value for name, value in usual.items() if params[name][value] >= least}
-    return _LoggedNames(
-        tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name}
-    )
+    return _LoggedNames(tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name})
 
 
 def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
@@ -249,6 +239,4 @@ def _matches_sign(text: str, signs: str) -> bool:
 def _parse_signs(signs: str) -> tuple[tuple[set[str], set[str]], ...]:
     """Return (required words, excluded words) for each sign."""
     split = [sign.lower().split() for sign in filter(None, map(str.strip, signs.split(",")))]
-    return tuple(
-        ({p for p in parts if not p.startswith("-")}, {p[1:] for p in parts if p.startswith("-")}) for parts in split
-    )
+    return tuple(({p for p in parts if not p.startswith("-")}, {p[1:] for p in parts if p.startswith("-")}) for parts in split)

@@ -45,11 +45,7 @@ def find_launch_failures(
     for trial in crashed:
         command, error = commands[trial], errors.get(trial, "")
         bad_command = bool(good) and command is not None and command not in good
-        if (
-            silent[trial]
-            and not error.startswith("out of memory")
-            and (bad_command or _PROGRAM_ERROR_PATTERN.search(error))
-        ):
+        if silent[trial] and not error.startswith("out of memory") and (bad_command or _PROGRAM_ERROR_PATTERN.search(error)):
             failures.append(trial)
     return failures
 

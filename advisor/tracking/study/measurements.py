@@ -24,11 +24,7 @@ def is_measurement(name: str, metrics: Collection[str]) -> bool:
     """Return whether the parameter's name says that its value is measured during or after the training. metrics: logged names."""
     words = words_of_name(name)
     known = set(words)
-    if (
-        known & _FLOP_COUNT_WORDS
-        or known & _DURATION_WORDS
-        or (name in metrics and direction_of_metric(name) is not None)
-    ):
+    if known & _FLOP_COUNT_WORDS or known & _DURATION_WORDS or (name in metrics and direction_of_metric(name) is not None):
         return True
     if known & _WEIGHT_COUNT_WORDS and known & _COUNT_WORDS and known <= {*_WEIGHT_COUNT_WORDS, *_COUNT_WORDS, "model"}:
         return True

@@ -81,9 +81,7 @@ def _only_metric(metrics: list[str]) -> str | None:
 
 def may_measure_quality(name: str) -> bool:
     """Return whether the metric may measure the quality of a trial, and not the trial's speed or a setting."""
-    if is_window_or_system_metric(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(
-        words_of_metric(name)
-    ):
+    if is_window_or_system_metric(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words_of_metric(name)):
         return False
     return not is_policy_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
 
@@ -101,9 +99,7 @@ def find_signal_metrics(
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [
-        m
-        for m in names
-        if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective) and m != objective
+        m for m in names if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective) and m != objective
     ]
     twins = [m for m in twins if m not in summaries]
     # A loss of the same quantity is comparable if it has at most twice as many points as the objective; a noisy loss of single
@@ -113,18 +109,14 @@ def find_signal_metrics(
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
     for signal, ours, test in _OTHER_SIGNALS:
         # The speed of an evaluation is not the speed of training.
-        matches = (
-            [ours] if ours in names else [m for m in names if test(m) and split_of_metric(m) not in ("valid", "test")]
-        )
+        matches = [ours] if ours in names else [m for m in names if test(m) and split_of_metric(m) not in ("valid", "test")]
         if matches:
             signals[signal] = min(matches, key=lambda m: (m in summaries, len(words_of_metric(m)), m))
     return signals | find_policy_metrics(m for m in names if m not in summaries)
 
 
 def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
-    losses = [
-        m for m in names if quantity_words(m)[-1:] == ("loss",) and len(quantity_words(m)) <= 2 and m != objective
-    ]
+    losses = [m for m in names if quantity_words(m)[-1:] == ("loss",) and len(quantity_words(m)) <= 2 and m != objective]
     losses = [m for m in losses if not _ADVERSARIAL_LOSS_WORDS & set(words_of_metric(m))]
     exact = [m for m in losses if quantity_words(m) == ("loss",)] or losses
     train = [m for m in exact if split_of_metric(m) == "train" or (split_of_metric(m) is None and m == "loss")]
@@ -164,11 +156,7 @@ def _is_batch_loss(name: str) -> bool:
 
 def _is_grad_norm(name: str) -> bool:
     parts = set(words_of_metric(name))
-    return (
-        bool(parts & {"grad", "gradient", "grads", "gnorm"})
-        and bool(parts & {"norm", "gnorm", "l2"})
-        and len(parts) <= 5
-    )
+    return bool(parts & {"grad", "gradient", "grads", "gnorm"}) and bool(parts & {"norm", "gnorm", "l2"}) and len(parts) <= 5
 
 
 def _is_learning_rate(name: str) -> bool:

@@ -86,9 +86,7 @@ def _declared_objective(experiment: Experiment, direction: Direction | None) -> 
     return file.objective.metric, direction or file.objective.direction
 
 
-def _choose_direction(
-    metric: str, logged_direction: Direction | None
-) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
+def _choose_direction(metric: str, logged_direction: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
     """Return (direction, entry for `Study.inferred` if the metric's name decides, warning if the runs contradict the name).
 
     logged_direction: direction in the runs' tags. The direction that a metric's name implies takes precedence over the runs'
@@ -98,9 +96,7 @@ def _choose_direction(
         return logged_direction, {}, ()
     by_name = metric_direction.direction_of_metric(metric)
     if by_name is None:
-        raise AdvisorError(
-            f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize"
-        )
+        raise AdvisorError(f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize")
     warnings = () if logged_direction is None else tuple(_direction_warnings(metric, logged_direction, followed=False))
     return by_name, {"direction": "inferred from the metric's name"}, warnings
 
@@ -129,9 +125,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
     if metric is None and (metric := _tuner_objective(experiment)) is not None:
         return metric, None, "inferred from the tags of the tuner"
     if metric is None:
-        raise AdvisorError(
-            f"cannot tell which metric is the objective; pass --objective, one of: {_list_metrics(experiment)}"
-        )
+        raise AdvisorError(f"cannot tell which metric is the objective; pass --objective, one of: {_list_metrics(experiment)}")
     reason = "inferred from the names of the metrics"
     if metric_direction.split_of_metric(metric) is None:
         reason += "; no name shows that a metric is computed on validation data"

@@ -45,16 +45,12 @@ class ObjectiveCosts:
     @cached_property
     def cost_range(self) -> float:
         """Range of the finite costs of all trials; NaN if no cost is finite."""
-        finite = [
-            v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))
-        ]
+        finite = [v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))]
         known = [v for v in finite if math.isfinite(v)]
         return max(known) - min(known) if known else math.nan
 
 
-def objective_costs_of(
-    blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int
-) -> ObjectiveCosts:
+def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
     """Return the objective of each trial as a cost."""
     curves = [blocks[objective].curve(i) for i in range(trials)]
     return ObjectiveCosts(objective, curves if minimize else [-c for c in curves], 1 if minimize else -1)

@@ -51,11 +51,7 @@ def find_trials_on_plateaus(
             continue
         shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
         exact = np.ptp(_values_in_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
-        guess = (
-            _is_chance_level(level, known)
-            if chance is None
-            else abs(level - chance) <= MIN_LEARNED_IMPROVEMENT * distance
-        )
+        guess = _is_chance_level(level, known) if chance is None else abs(level - chance) <= MIN_LEARNED_IMPROVEMENT * distance
         if not (shared or exact or guess):
             continue
         # Learning may only have started late: for example, the success rate of a policy is zero until its first success.

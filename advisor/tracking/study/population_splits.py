@@ -89,9 +89,7 @@ def _split_by_parent(experiment: Experiment, chosen: Sequence[int]) -> RunGroups
 def _split_by_digits(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs with numbers that a sampler drew from runs with numbers that a person typed, if all runs of one kind come
     before all runs of the other kind."""
-    groups = _group_by_condition(
-        chosen, "drawn at random", "set by hand", lambda i: _has_sampled_numbers(experiment.runs[i])
-    )
+    groups = _group_by_condition(chosen, "drawn at random", "set by hand", lambda i: _has_sampled_numbers(experiment.runs[i]))
     if groups is None or min(map(len, groups.values())) < 2:
         return None
     return groups if _are_ranges_disjoint(_start_times_of_groups(experiment, groups), tests=1) else None
@@ -111,9 +109,7 @@ def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
     names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}
     finished = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
     parts = _group_name_sets(finished)
-    if len(parts) < 2 or _one_parameter_explains(
-        [p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]
-    ):
+    if len(parts) < 2 or _one_parameter_explains([p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]):
         return None
     groups: RunGroups = {}
     for i in chosen:
@@ -176,9 +172,7 @@ def _group_by_value(experiment: Experiment, chosen: Sequence[int], name: str) ->
     groups: RunGroups = {}
     for i in chosen:
         value = _param_or_tag_text(experiment.runs[i], name)
-        groups.setdefault(
-            f"{clean(name)} = {shorten(value)}" if value is not None else f"without {clean(name)}", []
-        ).append(i)
+        groups.setdefault(f"{clean(name)} = {shorten(value)}" if value is not None else f"without {clean(name)}", []).append(i)
     return groups
 
 

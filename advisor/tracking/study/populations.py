@@ -57,9 +57,7 @@ def select_population(
     chosen, others = _separable_runs(experiment), []
     title = ""
     while (groups := split(experiment, chosen)) is not None:
-        largest = max(
-            groups, key=lambda t: (_count_members_with_objective(experiment, groups[t], objective), max(groups[t]))
-        )
+        largest = max(groups, key=lambda t: (_count_members_with_objective(experiment, groups[t], objective), max(groups[t])))
         others += [(t, members) for t, members in groups.items() if t != largest]
         chosen, title = groups[largest], " and ".join(filter(None, (title, largest)))
     if not others:

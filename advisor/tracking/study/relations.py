@@ -95,9 +95,7 @@ def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[
     ends: last logged step of each trial, shape (trials,). A trial can end before the stated length of training, but not after
     it.
     """
-    pairs = [
-        (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
-    ]
+    pairs = [(as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1]
     # A pair that equals the pair of the preceding trial is not evidence; see `_relation_holds`.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
     if len({v for v, _ in pairs}) < _MIN_DIFFERENT_VALUES:
@@ -197,9 +195,7 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
                 yield from _product_of_powers(values, ((a, others[a], p), (b, others[b], q)))
 
 
-def _possible_relations(
-    values: FloatArray, others: Mapping[str, FloatArray], number: int
-) -> tuple[BoolArray, BoolArray]:
+def _possible_relations(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
     """Return masks of the formulas that the first `number` trials do not contradict: powers of each other hyperparameter, shape
     (powers, others), and sums with each of them, shape (signs, others).
 
@@ -242,9 +238,7 @@ def _safe_log(values: FloatArray) -> FloatArray:
     return np.log(np.where(values > 0, values, np.nan))
 
 
-def _product_of_powers(
-    values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]]
-) -> Iterator[CandidateRelation]:
+def _product_of_powers(values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]]) -> Iterator[CandidateRelation]:
     with np.errstate(all="ignore"):
         product = np.prod([np.power(x, p) for _, x, p in parts], axis=0)
         ratio = values / product
@@ -309,9 +303,7 @@ def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
     """Return the probability that a hyperparameter's values in two random trials agree within the tolerance."""
     ordered = np.sort(values)
     width = float(np.median(tolerance))
-    near = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(
-        ordered, ordered - 2 * width, "left"
-    )
+    near = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(ordered, ordered - 2 * width, "left")
     return float((near.mean()) / len(ordered))
 
 

@@ -52,9 +52,7 @@ def parameter_roles(
     twins = inference.find_duplicate_parameters(params, declared)
     left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
     lengths, steps, factors = _lengths_with_other_names(left, declared, last_steps)
-    dependents = relations.find_dependent_parameters(
-        [{n: v for n, v in t.items() if n not in lengths} for t in left], declared
-    )
+    dependents = relations.find_dependent_parameters([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
     derived = {dependent.name: p for dependent in dependents if (p := _derived_parameter(dependent, left)) is not None}
     outside = [dependent for dependent in dependents if dependent.name not in derived]
     decisions = [
@@ -62,9 +60,7 @@ def parameter_roles(
         for n, other in twins.items()
     ]
     decisions += [
-        _role_decision(
-            f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is not searched: {clean(t.formula)}."
-        )
+        _role_decision(f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is not searched: {clean(t.formula)}.")
         for t in dependents
         if t.name in derived
     ]
@@ -75,9 +71,7 @@ def parameter_roles(
         _role_decision(f"{clean(n)} is the length of training, as the trials' last steps show, so it is not searched.")
         for n in lengths
     ]
-    return ParameterRoles(
-        derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, factors, tuple(decisions)
-    )
+    return ParameterRoles(derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, factors, tuple(decisions))
 
 
 def _role_decision(text: str) -> Decision:

@@ -103,16 +103,10 @@ def find_pruned_trials(
         at_rungs = _ends_are_at_rungs(costs, candidates)
         at_evaluations = bool(candidates) and all(_is_logged_often(blocks, costs, t) for t in candidates)
         ranks = {t: rank for t in candidates if (rank := rivals.last_rank(t, repeats=at_rungs)) is not None}
-        if (
-            ranks
-            and _p_value_of_ranks(list(ranks.values()))
-            <= levels[at_rungs or (group is not finished and at_evaluations)]
-        ):
+        if ranks and _p_value_of_ranks(list(ranks.values())) <= levels[at_rungs or (group is not finished and at_evaluations)]:
             rungs = {r.step for r in ranks.values() if r.is_behind_median}
             pruned |= {
-                t
-                for t in candidates
-                if at_rungs or (t in ranks and (ranks[t].is_behind_median or ranks[t].step in rungs))
+                t for t in candidates if at_rungs or (t in ranks and (ranks[t].is_behind_median or ranks[t].step in rungs))
             }
     return pruned
 

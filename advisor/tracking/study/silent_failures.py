@@ -86,9 +86,7 @@ def _non_finite_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts
     range_of_costs = costs.cost_range
     for metric, loss in losses.items():
         tail = _count_trailing_true(~np.isfinite(loss.values))
-        if not tail or (
-            metric_direction.split_of_metric(metric) not in ("train", None) and _was_training_finite(loss, losses)
-        ):
+        if not tail or (metric_direction.split_of_metric(metric) not in ("train", None) and _was_training_finite(loss, losses)):
             continue
         if not _has_training_continued(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
             return _divergence_clause(metric, loss)
@@ -96,9 +94,7 @@ def _non_finite_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts
 
 
 def _is_loss_metric(metric: str) -> bool:
-    return metric_direction.quantity_words(metric)[-1:] == ("loss",) and not metric_names.is_window_or_system_metric(
-        metric
-    )
+    return metric_direction.quantity_words(metric)[-1:] == ("loss",) and not metric_names.is_window_or_system_metric(metric)
 
 
 def _was_training_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:

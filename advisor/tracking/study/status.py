@@ -79,9 +79,7 @@ def find_trial_ends(
     lacking, of_memory = find_memory_failures(blocks, params, silent, [run.started for run in runs])
     ends |= {i: TrialEnd("infeasible", "the trial probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
-    failed = find_silent_failures(
-        blocks, costs, rest, _logged_cost_of_guessing(runs, objective), _validation_examples(runs)
-    )
+    failed = find_silent_failures(blocks, costs, rest, _logged_cost_of_guessing(runs, objective), _validation_examples(runs))
     rest = [i for i in rest if i not in failed]
     stopped, patience = _find_shortened_trials(
         runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths)
@@ -97,9 +95,7 @@ def find_trial_ends(
     return TrialEnds(each, errors | lacking, decisions)
 
 
-def _tagged_ends(
-    runs: Sequence[Run], metric: str, errors: Collection[int], costs: ObjectiveCosts
-) -> dict[int, TrialEnd]:
+def _tagged_ends(runs: Sequence[Run], metric: str, errors: Collection[int], costs: ObjectiveCosts) -> dict[int, TrialEnd]:
     """Return the ends of the trials whose runs have tags that state how they ended."""
     ends = {i: _end_from_tags(run, metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
     return {i: end for i, end in ends.items() if end is not None}
@@ -167,17 +163,11 @@ def _was_pruned(run: Run) -> bool:
 def _error_text(run: Run) -> str:
     """Return the error text in the run's tags, which starts with "out of memory" if memory ran out; empty if there is none."""
     texts = [
-        v
-        for k, v in run.tags.items()
-        if v.strip() and _ERROR_WORDS & set(words_of_name(k)) and "note" not in words_of_name(k)
+        v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of_name(k)) and "note" not in words_of_name(k)
     ]
     notes = [v for k, v in run.tags.items() if "note" in words_of_name(k) and _OUT_OF_MEMORY_PATTERN.search(v)]
     text = next(iter(texts + notes), "").strip()
-    return (
-        f"out of memory: {text}"
-        if _OUT_OF_MEMORY_PATTERN.search(text) and not text.startswith("out of memory")
-        else text
-    )
+    return f"out of memory: {text}" if _OUT_OF_MEMORY_PATTERN.search(text) and not text.startswith("out of memory") else text
 
 
 def _process_status(run: Run) -> TrialStatus:
@@ -212,9 +202,7 @@ def _find_shortened_trials(
         blocks, costs, params, (failed, killed), finished=finished, length_is_searched=length_is_searched
     ):
         step = int(costs.curves[trial].steps[-1])
-        found[trial] = TrialEnd(
-            "pruned", f"it ended at step {step:,} with a worse result than the trials that continued"
-        )
+        found[trial] = TrialEnd("pruned", f"it ended at step {step:,} with a worse result than the trials that continued")
     return found, patience
 
 
@@ -289,11 +277,7 @@ def _failed_evaluations_decision(ends: Sequence[TrialEnd], costs: ObjectiveCosts
     missing = [len(c) - len(c.finite) for c in trained if len(c) > len(c.finite) > 0]
     if not missing:
         return []
-    many = (
-        f"{sum(missing)} evaluations of {costs.metric} are"
-        if sum(missing) > 1
-        else f"1 evaluation of {costs.metric} is"
-    )
+    many = f"{sum(missing)} evaluations of {costs.metric} are" if sum(missing) > 1 else f"1 evaluation of {costs.metric} is"
     where = f"{len(missing)} trials" if len(missing) > 1 else "1 trial"
     text = f"{many} not finite, in {where} whose training continued. They are omitted; check the evaluation at these steps."
     return [Decision(topic="status", text=text)]

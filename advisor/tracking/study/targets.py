@@ -70,9 +70,7 @@ def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
 def _ended_as_planned(trial: Trial, curve: Curve) -> bool:
     """Return whether the trial's planned steps had no room for another evaluation."""
     interval = float(np.diff(curve.steps).max())
-    return float(curve.steps[-1]) + interval > trial.fact(
-        "max_train_steps"
-    )  # False if the planned number of steps is unknown
+    return float(curve.steps[-1]) + interval > trial.fact("max_train_steps")  # False if the planned number of steps is unknown
 
 
 def _are_lengths_different(curves: Sequence[tuple[Trial, Curve]]) -> bool:

@@ -74,9 +74,7 @@ def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set
     Evaluation runs have no parameters and one point per metric, while the experiment's trials have parameters and longer
     curves. A trial that a launcher has just created also has no parameters for a moment, but it has the tag `TAG_TRIAL`.
     """
-    without_params = {
-        i for i in indices if not experiment.runs[i].params and contract.TAG_TRIAL not in experiment.runs[i].tags
-    }
+    without_params = {i for i in indices if not experiment.runs[i].params and contract.TAG_TRIAL not in experiment.runs[i].tags}
     if not without_params or 2 * len(without_params) > len(indices):
         return set()
     with_curves: set[int] = set()

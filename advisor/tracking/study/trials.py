@@ -168,6 +168,4 @@ def _distinct_names(runs: Sequence[Run]) -> list[str]:
 
 def _distinct_prefix_length(ids: Sequence[str]) -> int:
     """Return the smallest length, from 6, at which the beginnings of these ids differ."""
-    return next(
-        (n for n in range(6, max(map(len, ids))) if len({id[:n] for id in ids}) == len(ids)), max(map(len, ids))
-    )
+    return next((n for n in range(6, max(map(len, ids))) if len({id[:n] for id in ids}) == len(ids)), max(map(len, ids)))

@@ -125,9 +125,7 @@ class _AdvisedSearch:
         chosen = [self.outcomes[int(t.id)] for t in trials]
         assembled = study(spec, [outcome for outcome, _ in chosen], [seed for _, seed in chosen])
         following, self.verdicts = first_study(assembled, _rules(), prepare)
-        fired = [
-            f"{f.rule}({f.subject or ''}{' ' + f.side if f.side else ''})" for v in self.verdicts for f in v.findings
-        ]
+        fired = [f"{f.rule}({f.subject or ''}{' ' + f.side if f.side else ''})" for v in self.verdicts for f in v.findings]
         self.log.append(f"{', '.join(fired) or 'nothing fired'} → {following.goal if following else 'no study'}")
         return following
 

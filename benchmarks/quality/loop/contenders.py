@@ -59,9 +59,7 @@ def searches() -> dict[str, Search]:
 
 def widened_space(task: Task) -> StudySpec:
     """Return the starting space with every range extended tenfold at both ends, up to the limits of the hyperparameter."""
-    parameters = {
-        n: _widen_parameter(n, p) if p.searched and p.numeric else p for n, p in task.start.parameters.items()
-    }
+    parameters = {n: _widen_parameter(n, p) if p.searched and p.numeric else p for n, p in task.start.parameters.items()}
     return task.supported_study(task.start.model_copy(update={"parameters": parameters}))
 
 
@@ -156,9 +154,7 @@ def _ax(task: Task, seed: int) -> SearchResult:
                     scaling="log" if p.scale == "log" and p.type != "int" else None,
                 )
                 if p.numeric
-                else configs.ChoiceParameterConfig(
-                    name=n, values=list(p.options), parameter_type="str", is_ordered=False
-                )
+                else configs.ChoiceParameterConfig(name=n, values=list(p.options), parameter_type="str", is_ordered=False)
                 for n, p in spec.searched.items()
             ]
         )

@@ -52,9 +52,7 @@ def result_key(task: Task, contender: str, seed: int) -> str:
 
 @lru_cache(maxsize=1)
 def _digest_of_sources() -> str:
-    files = sorted(
-        [*(ROOT / "advisor").rglob("*.py"), *(ROOT / "rules").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
-    )
+    files = sorted([*(ROOT / "advisor").rglob("*.py"), *(ROOT / "rules").rglob("*.py"), *Path(__file__).parent.glob("*.py")])
     return _hash_of_inputs([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
 
 

@@ -93,8 +93,7 @@ class TableTask:
     @cached_property
     def start(self) -> StudySpec:
         parameters = {
-            name: _parameter(name, values[self._part(name)], values, self.factor)
-            for name, values in self._grid_axes.items()
+            name: _parameter(name, values[self._part(name)], values, self.factor) for name, values in self._grid_axes.items()
         }
         return StudySpec(
             study=self.name,
@@ -183,9 +182,7 @@ def _parameter(
     return Parameter(type=kind, low=low, high=high, scale=scale, limits=limits)
 
 
-def _extended_range(
-    kind: str, low: HyperparameterValue, high: HyperparameterValue, factor: float
-) -> tuple[float, float]:
+def _extended_range(kind: str, low: HyperparameterValue, high: HyperparameterValue, factor: float) -> tuple[float, float]:
     ends = as_number(low) / factor, as_number(high) * factor
     return (float(max(round(ends[0]), 1)), float(round(ends[1]))) if kind == "int" else ends
 

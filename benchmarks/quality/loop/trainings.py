@@ -76,15 +76,11 @@ class TrainingTask:
     def _schedule(schedule: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
         """Return the schedule's kind without the prefix "warmup+", and its warmup steps, which state the same fact."""
         names = {"kind": "schedule", "warmup_steps": "warmup_steps"}
-        return {
-            names[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in schedule.items() if k in names
-        }
+        return {names[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in schedule.items() if k in names}
 
     def judge(self, setting: Setting, seed: int) -> tuple[float, float]:
         """Return the mean and the between-seed standard deviation of the setting's cost, over seeds that no search has used."""
-        costs = [
-            self.run(setting, FIRST_JUDGED_SEED + JUDGED_TRAININGS * seed + i).cost for i in range(JUDGED_TRAININGS)
-        ]
+        costs = [self.run(setting, FIRST_JUDGED_SEED + JUDGED_TRAININGS * seed + i).cost for i in range(JUDGED_TRAININGS)]
         costs = [cost if np.isfinite(cost) else FAILED_COST[self.training.objective] for cost in costs]
         return float(np.mean(costs)), float(np.std(costs, ddof=1))
 

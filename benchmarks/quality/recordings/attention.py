@@ -17,8 +17,7 @@ class Attention(nn.MultiheadAttention):
         # If this is True, PyTorch's encoder layer computes the attention itself in evaluations.
         self._qkv_same_embed_dim = False
         self.norms = nn.ModuleList(
-            nn.LayerNorm(width // heads, elementwise_affine=False) if normalised else nn.Identity()
-            for _ in ("queries", "keys")
+            nn.LayerNorm(width // heads, elementwise_affine=False) if normalised else nn.Identity() for _ in ("queries", "keys")
         )
         self.largest_logit = torch.zeros(())
         """Largest logit in the last batch that a position gave to itself or to an earlier position."""

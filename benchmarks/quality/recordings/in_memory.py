@@ -55,9 +55,7 @@ class InMemoryRecorder(Recorder):
         """Do nothing, because there is no shipper."""
 
 
-def record(
-    name: str, training: Training, params: Sequence[Mapping[str, HyperparameterValue]], first_seed: int
-) -> Experiment:
+def record(name: str, training: Training, params: Sequence[Mapping[str, HyperparameterValue]], first_seed: int) -> Experiment:
     """Train one trial for each of `params`, with the seeds `first_seed`, `first_seed` + 1, …, and return what the hook logged."""
     made: list[InMemoryRecorder] = []
 

@@ -108,8 +108,7 @@ def _training_loop(
         if step in evaluations:
             scores = evaluate(model, valid_loader)
             log.evaluate(
-                scores
-                | ({"train/error": _training_error(model, loader)} if step % training.evaluate_every == 0 else {})
+                scores | ({"train/error": _training_error(model, loader)} if step % training.evaluate_every == 0 else {})
             )
             if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
                 scheduler.step(scores["val/loss"])
@@ -117,9 +116,7 @@ def _training_loop(
             scheduler.step()
 
 
-def _endless_batches(
-    log: TuningLogger, loader: DataLoader[tuple[torch.Tensor, ...]]
-) -> Iterator[tuple[torch.Tensor, ...]]:
+def _endless_batches(log: TuningLogger, loader: DataLoader[tuple[torch.Tensor, ...]]) -> Iterator[tuple[torch.Tensor, ...]]:
     while True:
         yield from log.batches(loader)
 
@@ -137,9 +134,7 @@ class _BatchDataset(TensorDataset):
         return tuple(tensor[indices] for tensor in self.tensors)
 
 
-def _make_loader(
-    data: _BatchDataset, batch_size: int, *, shuffle: bool = False
-) -> DataLoader[tuple[torch.Tensor, ...]]:
+def _make_loader(data: _BatchDataset, batch_size: int, *, shuffle: bool = False) -> DataLoader[tuple[torch.Tensor, ...]]:
     return DataLoader(data, batch_size, shuffle=shuffle, drop_last=shuffle, collate_fn=_identity)
 
 
@@ -154,9 +149,7 @@ def _corrupt_batch(batch: tuple[torch.Tensor, ...], training: Training, step: in
         x = x * training.outlier_scale if x.is_floating_point() else x.roll(1, dims=0)
     if training.drifting_labels:
         wrong = torch.rand(len(y)) < 0.9 * step / training.max_train_steps
-        y = torch.where(
-            wrong if y.ndim == 1 else wrong[:, None], torch.randint_like(y, tasks.classes(training.task)), y
-        )
+        y = torch.where(wrong if y.ndim == 1 else wrong[:, None], torch.randint_like(y, tasks.classes(training.task)), y)
     return x, y
 
 

@@ -112,9 +112,7 @@ def batches(random: Random, shift: float, grid: bool) -> SimulatedStudy:
         logs = np.linspace(-4, -1, int(random.integers(6, 9)))
         tried = [(b, float(x)) for b in sizes for x in logs]
     else:
-        tried = [
-            (int(random.choice(sizes)), float(random.uniform(-4, -1))) for _ in range(int(random.integers(24, 49)))
-        ]
+        tried = [(int(random.choice(sizes)), float(random.uniform(-4, -1))) for _ in range(int(random.integers(24, 49)))]
     for size, log in tried:
         share = np.log(size / sizes[0]) / np.log(sizes[-1] / sizes[0])
         away = log - (-2.5 + (share - 0.5) * np.log10(shift))

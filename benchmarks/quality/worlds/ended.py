@@ -24,9 +24,7 @@ MIN_TRIALS = 8
 
 def _counts_pruned_as_crashed(outcome: Outcome) -> bool:
     """Return whether the report counts pruned trials as crashed, or does not mention that trials were pruned."""
-    wrong = [
-        s for s, true in zip(outcome.statuses(), outcome.made.truth["states"], strict=True) if true == "pruned" != s
-    ]
+    wrong = [s for s, true in zip(outcome.statuses(), outcome.made.truth["states"], strict=True) if true == "pruned" != s]
     crashed = outcome.fired("space-infeasible") and "crash" in outcome.text
     missed = len(wrong) > 0.1 * outcome.made.truth["states"].count("pruned")
     return bool("infeasible" in wrong and crashed) or missed or "pruned" not in outcome.text
@@ -47,9 +45,7 @@ def _excludes_optimum(outcome: Outcome) -> bool:
         return True
     ranges = [s.spec.parameters.get(outcome.made.truth["lr"]) for s in outcome.report.next_studies]
     best = outcome.made.truth["best_lr"]
-    return any(
-        p is not None and p.low is not None and p.high is not None and not p.low <= best <= p.high for p in ranges
-    )
+    return any(p is not None and p.low is not None and p.high is not None and not p.low <= best <= p.high for p in ranges)
 
 
 def _says_hardly_matters(outcome: Outcome) -> bool:
@@ -66,8 +62,7 @@ def _misreads_how_trials_ended(outcome: Outcome) -> bool:
     pairs = list(zip(true, read, strict=True))
     kinds = set(true) | set(read)
     return any(
-        sum(r != t for t, r in pairs if kind in (t, r)) > 0.1 * max(sum(t == kind for t, _ in pairs), 5)
-        for kind in kinds
+        sum(r != t for t, r in pairs if kind in (t, r)) > 0.1 * max(sum(t == kind for t, _ in pairs), 5) for kind in kinds
     )
 
 
@@ -145,18 +140,14 @@ SITUATIONS: tuple[Situation, ...] = (
         early_stopped,
         _judges_best_step,
     ),
-    Situation(
-        "A04 stopped early by patience, status", "a trial's end is misread", early_stopped, _misreads_how_trials_ended
-    ),
+    Situation("A04 stopped early by patience, status", "a trial's end is misread", early_stopped, _misreads_how_trials_ended),
     Situation(
         "A05 preempted and continued",
         "a continuation counts as a repeat",
         preempted_runs,
         lambda o: _misreads_how_trials_ended(o) or _counts_repeats(o),
     ),
-    Situation(
-        "A05 two seeds for each setting (control)", "repeats are joined", repeats_with_seeds, _misreads_how_trials_ended
-    ),
+    Situation("A05 two seeds for each setting (control)", "repeats are joined", repeats_with_seeds, _misreads_how_trials_ended),
     Situation(
         "A06 training loss ends NaN, objective finite",
         "a trial's end is misread",
@@ -175,12 +166,8 @@ SITUATIONS: tuple[Situation, ...] = (
         skipped_batches,
         _misreads_how_trials_ended,
     ),
-    Situation(
-        "A07 stuck at chance", "a trial's end is misread", failing_studies(at_chance), _misreads_how_trials_ended
-    ),
-    Situation(
-        "A07 stuck at chance: where", "no region of failures is named", failing_studies(at_chance), _names_no_region
-    ),
+    Situation("A07 stuck at chance", "a trial's end is misread", failing_studies(at_chance), _misreads_how_trials_ended),
+    Situation("A07 stuck at chance: where", "no region of failures is named", failing_studies(at_chance), _names_no_region),
     Situation(
         "A08 collapse to a constant",
         "a trial's end is misread",

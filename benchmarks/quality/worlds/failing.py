@@ -12,9 +12,7 @@ from worlds.shortened import World, direction
 from worlds.world import Random, SimulatedStudy, Store
 
 
-def _add_failures(
-    random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]
-) -> SimulatedStudy:
+def _add_failures(random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]) -> SimulatedStudy:
     """Return a study in which trials above some learning rate fail. fail: returns costs, training losses and state of a failed
     trial."""
     world, store = World(random), Store("failures")

@@ -50,7 +50,5 @@ def _has_several_warnings(outcome: Outcome) -> bool:
 
 SITUATIONS: tuple[Situation, ...] = (
     Situation("G01 healthy small study", "a finding is critical", healthy, _has_critical_finding),
-    Situation(
-        "G02 healthy small study", "more than one thing is worth doing", healthy, _has_several_warnings, bound=0.1
-    ),
+    Situation("G02 healthy small study", "more than one thing is worth doing", healthy, _has_several_warnings, bound=0.1),
 )

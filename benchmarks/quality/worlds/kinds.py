@@ -70,9 +70,7 @@ def _policy_studies(collapses: float = 0.0, *, early: bool = False) -> Callable[
         start = 0.02 if early else 0.25
 
         def curves(random: Random, off: float) -> Curves:
-            success = shapes.policy_success_rate(
-                random, points, off, start=start, collapse=random.uniform() < collapses
-            )
+            success = shapes.policy_success_rate(random, points, off, start=start, collapse=random.uniform() < collapses)
             steps = 2048 * np.arange(1, points + 1)
             values = shapes.policy_losses(random, success)
             named: dict[str, Any] = {f"{prefix}{k}": (steps, v) for k, v in values.items() if k != "loss"}
@@ -118,9 +116,7 @@ def _draw_shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[
     def make(random: Random) -> SimulatedStudy:
         steps, every = int(random.integers(300, 900)), 10
         chosen = str(random.choice(["restarts", "data"])) if cause == "both" else cause
-        begins = (
-            shapes.restart_steps(random, steps) if chosen == "restarts" else [int(random.uniform(0.3, 0.7) * steps)]
-        )
+        begins = shapes.restart_steps(random, steps) if chosen == "restarts" else [int(random.uniform(0.3, 0.7) * steps)]
         size = random.uniform(0.3, 1.0)
 
         def curves(random: Random, off: float) -> Curves:
@@ -150,9 +146,7 @@ def _draw_different_jumps(random: Random) -> SimulatedStudy:
     def curves(random: Random, off: float) -> Curves:
         course = shapes.falling_loss(random, steps, off)
         if random.uniform() < 0.35 or abs(off) < 0.3:
-            course = course + shapes.decaying_rises(
-                steps, [int(random.uniform(0.3, 0.8) * steps)], random.uniform(0.5, 1.0)
-            )
+            course = course + shapes.decaying_rises(steps, [int(random.uniform(0.3, 0.8) * steps)], random.uniform(0.5, 1.0))
         at = np.arange(9, steps, 10)
         train = course * np.exp(0.04 * random.normal(size=steps))
         return {

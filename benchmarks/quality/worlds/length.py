@@ -156,9 +156,7 @@ _DECLARED = {
 KNOWN = ("logged", "declared", "unknown")
 
 
-def make(
-    random: Random, kind: str, low: float, high: float, known: str, axis: StepAxis | None = None
-) -> SimulatedStudy:
+def make(random: Random, kind: str, low: float, high: float, known: str, axis: StepAxis | None = None) -> SimulatedStudy:
     """Draw a study whose trials have the same length and the same kind of schedule. known: how the store shows the schedule, one of
     `KNOWN`."""
     law, shape, rates = _settings(random, kind, low, high)
@@ -253,9 +251,7 @@ def _rows(number: int, known: str) -> list[Situation]:
     return rows
 
 
-SITUATIONS: tuple[Situation, ...] = tuple(
-    row for i, known in enumerate(KNOWN) for row in _rows(1 + 4 * i, known)
-) + tuple(
+SITUATIONS: tuple[Situation, ...] = tuple(row for i, known in enumerate(KNOWN) for row in _rows(1 + 4 * i, known)) + tuple(
     Situation(
         f"C{13 + i} constant rate, {known}: twice the steps gain {'much' if good else 'nothing'}",
         "no longer training is asked for" if good else "longer training is promised",

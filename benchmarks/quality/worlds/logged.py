@@ -42,8 +42,7 @@ def _takes_summary_for_point(outcome: Outcome) -> bool:
     rows = outcome.report.figures.trials
     learned = bool(outcome.fired("many-stopped", "many-diverged")) or "learned nothing" in outcome.text
     wrong = any(
-        row.status != "complete" or row.evaluations != outcome.made.truth["points"] or row.best_step == 0
-        for row in rows
+        row.status != "complete" or row.evaluations != outcome.made.truth["points"] or row.best_step == 0 for row in rows
     )
     return learned or wrong or not reports(outcome, "without a step")
 
@@ -89,18 +88,14 @@ def _study_with_none_level(rng: Random) -> SimulatedStudy:
         "clip_norm": [1.0],
     }
     levels = choices[name]
-    settings = [
-        s | {name: rng.choice(np.array([None, *levels], dtype=object))} for s in sample_settings(rng, trial_count(rng))
-    ]
+    settings = [s | {name: rng.choice(np.array([None, *levels], dtype=object))} for s in sample_settings(rng, trial_count(rng))]
     return SimulatedStudy(log_study(rng, settings).experiment(), truth={"name": name, "levels": 1 + len(levels)})
 
 
 def _drops_level(outcome: Outcome) -> bool:
     name = outcome.made.truth["name"]
     parameter = outcome.report.spec.parameters.get(name) if outcome.report is not None else None
-    return (
-        parameter is None or len(parameter.options) != outcome.made.truth["levels"] or "None" not in parameter.options
-    )
+    return parameter is None or len(parameter.options) != outcome.made.truth["levels"] or "None" not in parameter.options
 
 
 def _none_means_absent(rng: Random) -> SimulatedStudy:
@@ -120,9 +115,7 @@ def _takes_absence_for_level(outcome: Outcome) -> bool:
 def _contradictory_direction(rng: Random) -> SimulatedStudy:
     """Return a study in which the stated direction of the objective contradicts the metric's name."""
     accuracy = bool(rng.random() < 0.6)
-    metric = str(
-        rng.choice(["val_accuracy", "valid/f1", "eval_auc"] if accuracy else ["val_loss", "val/error", "eval_wer"])
-    )
+    metric = str(rng.choice(["val_accuracy", "valid/f1", "eval_auc"] if accuracy else ["val_loss", "val/error", "eval_wer"]))
     wrong = "minimize" if accuracy else "maximize"
     how = str(rng.choice(["hook", "optuna", "param"]))
     tags: dict[str, str] = {}
@@ -203,9 +196,7 @@ SITUATIONS: tuple[Situation, ...] = (
         lambda o: not reports(o, "tuners compare"),
     ),
     Situation("A22 None among the values", "a level is dropped", _study_with_none_level, _drops_level),
-    Situation(
-        "A22n healthy: None where it does not exist", "None is a level", _none_means_absent, _takes_absence_for_level
-    ),
+    Situation("A22n healthy: None where it does not exist", "None is a level", _none_means_absent, _takes_absence_for_level),
     Situation(
         "A23 stated direction contradicts the name",
         "not reported, or the wrong direction",

@@ -102,9 +102,7 @@ def optimizers_together(outcome: Outcome) -> bool:
         foreign = {"beta1", "beta2", "epsilon"} if _uses_sgd(value) else {"momentum"} if "rms" not in value else set()
         if not p.numeric or foreign & set(spec.searched):
             return True
-    return any(
-        not s.parameters[rate].contains(_best_rate(v)) or _width(s.parameters[rate]) > WIDEST for v, s in found.items()
-    )
+    return any(not s.parameters[rate].contains(_best_rate(v)) or _width(s.parameters[rate]) > WIDEST for v, s in found.items())
 
 
 def optimizers_apart(outcome: Outcome) -> bool:
@@ -137,9 +135,7 @@ def derived_parameters(random: Random) -> SimulatedStudy:
     optimum = np.asarray(random.uniform(0.3, 0.7, at.shape[1]))
     costs = scale_costs(random, response(random, at, optimum, np.ones(at.shape[1])))
     store = log_trials(random, params, costs, ends=ends if how == "tokens" else None)
-    return make_study(
-        *store, {"tied": {"min": ["min_lr"], "scaled": ["base_lr"], "tokens": ["tokens", "max_steps"]}[how]}
-    )
+    return make_study(*store, {"tied": {"min": ["min_lr"], "scaled": ["base_lr"], "tokens": ["tokens", "max_steps"]}[how]})
 
 
 def searches_derived(outcome: Outcome) -> bool:
@@ -175,9 +171,7 @@ def trainer_arguments(random: Random) -> SimulatedStudy:
     space = nuisances(random, int(random.integers(2, 4)))
     at = random.random((n, len(space)))
     params = [{**_ARGUMENTS, **p} for p in settings_at(space, at)]
-    store = log_trials(
-        random, params, scale_costs(random, response(random, at, np.full(len(space), 0.5), np.ones(len(space))))
-    )
+    store = log_trials(random, params, scale_costs(random, response(random, at, np.full(len(space), 0.5), np.ones(len(space)))))
     return make_study(*store, {"searched": list(space)})
 
 
@@ -198,7 +192,5 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("E22n each optimizer has its rate", "divided", optimizers("own"), optimizers_apart),
     Situation("E22m Adam and its variants share a rate", "divided", optimizers("alike"), optimizers_apart),
     Situation("E24 ties, lengths and measurements", "searched next", derived_parameters, searches_derived),
-    Situation(
-        "E25 80 logged arguments", "among the parameters, or lost", trainer_arguments, lists_constants, studies=20
-    ),
+    Situation("E25 80 logged arguments", "among the parameters, or lost", trainer_arguments, lists_constants, studies=20),
 )

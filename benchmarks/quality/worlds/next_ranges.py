@@ -239,9 +239,7 @@ def _exceeds_budget(outcome: Outcome) -> bool:
     study = assemble(made.experiment, **made.arguments)
     steps = sum(float(study.cost_curve(t).steps[-1]) for t in study.trials if len(study.cost_curve(t)))
     report = analyze_study(study, rules=load_rules(), budget=f"{steps / 2:.0f} steps")
-    planned = sum(
-        (s.trials or 1) * (s.seeds or 1) * (s.max_train_steps or steps / len(study.trials)) for s in report.next
-    )
+    planned = sum((s.trials or 1) * (s.seeds or 1) * (s.max_train_steps or steps / len(study.trials)) for s in report.next)
     free = analyze_study(study, rules=load_rules())
     before = [s for s in free.next if (s.trials or 1) > 0]
     less = len(report.next) < len(before) or any(
@@ -283,9 +281,7 @@ def _has_peak_below_best(outcome: Outcome) -> bool:
 
 _BEYOND = "The best learning rate lies 10 % beyond the range"
 SITUATIONS: tuple[Situation, ...] = (
-    Situation(
-        "E40 " + _BEYOND, "the moved range leaves it out", partial(search_of_rate, best_position=1.1), _excludes_optimum
-    ),
+    Situation("E40 " + _BEYOND, "the moved range leaves it out", partial(search_of_rate, best_position=1.1), _excludes_optimum),
     Situation(
         "E41 " + _BEYOND,
         "the range is not extended",
@@ -302,9 +298,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "E43 One-axis sweep, best rate just inside",
         "the range moves past it",
-        lambda random: search_of_rate(
-            random, float(random.uniform(0.75, 0.9)), count=int(random.choice([12, 16, 24])), axes=1
-        ),
+        lambda random: search_of_rate(random, float(random.uniform(0.75, 0.9)), count=int(random.choice([12, 16, 24])), axes=1),
         _searches_past_visible_optimum,
     ),
     Situation(
@@ -313,12 +307,8 @@ SITUATIONS: tuple[Situation, ...] = (
         poor_outermost_trial,
         _searches_past_visible_optimum,
     ),
-    Situation(
-        "E45 Rates beyond the range diverged", "the range goes there", diverged_beyond, _searches_past_divergence
-    ),
-    Situation(
-        "E46 60 trials, optimum inside", "as many trials again", partial(optimum_inside, count=60), _has_as_many_trials
-    ),
+    Situation("E45 Rates beyond the range diverged", "the range goes there", diverged_beyond, _searches_past_divergence),
+    Situation("E46 60 trials, optimum inside", "as many trials again", partial(optimum_inside, count=60), _has_as_many_trials),
     Situation(
         "E47 One-axis sweep, best rate beyond",
         "the other side stays",

@@ -291,9 +291,7 @@ def rate_beyond_range(random: Random) -> SimulatedStudy:
     at = random.random((n, len(space)))
     optimum = np.array([random.choice((-0.3, 1.3)), 0.5, 0.5, 0.5])
     params = settings_at(space, at)
-    store = log_trials(
-        random, params, scale_costs(random, response(random, at, optimum, np.array([1.0, 0.1, 0.1, 0.05])))
-    )
+    store = log_trials(random, params, scale_costs(random, response(random, at, optimum, np.array([1.0, 0.1, 0.1, 0.05]))))
     rate = next(iter(space))
     side = "low" if optimum[0] < 0 else "high"
     return make_study(*store, {"rate": rate, "side": side, "range": (space[rate].low, space[rate].high)})
@@ -312,9 +310,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("E20 batch size drawn from whole numbers", _WIDER, batches("ints"), batch_searched),
     Situation("E20b batch size from a list", _WIDER, batches("list"), batch_searched),
     Situation("E20c batch size as a range in the study file", _WIDER, batches("file"), batch_searched),
-    Situation(
-        "E20d batch size searched with the rate", "throughput is not named", batches("ints"), throughput_unmentioned
-    ),
+    Situation("E20d batch size searched with the rate", "throughput is not named", batches("ints"), throughput_unmentioned),
     Situation("E21 more depth or width is better", _ASKED, architecture_studies("more"), architecture_widened),
     Situation("E21b architecture without effect", _ASKED, architecture_studies("none"), architecture_widened),
     Situation("E21c best architecture inside", _ASKED, architecture_studies("inside"), architecture_widened),

@@ -89,9 +89,7 @@ def _policy_study(random: Random, off: float) -> shapes.Curves:
     return {"success_rate": (steps, success), **losses}
 
 
-def _single_setting_study(
-    kind: str | None, runs: tuple[int, int], *, rate: bool = True
-) -> Callable[[Random], SimulatedStudy]:
+def _single_setting_study(kind: str | None, runs: tuple[int, int], *, rate: bool = True) -> Callable[[Random], SimulatedStudy]:
     """Return a generator of studies of a single setting. kind: kind of workload; None: any kind."""
 
     def make(random: Random) -> SimulatedStudy:
@@ -334,9 +332,7 @@ def _headline_differs(outcome: Outcome) -> bool:
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation(
-        "E01 pure noise, 6 to 20 trials", "exploits, or deploys the best setting", _noise_study, _exploits_or_deploys
-    ),
+    Situation("E01 pure noise, 6 to 20 trials", "exploits, or deploys the best setting", _noise_study, _exploits_or_deploys),
     Situation("E01 pure noise, 6 to 20 trials", "the study's cost or use is unsaid", _noise_study, _lacks_cost),
     *(
         Situation(
@@ -375,8 +371,6 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation("E12 any of these", "headline and first study differ", _plans_any_study, _headline_differs),
     Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat_study, _mixes_goals),
-    Situation(
-        "E14 a clear effect, 6 to 20 trials", "the next study drops the hyperparameter", _effect_study, _ignores_effect
-    ),
+    Situation("E14 a clear effect, 6 to 20 trials", "the next study drops the hyperparameter", _effect_study, _ignores_effect),
     Situation("E14 explored, optimum inside", "the best setting is not sought", _explored_space, _does_not_exploit),
 )

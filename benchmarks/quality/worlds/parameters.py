@@ -51,9 +51,7 @@ def _misses_tags(outcome: Outcome) -> bool:
     if outcome.report is None or outcome.report.minimize:
         return True
     p, truth = outcome.report.spec.parameters, outcome.made.truth
-    right = (p["lr"].low, p["lr"].high, p["lr"].scale) == (truth["low"], truth["high"], "log") and p[
-        "dropout"
-    ].high == 0.9
+    right = (p["lr"].low, p["lr"].high, p["lr"].scale) == (truth["low"], truth["high"], "log") and p["dropout"].high == 0.9
     right = right and p["layers"].high == truth["layers"] and p["act"].options == ("relu", "gelu", "silu", "None")
     return not right or "lr" in outcome.report.inferred
 
@@ -154,9 +152,7 @@ def _searches_name(outcome: Outcome) -> bool:
 def _measurement_study(rng: Random) -> SimulatedStudy:
     """Return a study that logs measurements among its parameters."""
     name = str(
-        rng.choice(
-            ["num_params", "best_epoch", "duration", "final_loss", "n_parameters", "size_of_model", "train_time_s"]
-        )
+        rng.choice(["num_params", "best_epoch", "duration", "final_loss", "n_parameters", "size_of_model", "train_time_s"])
     )
     store, steps = Store(), evaluation_steps(rng)
     for s in sample_settings(rng, max(trial_count(rng), 24)):
@@ -177,9 +173,7 @@ def _accumulation_study(rng: Random) -> SimulatedStudy:
     size, parts = int(rng.choice([256, 512, 1024])), int(rng.choice([2, 4, 8]))
     name = str(rng.choice(["global_batch_size", "total_batch_size", "effective_batch_size"]))
     micro = {"per_device_batch_size": size // parts} if rng.random() < 0.5 else {}
-    settings = [
-        s | {name: size, "gradient_accumulation_steps": parts} | micro for s in sample_settings(rng, trial_count(rng))
-    ]
+    settings = [s | {name: size, "gradient_accumulation_steps": parts} | micro for s in sample_settings(rng, trial_count(rng))]
     return SimulatedStudy(log_study(rng, settings).experiment(), truth={"size": float(size)})
 
 
@@ -189,9 +183,7 @@ def _multiplies_batch(outcome: Outcome) -> bool:
 
 
 def _framework_study(rng: Random) -> SimulatedStudy:
-    constants = {
-        f"trainer/{n}_{i}": v for i, (n, v) in enumerate([("flag", True), ("level", 3), ("mode", "auto")] * 26)
-    }
+    constants = {f"trainer/{n}_{i}": v for i, (n, v) in enumerate([("flag", True), ("level", 3), ("mode", "auto")] * 26)}
     return SimulatedStudy(log_study(rng, [s | constants for s in sample_settings(rng, trial_count(rng))]).experiment())
 
 
@@ -211,8 +203,6 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation("A28 length of training under any name", "searched", _varying_length_study, _searches_name),
     Situation("A29 measurements as parameters", "searched", _measurement_study, _searches_name),
-    Situation(
-        "A30 global batch size with accumulation", "multiplied once more", _accumulation_study, _multiplies_batch
-    ),
+    Situation("A30 global batch size with accumulation", "multiplied once more", _accumulation_study, _multiplies_batch),
     Situation("A31 a framework's 78 constants", "clutter", _framework_study, _lists_constants),
 )

@@ -41,12 +41,10 @@ def _study_of_two_models(rng: Random) -> SimulatedStudy:
     store, large, small = Store(), int(rng.integers(14, 30)), int(rng.integers(6, 13))
     own = bool(rng.random() < 0.5)
     first = [
-        s | {name: "resnet18"} | ({"width": int(rng.choice([1, 2, 4]))} if own else {})
-        for s in sample_settings(rng, large)
+        s | {name: "resnet18"} | ({"width": int(rng.choice([1, 2, 4]))} if own else {}) for s in sample_settings(rng, large)
     ]
     second = [
-        s | {name: "vit-tiny"} | ({"heads": int(rng.choice([2, 4, 8]))} if own else {})
-        for s in sample_settings(rng, small)
+        s | {name: "vit-tiny"} | ({"heads": int(rng.choice([2, 4, 8]))} if own else {}) for s in sample_settings(rng, small)
     ]
     sweeps = [first, second] if rng.random() < 0.5 else [second, first]
     for sweep in sweeps:
@@ -62,9 +60,7 @@ def _study_of_two_datasets(rng: Random) -> SimulatedStudy:
         names = ["svhn"] * 4 + ["cifar10"] * (n - 4)
     for setting, data in zip(sample_settings(rng, n), names, strict=True):
         log_study(rng, [setting | {name: data}], store)
-    return SimulatedStudy(
-        store.experiment(), truth={"runs": names.count("cifar10"), "filter": f"params.{name} = 'svhn'"}
-    )
+    return SimulatedStudy(store.experiment(), truth={"runs": names.count("cifar10"), "filter": f"params.{name} = 'svhn'"})
 
 
 def _are_not_separated(outcome: Outcome) -> bool:
@@ -87,11 +83,7 @@ def _study_of_one_population(rng: Random) -> SimulatedStudy:
     elif how == "conditional":
         for s in base:
             sgd = bool(rng.random() < 0.5)
-            own = (
-                {"momentum": float(rng.uniform(0, 0.99))}
-                if sgd
-                else {"beta1": float(rng.uniform(0.8, 0.99)), "eps": 1e-8}
-            )
+            own = {"momentum": float(rng.uniform(0, 0.99))} if sgd else {"beta1": float(rng.uniform(0.8, 0.99)), "eps": 1e-8}
             settings.append(s | {"optimizer": "sgd" if sgd else "adam"} | own)
     elif how == "grid":
         settings = [
@@ -131,9 +123,7 @@ def _no_study(rng: Random) -> SimulatedStudy:
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation(
-        "A24 runs by hand and a sweep", "mixed, or a name searched", _study_by_hand_and_sweep, _are_not_separated
-    ),
+    Situation("A24 runs by hand and a sweep", "mixed, or a name searched", _study_by_hand_and_sweep, _are_not_separated),
     Situation("A24b two models", "mixed, or no filter", _study_of_two_models, _are_not_separated),
     Situation("A24c two datasets", "mixed, or no filter", _study_of_two_datasets, _are_not_separated),
     Situation(

@@ -78,9 +78,7 @@ def _compared_values(random: Random, k: int) -> tuple[str, list[Any]]:
 def verdicts(outcome: Outcome) -> list[Any]:
     """Return the findings that state a difference between values of the scientific hyperparameter."""
     return [
-        f
-        for f in outcome.fired(QUESTION)
-        if f.subject == outcome.made.truth["name"] and "No difference" not in str(f.message)
+        f for f in outcome.fired(QUESTION) if f.subject == outcome.made.truth["name"] and "No difference" not in str(f.message)
     ]
 
 
@@ -227,9 +225,7 @@ def regularised_studies(*, strong: bool) -> Callable[[Random], SimulatedStudy]:
         domain = STRONG[name]
         if not strong:
             high = float(random.uniform(0.3, 0.6))
-            domain = (
-                Parameter(low=1e-6, high=1e-1, scale="log") if domain.scale == "log" else Parameter(low=0.0, high=high)
-            )
+            domain = Parameter(low=1e-6, high=1e-1, scale="log") if domain.scale == "log" else Parameter(low=0.0, high=high)
         rate = Parameter(low=1e-4, high=1e-1, scale="log")
         at = random.random((n, 2))
         costs = (at[:, 0] - random.uniform(0.3, 0.7)) ** 2 + random.choice((0.1, 0.5, 1.0)) * at[:, 1]
@@ -302,9 +298,7 @@ SITUATIONS: tuple[Situation, ...] = (
         false_answer,
     ),
     Situation("D03 no difference", "no answer and no reason", comparison_studies((12, 24, 48)), gives_no_reason),
-    Situation(
-        "D04 one value 10 sd worse", "it is called unimportant", comparison_studies((24, 48), worse=10), question_fixed
-    ),
+    Situation("D04 one value 10 sd worse", "it is called unimportant", comparison_studies((24, 48), worse=10), question_fixed),
     Situation("D04 no difference", "it is called unimportant", comparison_studies((24, 48)), question_fixed),
     *(
         Situation(f"D05 one value {what}", "unfairness is missed", unfair_comparisons(kind), unfairness_missed, 0.1)

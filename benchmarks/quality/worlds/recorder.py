@@ -23,9 +23,7 @@ class Recorder:
         self.wobble = float(random.choice([0.0, 0.001, 0.003]))
         """Standard deviation of the noise of one evaluation, as a share of the gain from training."""
 
-    def log(
-        self, params: Mapping[str, Any], excess: float, *, failed: bool = False, wobble: float | None = None
-    ) -> None:
+    def log(self, params: Mapping[str, Any], excess: float, *, failed: bool = False, wobble: float | None = None) -> None:
         """Log one trial. excess: distance of its result from a perfect one, from 0 to 1, as a share of the gain from training."""
         at = np.linspace(self.steps / self.points, self.steps, self.points).astype(np.int64)
         share = (1 - min(max(excess, 0.0), 1.0)) * (1 - np.exp(-5 * at / self.steps))

@@ -83,9 +83,7 @@ def response(random: Random, at: FloatArray, optimum: FloatArray, weights: Float
     away = at - optimum
     kind = random.choice(("bowl", "valley", "cliff"))
     costs = (weights * (np.abs(away) ** (1.5 if kind == "valley" else 2.0))).sum(1)
-    return np.asarray(
-        costs + (3 * np.clip(away[:, 0] - 0.15, 0, None) ** 1.5 if kind == "cliff" else 0), dtype=np.float64
-    )
+    return np.asarray(costs + (3 * np.clip(away[:, 0] - 0.15, 0, None) ** 1.5 if kind == "cliff" else 0), dtype=np.float64)
 
 
 def nuisances(random: Random, count: int) -> dict[str, Parameter]:

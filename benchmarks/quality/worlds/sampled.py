@@ -28,9 +28,7 @@ def accuracy_curve(rng: Random, steps: IntArray, final: float, start: float = 0.
     """Return an accuracy curve that rises to its final value with a little noise, so that its best value is rarely its last."""
     progress = steps / steps[-1]
     noise = rng.normal(0, 0.003, len(steps))
-    curve: FloatArray = np.clip(
-        start + (final - start) * (1 - np.exp(-4 * progress)) / (1 - math.exp(-4)) + noise, 0.0, 0.999
-    )
+    curve: FloatArray = np.clip(start + (final - start) * (1 - np.exp(-4 * progress)) / (1 - math.exp(-4)) + noise, 0.0, 0.999)
     return curve
 
 

@@ -68,18 +68,14 @@ def lasting_rises(steps: int, begins: Sequence[int], size: float) -> FloatArray:
 def collapsed_curve(random: Random, values: FloatArray) -> FloatArray:
     """Return the curve with a collapse in its middle, after which it is noise around a level near the first value."""
     at = int(random.uniform(0.35, 0.75) * len(values))
-    after = (
-        random.uniform(0.85, 1.3) * values[0] * np.exp(random.uniform(0.05, 0.3) * random.normal(size=len(values) - at))
-    )
+    after = random.uniform(0.85, 1.3) * values[0] * np.exp(random.uniform(0.05, 0.3) * random.normal(size=len(values) - at))
     return np.concatenate([values[:at], after])
 
 
 # --- reinforcement learning -----------------------------------------------------------------------------------------------------
 
 
-def policy_success_rate(
-    random: Random, points: int, off: float, *, start: float = 0.25, collapse: bool = False
-) -> FloatArray:
+def policy_success_rate(random: Random, points: int, off: float, *, start: float = 0.25, collapse: bool = False) -> FloatArray:
     """Return the curve of a success rate: near zero at first, then a noisy S-shaped rise. Far from the best learning rate, the
     success rate rises late or never.
 
@@ -150,9 +146,7 @@ Maker: TypeAlias = Callable[[Random], tuple[str, str, Callable[[Random, float], 
 
 
 def _gan_losses(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
-    generator, discriminator = [("g_loss", "d_loss"), ("loss_G", "loss_D"), ("gen_loss", "disc_loss")][
-        random.integers(3)
-    ]
+    generator, discriminator = [("g_loss", "d_loss"), ("loss_G", "loss_D"), ("gen_loss", "disc_loss")][random.integers(3)]
 
     def curves(random: Random, off: float) -> Curves:
         n = 600

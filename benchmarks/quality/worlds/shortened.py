@@ -40,9 +40,7 @@ class World:
         self.noise = self.random.uniform(0.002, 0.008)
         self.lr = str(self.random.choice(["lr", "learning_rate", "optimizer.lr"]))
         self.maximize = bool(self.random.integers(2))
-        names = (
-            ["val_accuracy", "val/acc", "valid_accuracy"] if self.maximize else ["val_loss", "val/error", "valid_loss"]
-        )
+        names = ["val_accuracy", "val/acc", "valid_accuracy"] if self.maximize else ["val_loss", "val/error", "valid_loss"]
         self.metric = str(self.random.choice(names))
 
     def floor(self, lr: float, dropout: float, decay: float) -> float:

@@ -55,9 +55,7 @@ class Store:
             end = max(end, float(times.max(initial=end)))
         for metric, (at, found) in (late or {}).items():
             steps = np.asarray(at, dtype=np.int64)
-            self._add_situation(
-                metric, number, steps, np.asarray(found, dtype=np.float64), np.full(len(steps), end + 1.0)
-            )
+            self._add_situation(metric, number, steps, np.asarray(found, dtype=np.float64), np.full(len(steps), end + 1.0))
         text = {k: repr(v) if isinstance(v, float) else str(v) for k, v in params.items()}
         run_id = f"{number:032x}"
         ended = None if status == "RUNNING" else end + 2.0
@@ -70,9 +68,7 @@ class Store:
 
     def experiment(self) -> Experiment:
         """Return all logged data as an experiment."""
-        points = {
-            m: Points(*(np.concatenate([p[i] for p in parts]) for i in range(4))) for m, parts in self._points.items()
-        }
+        points = {m: Points(*(np.concatenate([p[i] for p in parts]) for i in range(4))) for m, parts in self._points.items()}
         return Experiment(self.name, tuple(self._runs), points, dict(self.tags))
 
 

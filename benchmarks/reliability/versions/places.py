@@ -62,9 +62,7 @@ class Place:
         return done.stdout
 
     def environment(self) -> dict[str, str]:
-        inherited = {
-            k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "ADVISOR_", "PYTHON", "VIRTUAL_ENV"))
-        }
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "ADVISOR_", "PYTHON", "VIRTUAL_ENV"))}
         path = f"{self.bin}{os.pathsep}{inherited.get('PATH', '')}"
         own = {"PATH": path, "ADVISOR_SPOOL": str(self.folder / "spool"), "MLFLOW_TRACKING_URI": self.uri}
         return {**inherited, **_QUIET, **own}

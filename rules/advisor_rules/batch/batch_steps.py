@@ -119,9 +119,7 @@ class BatchSteps(Rule):
             for g, level in zip(race.groups, scales.group_levels, strict=True)
         ]
         test = say("{p} (limit {limit})", p=Probability(scales.p_value), limit=Number(self.false_alarms))
-        limit = say(
-            "up to {factor} times the {unit} of the smallest batch size", factor=Number(self.material), unit=race.unit
-        )
+        limit = say("up to {factor} times the {unit} of the smallest batch size", factor=Number(self.material), unit=race.unit)
         return table(
             *rows,
             ("target", target),
@@ -130,9 +128,7 @@ class BatchSteps(Rule):
         )
 
 
-def _steps_saved_message(
-    name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float
-) -> Message:
+def _steps_saved_message(name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float) -> Message:
     sizes, levels = [g.batch_size for g in race.groups], scales.group_levels
     worst = int(np.argmax(levels))
     times = sizes[worst] / sizes[0]
@@ -156,14 +152,10 @@ def _steps_saved_message(
 def _choose_action(fastest: float, knee: float) -> Message:
     """`fastest` is the batch size with the shortest time to the target, or NaN if unknown."""
     if fastest == knee:
-        return say(
-            "Use a batch size of {size}: it reaches the target first and needs the least compute.", size=Number(knee)
-        )
+        return say("Use a batch size of {size}: it reaches the target first and needs the least compute.", size=Number(knee))
     least = say("{size} needs the least compute", size=Number(knee))
     if math.isfinite(fastest):
-        return say(
-            "Use a batch size of {size}, which reaches the target first; {least}.", size=Number(fastest), least=least
-        )
+        return say("Use a batch size of {size}, which reaches the target first; {least}.", size=Number(fastest), least=least)
     return say(
         "Choose the batch size with the shortest time to the target (steps times the time per step); {least}.",
         least=least,
@@ -172,10 +164,6 @@ def _choose_action(fastest: float, knee: float) -> Message:
 
 def _steps_and_time_text(group: targets.BatchSizeGroup, level: float, unit: str) -> Message:
     time = (
-        say(", {seconds}", seconds=Number(group.seconds_to_target, unit="s"))
-        if math.isfinite(group.seconds_to_target)
-        else ""
+        say(", {seconds}", seconds=Number(group.seconds_to_target, unit="s")) if math.isfinite(group.seconds_to_target) else ""
     )
-    return say(
-        "{level} {unit} ({n} values{time})", level=Number(level), unit=unit, n=len(group.lengths_to_target), time=time
-    )
+    return say("{level} {unit} ({n} values{time})", level=Number(level), unit=unit, n=len(group.lengths_to_target), time=time)

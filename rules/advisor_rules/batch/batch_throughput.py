@@ -82,9 +82,7 @@ class BatchThroughput(Rule):
         if conclusion is not None:
             yield self._finding(study, speeds, conclusion)
 
-    def _conclude_from_throughput(
-        self, study: Study, speeds: Sequence[throughput.Throughput]
-    ) -> _ThroughputConclusion | None:
+    def _conclude_from_throughput(self, study: Study, speeds: Sequence[throughput.Throughput]) -> _ThroughputConclusion | None:
         sizes, rates = np.array([s.batch_size for s in speeds]), [s.mean_log_rate for s in speeds]
         alpha, last = self.false_alarms, len(speeds) - 1
         growth = saturation.find_saturation(sizes, rates, material=self.material, doubling=self.doubling, alpha=alpha)
@@ -105,9 +103,7 @@ class BatchThroughput(Rule):
             return None
         return _conclude_throughput_growth(speeds[last], tried_sizes.smallest_oom_batch_size(study), 1 - alpha)
 
-    def _finding(
-        self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _ThroughputConclusion
-    ) -> Finding:
+    def _finding(self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _ThroughputConclusion) -> Finding:
         name = next((n for n in study.searched if parameter_kinds.is_batch_size(n)), None)
         chosen = conclusion.recommended_size
         changes: list[Change] = [Advise(text=str(conclusion.action))]
@@ -116,9 +112,7 @@ class BatchThroughput(Rule):
             changes = [FixParameter(parameter=name, value=int(chosen.batch_size), why=f"{conclusion.sentence}.")]
             if conclusion.try_larger_sizes:
                 numbers = {"from": 2 * chosen.batch_size}
-                changes.append(
-                    RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=str(conclusion.sentence))
-                )
+                changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=str(conclusion.sentence)))
         trials_beyond = [t for s in speeds if chosen is not None and s.batch_size > chosen.batch_size for t in s.trials]
         wasted = chosen is None or (trials_beyond and study.probe is None)
         return self.finding(

@@ -55,9 +55,7 @@ class GpuUnderused(Rule):
     """Maximum probability that a trial whose utilisation equals the limit counts as underused."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        utilisations = [
-            (t, u) for t in study.trials if study.ended[t.index] and (u := _gpu_idle_share(study, t)) is not None
-        ]
+        utilisations = [(t, u) for t in study.trials if study.ended[t.index] and (u := _gpu_idle_share(study, t)) is not None]
         if not utilisations:
             raise MissingData(
                 "no trial logged how much of the time its GPU computed (at least 4 samples); log device/utilisation, which the "
@@ -95,9 +93,7 @@ class GpuUnderused(Rule):
             changes=(Advise(text=action),),
         )
 
-    def _evidence(
-        self, metric: str, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float
-    ) -> tuple[Evidence, ...]:
+    def _evidence(self, metric: str, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> tuple[Evidence, ...]:
         middle = low[len(low) // 2][1]
         return (
             curve_plot(

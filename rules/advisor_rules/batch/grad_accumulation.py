@@ -50,9 +50,7 @@ class GradAccumulation(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         ended_trials = [t for t in study.trials if study.ended[t.index]]
-        if not any(
-            "schema" in t.facts or "micro_batches" in t.facts or _accumulation_parameter(t) for t in ended_trials
-        ):
+        if not any("schema" in t.facts or "micro_batches" in t.facts or _accumulation_parameter(t) for t in ended_trials):
             raise MissingData(
                 "it is unknown whether gradients are accumulated; log the number of micro-batches per step, as "
                 "gradient_accumulation_steps or the fact micro_batches (the advisor's training hook counts them)",
@@ -108,9 +106,7 @@ class GradAccumulation(Rule):
             changes=self._build_changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
         )
 
-    def _build_changes(
-        self, which: list[Trial], action: str, fewer: int, batch_size: float, why: str
-    ) -> tuple[Change, ...]:
+    def _build_changes(self, which: list[Trial], action: str, fewer: int, batch_size: float, why: str) -> tuple[Change, ...]:
         """Return the changes that set batch size and accumulation, or advice as text if the trials differ in batch size or
         accumulation."""
         parameter, size = (

@@ -77,7 +77,9 @@ class HostSync(Rule):
 
     def _finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int) -> Finding:
         middle, idle = waiting[len(waiting) // 2]
-        action = "Read losses and metrics only every few steps, without .item() in between, so that no step waits for the device."
+        action = (
+            "Read losses and metrics only every few steps, without .item() in between, so that no step waits for the device."
+        )
         return self.finding(
             say(
                 "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), although its data is "

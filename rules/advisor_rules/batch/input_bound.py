@@ -74,8 +74,7 @@ class InputBound(Rule):
         majority = [
             i
             for i in majority
-            if timing.ran_on_gpu(times[i].trial)
-            or times[i].data_wait_share.value * times[i].mean_seconds >= MIN_DATA_WAIT_S
+            if timing.ran_on_gpu(times[i].trial) or times[i].data_wait_share.value * times[i].mean_seconds >= MIN_DATA_WAIT_S
         ]
         if 2 * len(majority) <= len(times):
             return

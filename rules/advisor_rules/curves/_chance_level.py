@@ -123,9 +123,7 @@ def compute_skills(study: Study, trials: Sequence[Trial]) -> list[SkillOverGuess
         known_level = observed_level
     elif observed_level is not None and observed_level.cost < known_level.cost:
         # The chance level of equally large classes underestimates guessing if one class is more frequent.
-        known_level = replace(
-            observed_level, error=known_level.error, guessed_answer_share=known_level.guessed_answer_share
-        )
+        known_level = replace(observed_level, error=known_level.error, guessed_answer_share=known_level.guessed_answer_share)
     start = _usual_first_evaluation(study, trials)
     levels = [(trial, known_level or _first_evaluation_level(study, trial, start)) for trial in trials]
     return [_skill_of_trial(study, trial, level) for trial, level in levels if level is not None]
@@ -160,9 +158,7 @@ def _known_chance_level(study: Study) -> ChanceLevel | None:
     by_name = _chance_by_metric_name(metric, _validation_class_shares(facts), percentage_factor(study))
     if by_name is not None and by_name[1] == 0.0 and _has_other_loss_unit(study, by_name[0]):
         by_name = None
-    if math.isfinite(score) and (
-        by_name is None or _objective_to_cost(study, score) <= _objective_to_cost(study, by_name[0])
-    ):
+    if math.isfinite(score) and (by_name is None or _objective_to_cost(study, score) <= _objective_to_cost(study, by_name[0])):
         perfect = by_name[1] if by_name else _perfect_objective_value(study, score)
         return _chance_level_with_error(study, score, perfect, examples)
     return _chance_level_with_error(study, *by_name, examples) if by_name else None
@@ -183,11 +179,7 @@ def _has_other_loss_unit(study: Study, entropy: float) -> bool:
     best = study.ranked()[0]
     cost = float(study.costs[best.index])
     is_entropy = bool(set(words_of_name(study.spec.objective.metric)) & _CROSS_ENTROPY_WORDS)
-    return (
-        is_entropy
-        and cost > _MAX_LOSS_OVER_CHANCE * entropy
-        and float(study.cost_curve(best).finite.values[0]) >= 2 * cost
-    )
+    return is_entropy and cost > _MAX_LOSS_OVER_CHANCE * entropy and float(study.cost_curve(best).finite.values[0]) >= 2 * cost
 
 
 def _chance_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
@@ -216,12 +208,8 @@ def _chance_level_with_error(study: Study, value: float, perfect: float, example
     """Return a chance level with its sampling error over the validation examples; this error is almost zero for a loss."""
     unit = percentage_factor(study)
     share, words = value / unit, set(words_of_name(study.spec.objective.metric))
-    counts_answers = perfect in (1.0, 100.0) or (
-        bool(words & _ERROR_RATE_WORDS) and not words & _REGRESSION_METRIC_WORDS
-    )
-    error = (
-        unit * math.sqrt(share * (1 - share) / examples) if counts_answers and examples > 0 and 0 < share < 1 else 0.0
-    )
+    counts_answers = perfect in (1.0, 100.0) or (bool(words & _ERROR_RATE_WORDS) and not words & _REGRESSION_METRIC_WORDS)
+    error = unit * math.sqrt(share * (1 - share) / examples) if counts_answers and examples > 0 and 0 < share < 1 else 0.0
     right = abs(value - (0.0 if perfect else unit)) if counts_answers else math.nan
     phrase = say("guessing, which scores {value}", value=Objective(value))
     return ChanceLevel(
@@ -273,11 +261,7 @@ def _constant_prediction_level(study: Study, trials: Sequence[Trial]) -> ChanceL
         ):
             counts.update(shares.tolist())
             trial_count, best = trial_count + 1, min(best, float(costs.min()))
-    if (
-        trial_count < max(2, len(trials) / 2)
-        or sum(counts) > 1.001
-        or counts.total() < _MIN_SCORE_REPETITIONS * len(counts)
-    ):
+    if trial_count < max(2, len(trials) / 2) or sum(counts) > 1.001 or counts.total() < _MIN_SCORE_REPETITIONS * len(counts):
         return None
     best_value = Objective(study.objective_value(best))
     phrase = say("one answer for all examples, which scores {value} at best", value=best_value)

@@ -37,12 +37,7 @@ def find_length_pairs(study: Study) -> list[TrialLengthPair]:
     groups: dict[tuple[tuple[str, str], ...], list[tuple[int, Trial]]] = defaultdict(list)
     for trial in study.ranked():
         curve = study.cost_curve(trial).finite
-        if (
-            trial.status != "complete"
-            or study.cut_short(trial)
-            or len(curve) < 2
-            or not _declares_training_length(trial)
-        ):
+        if trial.status != "complete" or study.cut_short(trial) or len(curve) < 2 or not _declares_training_length(trial):
             continue
         steps = study.planned_length(trial, int(curve.steps[-1]))
         settings = tuple(sorted((n, str(v)) for n, v in trial.params.items() if not is_training_length(n)))

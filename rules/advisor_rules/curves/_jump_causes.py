@@ -42,9 +42,7 @@ def p_of_unrelated_jumps(study: Study, trial: Trial) -> float:
             training = -training
         _, indices, training_indices = np.intersect1d(objective.steps, training.steps, return_indices=True)
         second_half = slice(len(indices) // 2, None)
-        p = p_of_independent_jumps(
-            objective.values[indices[second_half]], training.values[training_indices[second_half]]
-        )
+        p = p_of_independent_jumps(objective.values[indices[second_half]], training.values[training_indices[second_half]])
         if not math.isnan(p):
             return p
     return math.nan
@@ -73,9 +71,7 @@ def find_noise_remedy(
     if p_values:
         return _advise_more_examples(examples), "a small validation set: training does not jump with it"
     if all(map(math.isnan, ends)):
-        text = (
-            "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
-        )
+        text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
         return Advise(text=text), "unknown: log the learning rate, and the objective on training data"
     text = "Make evaluations less noisy: average the weights, or use more validation data."
     return Advise(text=text), "unknown: the learning rate decays; log the objective on training data"

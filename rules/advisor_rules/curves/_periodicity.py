@@ -56,10 +56,7 @@ class CurvePeriod:
             (
                 k
                 for k in _PERIODS_PER_EPOCH
-                if abs(
-                    apparent_period(self.steps_per_epoch / k / self.evaluation_interval) / self.strongest_period.period
-                    - 1
-                )
+                if abs(apparent_period(self.steps_per_epoch / k / self.evaluation_interval) / self.strongest_period.period - 1)
                 <= slack
             ),
             0,
@@ -128,11 +125,7 @@ def _evaluation_interval(curve: Curve) -> int | None:
         return None
     gaps = np.diff(curve.steps)[1:]
     median_gap = int(np.median(gaps))
-    return (
-        median_gap
-        if float(np.mean(np.abs(gaps - median_gap) <= 0.05 * median_gap)) >= _MIN_EQUAL_INTERVAL_SHARE
-        else None
-    )
+    return median_gap if float(np.mean(np.abs(gaps - median_gap) <= 0.05 * median_gap)) >= _MIN_EQUAL_INTERVAL_SHARE else None
 
 
 def _longest_momentum_period(trial: Trial) -> float:

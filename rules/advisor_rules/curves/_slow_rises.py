@@ -79,9 +79,7 @@ def measure_training_rises(
     for trial in good_trials(study, reach)[:best]:
         curves = {study.signals[s]: study.curve(trial, s) for s in _TRAINING_LOSS_SIGNALS if s in study.signals}
         rises_of_trial = [
-            r
-            for name, c in curves.items()
-            if (r := _measure_training_rise(study, trial, name, c, material, visible, jump))
+            r for name, c in curves.items() if (r := _measure_training_rise(study, trial, name, c, material, visible, jump))
         ]
         rises += sorted(rises_of_trial, key=lambda r: r.p_value)
     return [replace(r, p_value=min(1.0, r.p_value * len(rises))) for r in rises]
@@ -97,19 +95,13 @@ def _measure_training_rise(
     rise = slow.level_rise
     step = int(finite.steps[rise.best_index])
     small = rise.share < material or rise.height < visible * abs(rise.best_level)
-    not_a_slow_rise = (
-        slow.p_value > 0.5 or small or slow.steepest_segment_share >= jump or not math.isfinite(curve.values[-1])
-    )
-    is_explained = (
-        not_a_slow_rise or _is_learning_rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial)
-    )
+    not_a_slow_rise = slow.p_value > 0.5 or small or slow.steepest_segment_share >= jump or not math.isfinite(curve.values[-1])
+    is_explained = not_a_slow_rise or _is_learning_rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial)
     p = 1.0 if is_explained else slow.p_value
     validation_improves = p < 1 and validation_check.do_evaluations_improve(
         validation_check.heldout_curves(study, trial, metric), step, int(finite.steps[-1])
     )
-    return TrainingRise(
-        trial, metric, len(finite), step, slow, p, rise.level > float(finite.values[0]), validation_improves
-    )
+    return TrainingRise(trial, metric, len(finite), step, slow, p, rise.level > float(finite.values[0]), validation_improves)
 
 
 def _is_learning_rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
@@ -133,9 +125,7 @@ def measure_slow_rise(values: FloatArray) -> SlowRise | None:
         return SlowRise(rise, 1.0, 1.0)
     levels = np.array([float(np.median(part)) for part in np.array_split(later_part, blocks)])
     increments = np.diff(np.concatenate([[rise.best_level], levels]))
-    return SlowRise(
-        rise, max(rise.p_value, p_of_steady_rise(levels)), float(increments.max()) / max(rise.height, 1e-300)
-    )
+    return SlowRise(rise, max(rise.p_value, p_of_steady_rise(levels)), float(increments.max()) / max(rise.height, 1e-300))
 
 
 def p_of_steady_rise(levels: FloatArray) -> float:

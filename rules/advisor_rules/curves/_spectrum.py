@@ -130,9 +130,7 @@ def _whiten_power_spectrum(power: FloatArray, frequencies: FloatArray) -> tuple[
 
 def _explained_variance_share(y: FloatArray, period: float) -> float:
     t = np.arange(len(y)) / period
-    waves = [
-        f(2 * math.pi * h * t) for h in range(1, max(_HARMONIC_COUNTS) + 1) if 2 * h <= period for f in (np.sin, np.cos)
-    ]
+    waves = [f(2 * math.pi * h * t) for h in range(1, max(_HARMONIC_COUNTS) + 1) if 2 * h <= period for f in (np.sin, np.cos)]
     if not waves:
         return 0.0
     columns = np.stack(waves, 1)

@@ -54,9 +54,7 @@ def measure_epoch_falls(study: Study, trial: Trial) -> EpochFalls | None:
     starts = starts[starts + epoch / 2 + width <= curve.steps[-1] + 1]
     steady = [s for s in starts if not _changes_learning_rate_at(study, trial, s, epoch)]
     falls = np.array([_loss_fall_at(curve.steps, curve.values, s, width) for s in steady])
-    middles = [
-        [_loss_fall_at(curve.steps, curve.values, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady
-    ]
+    middles = [[_loss_fall_at(curve.steps, curve.values, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady]
     control = np.array(middles).reshape(-1, 2).mean(axis=1)
     levels = np.array([_mean_loss_between(curve.steps, curve.values, s - width, s) for s in steady])
     known = np.isfinite(falls) & np.isfinite(control) & (levels > 0)

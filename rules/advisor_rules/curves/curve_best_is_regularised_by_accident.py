@@ -147,9 +147,7 @@ class CurveBestIsRegularisedByAccident(Rule):
     def _figures(self, read: OverfitByLearningRate, at: int, overfit: list[Overfit], higher: int) -> FigureEvidence:
         level_of = {r.trial.index: level for r, level in zip(read.overfits, read.levels, strict=True)}
         theirs = float(np.median([level_of[o.trial.index] for o in overfit]))
-        levels = say(
-            "{own}; {theirs} in trials that overfit", own=Objective(float(read.levels[at])), theirs=Objective(theirs)
-        )
+        levels = say("{own}; {theirs} in trials that overfit", own=Objective(float(read.levels[at])), theirs=Objective(theirs))
         return table(
             (
                 "trials judged",

@@ -230,9 +230,7 @@ class CurveOverfitting(Rule):
         )
 
 
-def _choose_remedy(
-    study: Study, costs: CostCurveFunction, trial: Trial, best: float
-) -> tuple[Message, tuple[Change, ...]]:
+def _choose_remedy(study: Study, costs: CostCurveFunction, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
     """Return (action, changes). Fine-tuned models should train only up to `best`, the step at which the trial is best."""
     if not is_fine_tuning(study) or not best > 0:
         changes = tuple(regulariser_changes(study, costs))
@@ -272,12 +270,8 @@ def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list
 
 def _other_trials_sentences(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
     """Return sentences about the trials that the finding does not name, and about `metric` if it is not the objective."""
-    share = (
-        say(" {n} of {of} trials with a result overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
-    )
-    return say(
-        "{share}{caveats}", share=share, caveats=_caveat_sentences(hits[0].falling_training_metric, metric, objective)
-    )
+    share = say(" {n} of {of} trials with a result overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
+    return say("{share}{caveats}", share=share, caveats=_caveat_sentences(hits[0].falling_training_metric, metric, objective))
 
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:

@@ -107,9 +107,7 @@ class CurvePeriodic(Rule):
                 metric=Name(top.metric),
                 period=_period_message(study, top),
                 share=Percent(top.strongest_period.explained_share),
-                others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged_count)
-                if others
-                else "",
+                others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged_count) if others else "",
                 loader=" The training loader does not shuffle." if shuffled == "false" else "",
             ),
             action=advice,

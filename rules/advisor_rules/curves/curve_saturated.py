@@ -119,19 +119,13 @@ class CurveSaturated(Rule):
         why = (
             f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as this "
             "trial needed"
-            + (
-                f" and keep the decay, {decay} of the steps."
-                if slowest.last_constant_rate_step < slowest.steps
-                else "."
-            )
+            + (f" and keep the decay, {decay} of the steps." if slowest.last_constant_rate_step < slowest.steps else ".")
         )
         action, changes = _build_advice(study, flat_endings, steps, fewer, why)
         several = say("{flat} of the {judged} best trials are", flat=len(flat_endings), judged=judged_count)
         if len(flat_endings) == judged_count:
             several = say("The {judged} best trials are", judged=judged_count)
-        one = (
-            say("{trial} is", trial=Name(flat_endings[0].trial.name)) if len(study.trials) == 1 else "The best trial is"
-        )
+        one = say("{trial} is", trial=Name(flat_endings[0].trial.name)) if len(study.trials) == 1 else "The best trial is"
         return self.finding(
             say(
                 "{trials} flat from {settled} of {steps} on, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
@@ -188,9 +182,7 @@ def _format_gain_bound(study: Study, flat_endings: Sequence[CurveEnding]) -> Mes
     bound = say("{bound} of {metric}", bound=Number(curve_tails.late_gain_bound(study, flat_endings), 2), metric=unit)
     if curve_tails.are_on_one_plateau(study, flat_endings):
         level = Objective(study.objective_value(float(study.costs[flat_endings[0].trial.index])))
-        return say(
-            "{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level
-        )
+        return say("{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level)
     if math.isnan(lead):
         return bound
     noise = curve_tails.max_noise_difference(study, flat_endings)

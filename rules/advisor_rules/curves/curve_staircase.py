@@ -103,9 +103,7 @@ class CurveStaircase(Rule):
                     metric,
                     "The training loss falls in steps at the starts of epochs.",
                     [s.trial for s in stairs],
-                    marks=tuple(
-                        Mark(trial=s.trial.id, step=round(s.steps_per_epoch), label="second epoch") for s in stairs
-                    ),
+                    marks=tuple(Mark(trial=s.trial.id, step=round(s.steps_per_epoch), label="second epoch") for s in stairs),
                 ),
                 table(
                     ("steps per epoch", join_items(dict.fromkeys(number(s.steps_per_epoch) for s in stairs))),

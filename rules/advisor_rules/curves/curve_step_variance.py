@@ -172,9 +172,7 @@ class CurveStepVariance(Rule):
             needed=Number(detectable, 2),
             share=Percent(detectable / gain),
         )
-        needed_share = say(
-            "{share} of the gain (limit {limit})", share=Percent(detectable / gain, 1), limit=Percent(self.blur)
-        )
+        needed_share = say("{share} of the gain (limit {limit})", share=Percent(detectable / gain, 1), limit=Percent(self.blur))
         rows = (
             ("evaluations around the best step", len(part.smooth_curve)),
             ("noise between evaluations", part.noise_sd),
@@ -187,9 +185,7 @@ class CurveStepVariance(Rule):
                 say("{sure} (fires from {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms)),
             ),
         )
-        yield self._report_noise(
-            study, [trial], message, probability, rows, "note", (detectable / (self.blur * gain)) ** 2
-        )
+        yield self._report_noise(study, [trial], message, probability, rows, "note", (detectable / (self.blur * gain)) ** 2)
 
     def _report_noise(
         self,

@@ -25,7 +25,9 @@ _STRETCH_DECAY_ADVICE = (
     "was and put the extra steps before it."
 )
 
-_KEEP_RATE = "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
+_KEEP_RATE = (
+    "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
+)
 
 
 class CurveStillImproving(Rule):
@@ -150,9 +152,7 @@ class CurveStillImproving(Rule):
         )
 
     def _finding(self, study: Study, improving_endings: list[CurveEnding], judged_count: int) -> Finding:
-        middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast_gain)[
-            len(improving_endings) // 2
-        ]
+        middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast_gain)[len(improving_endings) // 2]
         steps = curve_tails.median_planned_steps(study, improving_endings)
         longer = round_up_steps(steps * float(np.median([e.end.length_factor for e in improving_endings])))
         confidence = (
@@ -190,9 +190,7 @@ class CurveStillImproving(Rule):
                     f"{study.spec.objective.metric} {forecast}.",
                 ),
                 Advise(
-                    text=_KEEP_RATE
-                    if all(_has_constant_learning_rate(e) for e in improving_endings)
-                    else _STRETCH_DECAY_ADVICE
+                    text=_KEEP_RATE if all(_has_constant_learning_rate(e) for e in improving_endings) else _STRETCH_DECAY_ADVICE
                 ),
             ),
         )
@@ -219,9 +217,7 @@ class CurveStillImproving(Rule):
             self._figures(improving_endings, judged_count, forecast),
         )
 
-    def _figures(
-        self, improving_endings: Sequence[CurveEnding], judged_count: int, forecast: Message
-    ) -> FigureEvidence:
+    def _figures(self, improving_endings: Sequence[CurveEnding], judged_count: int, forecast: Message) -> FigureEvidence:
         ends = [e.end for e in improving_endings]
         gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
         return table(
@@ -245,9 +241,7 @@ def _still_improving_text(improving_count: int, judged_count: int) -> Message:
 
 def _decay_or_end_text(ending: CurveEnding, judged_count: int) -> str:
     whose = "its" if judged_count == 1 else "their"
-    return (
-        f", before {whose} learning rate decays" if ending.last_constant_rate_step < ending.steps else f", {whose} end"
-    )
+    return f", before {whose} learning rate decays" if ending.last_constant_rate_step < ending.steps else f", {whose} end"
 
 
 def _forecast_text(study: Study, ending: CurveEnding) -> Message:
@@ -266,9 +260,7 @@ def _assumed_schedule_text(study: Study, ending: CurveEnding) -> Message | str:
     decays = schedules.possible_decay_names(ending.trial)
     if decays:
         names = list_message(map(Name, decays), len(decays))
-        return say(
-            " This assumes that the learning rate hardly falls; the effect of {names} on it is unknown.", names=names
-        )
+        return say(" This assumes that the learning rate hardly falls; the effect of {names} on it is unknown.", names=names)
     if len(study.curve(ending.trial, "learning_rate")):
         return " This assumes a constant learning rate: the logged rates do not cover the training."
     return " This assumes a constant learning rate: none was logged."

@@ -56,9 +56,7 @@ class CurveTrainLossRises(Rule):
             shares="trials",
             because="The training loss rises in these trials, so their other curves cannot improve.",
         ),
-        Relation(
-            rules=("ckpt-best-lost",), shares="trials", because="Training goes wrong after the best step.", waits=False
-        ),
+        Relation(rules=("ckpt-best-lost",), shares="trials", because="Training goes wrong after the best step.", waits=False),
     )
 
     best: Count = 3
@@ -96,9 +94,7 @@ class CurveTrainLossRises(Rule):
         top = rising[0]
         of_best = top.trial == study.ranked()[0]
         if top.evaluations_improve:
-            text = (
-                "Check whether the loss measures something else after {step}: augmentation, harder examples, weights."
-            )
+            text = "Check whether the loss measures something else after {step}: augmentation, harder examples, weights."
         elif not study.searched and any(map(is_learning_rate, top.trial.params)):
             text = (
                 "Sweep the learning rate first. If the loss rises at lower rates, too, look for a bug: "
@@ -153,9 +149,7 @@ def _message(study: Study, top: TrainingRise, others: int, judged_count: int, *,
         low=Number(top.lowest_level, 4),
         step=study.at(top.lowest_level_step),
         high=Number(top.final_level, 4),
-        others=say(
-            " The training losses of {n} more of the best {judged} trials rise as well.", n=others, judged=judged_count
-        )
+        others=say(" The training losses of {n} more of the best {judged} trials rise as well.", n=others, judged=judged_count)
         if others
         else "",
         improving=say(" Meanwhile, {name} still improves.", name=Name(study.spec.objective.metric))

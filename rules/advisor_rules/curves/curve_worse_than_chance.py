@@ -118,9 +118,7 @@ class CurveWorseThanChance(Rule):
             )
         top = min(skills_read, key=lambda s: (s.best_cost, s.trial.index))
         if top.probability_of_gain_below(2 * self._required_gain(top)) < 0.5:
-            raise MissingData(
-                f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples"
-            )
+            raise MissingData(f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples")
         yield self._report_no_skill(study, top, len(best_trials), alpha)
 
     def _required_gain(self, skill: SkillOverGuessing) -> float:
@@ -130,9 +128,7 @@ class CurveWorseThanChance(Rule):
         metric, guessed = study.spec.objective.metric, study.objective_value(top.chance_level.cost)
         small_gain, unstable = top.gain_exceeds(0.0, alpha), _instability_text(study, top.trial)
         changes = (
-            _search_lower_learning_rates(study)
-            if unstable
-            else _search_higher_learning_rates(study, top, hardly=small_gain)
+            _search_lower_learning_rates(study) if unstable else _search_higher_learning_rates(study, top, hardly=small_gain)
         )
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
         if unstable:
@@ -162,9 +158,7 @@ class CurveWorseThanChance(Rule):
 
     def _figures(self, study: Study, top: SkillOverGuessing, judged_count: int, alpha: float) -> FigureEvidence:
         best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best_cost, top.chance_level.cost))
-        gain = say(
-            "{gain} (required: {limit})", gain=Percent(top.gain_share, 2), limit=Percent(self._required_gain(top))
-        )
+        gain = say("{gain} (required: {limit})", gain=Percent(top.gain_share, 2), limit=Percent(self._required_gain(top)))
         return table(
             ("trials judged", judged_count),
             ("best level, guessing", say("{best}, {guessed}", best=best, guessed=guessed)),
@@ -200,9 +194,7 @@ def _message(study: Study, top: SkillOverGuessing, judged_count: int, *, unstabl
         best=Objective(study.objective_value(top.best_cost)),
         where=say(", in {trial}", trial=trial) if judged_count > 1 else "",
         way=way if top.gain_share > 0 and top.has_known_perfect_score else "",
-        training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls)
-        if loss and not unstable
-        else "",
+        training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls) if loss and not unstable else "",
         unstable=f" {unstable} blew up, so the learning rates are probably too high." if unstable else "",
     )
 
@@ -216,7 +208,9 @@ def _search_lower_learning_rates(study: Study) -> tuple[Change, ...]:
     if rates is None or domain is None or domain.low is None or domain.low <= max(domain.declared_limits[0], 0.0):
         return ()
     low = max(round_significant(domain.low / 100), domain.declared_limits[0])
-    why = f"No trial learned, and the loss blew up: the rates are too high. We search the two decades below {setting(domain.low)}"
+    why = (
+        f"No trial learned, and the loss blew up: the rates are too high. We search the two decades below {setting(domain.low)}"
+    )
     return (SetRange(parameter=rates[0], low=low, high=domain.low, scale="log", why=why),)
 
 
@@ -242,5 +236,7 @@ def _search_higher_learning_rates(study: Study, top: SkillOverGuessing, *, hardl
     (low, high), _ = extended
     # Keep the highest tried rates in the range, because longer training or other hyperparameters may learn at these rates.
     low = max(low, round_significant((domain.high or low) / HALF_DECADE, 2))
-    why = f"No trial learned and none failed, so learning rates may be far too low. We search {setting(low)} to {setting(high)}."
+    why = (
+        f"No trial learned and none failed, so learning rates may be far too low. We search {setting(low)} to {setting(high)}."
+    )
     return (SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),)

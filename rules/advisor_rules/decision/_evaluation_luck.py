@@ -54,15 +54,13 @@ def find_lucky_lead(study: Study) -> EvaluationLuck | None:
         return None
     for rival in best_first[1 : _MAX_RIVAL_TRIALS + 1]:
         rival_part = _half_around_best(study, rival)
-        if rival_part is None or not 0 < MIN_EVALUATION_NOISE_RATIO * _evaluation_noise_sd(
-            rival_part
-        ) <= _evaluation_noise_sd(best_part):
+        if rival_part is None or not 0 < MIN_EVALUATION_NOISE_RATIO * _evaluation_noise_sd(rival_part) <= _evaluation_noise_sd(
+            best_part
+        ):
             continue
         lead = float(study.costs[rival.index] - study.costs[best_first[0].index])
         luck = _expected_noise_gain(best_part) - _expected_noise_gain(rival_part)
-        error = math.sqrt(_LUCKY_LEAD_VARIANCE) * math.hypot(
-            _evaluation_noise_sd(best_part), _evaluation_noise_sd(rival_part)
-        )
+        error = math.sqrt(_LUCKY_LEAD_VARIANCE) * math.hypot(_evaluation_noise_sd(best_part), _evaluation_noise_sd(rival_part))
         # Use a flat prior on the difference between the minima of the two smooth curves.
         probability = float(stats.norm.cdf((luck - lead) / error))
         found = EvaluationLuck(

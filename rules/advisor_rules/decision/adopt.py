@@ -218,9 +218,7 @@ class Adopt(Rule):
         gap = Number(abs(lead.gain))
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.repeat_sd)})"
         repeat = RepeatTrial(parameters=dict(best.params), rivals=(dict(rival.params),), seeds=needed, why=why)
-        action = say(
-            "Run {one} and {other} {needed} times each before you adopt either.", one=one, other=other, needed=needed
-        )
+        action = say("Run {one} and {other} {needed} times each before you adopt either.", one=one, other=other, needed=needed)
         return action, (Advise(text=str(advice)), repeat)
 
     def _figures(
@@ -262,9 +260,7 @@ def _differing_value_text(study: Study, own: repeats.Setting, other: repeats.Set
     return say("{name} {value}", name=Name(differing[0]), value=value_words(own.params[differing[0]]))
 
 
-def _message(
-    study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
-) -> Message:
+def _message(study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str) -> Message:
     own, other = (Objective(study.objective_value(s.mean)) for s in (best, rival))
     if abs(lead.gain) <= 0.01 * lead.repeat_sd:
         ahead = say(
@@ -279,8 +275,7 @@ def _message(
     return say(
         "{who} {ahead}: {own} against {other}, with {runs} and {repeats}{fresh}. "
         f"The standard deviation between {noun}s is {{sd}}. {{chance}}",
-        who=_differing_value_text(study, best, rival)
-        or say("The setting of trial {name}", name=Name(best.trials[0].name)),
+        who=_differing_value_text(study, best, rival) or say("The setting of trial {name}", name=Name(best.trials[0].name)),
         ahead=ahead,
         own=own,
         other=other,

@@ -54,10 +54,7 @@ def metrics_on_other_data(study: Study) -> list[str]:
     """Return the names of the metrics that measure the same quantity as the objective on other data, sorted."""
     objective = study.spec.objective.metric
     timed = {
-        word
-        for name in study.metrics
-        if words_of_metric(name)[-1:] == ("runtime",)
-        for word in words_of_metric(name)[:-1]
+        word for name in study.metrics if words_of_metric(name)[-1:] == ("runtime",) for word in words_of_metric(name)[:-1]
     }
     return sorted(name for name in study.metrics if name != objective and _evaluates_other_data(name, objective, timed))
 

@@ -100,14 +100,10 @@ class ChosenUnlikely(Rule):
         if study.spec.objective.metric in metrics.values():
             raise MissingData("the objective is the log probability of preferred answers, so the ranking shows it")
         trials = study.ranked()[: self.best]
-        by_signal = (
-            [f for t in trials if (f := _log_probability_fall(study, t, s, self.most)) is not None] for s in metrics
-        )
+        by_signal = ([f for t in trials if (f := _log_probability_fall(study, t, s, self.most)) is not None] for s in metrics)
         found = next(filter(None, by_signal), [])
         if not found:
-            raise MissingData(
-                f"no good trial logged {' or '.join(metrics.values())} {MIN_LOG_PROBABILITIES} times below zero"
-            )
+            raise MissingData(f"no good trial logged {' or '.join(metrics.values())} {MIN_LOG_PROBABILITIES} times below zero")
         falls = [f for f in found if f.p_value <= self.false_alarms]
         if falls and falls[0] is found[0]:
             yield self._build_finding(study, falls, found)

@@ -73,9 +73,7 @@ class Forgetting(Rule):
         trials = study.ranked()[: self.best]
         judged = {metric: measure_metric_declines(study, trials, metric, len(metrics)) for metric in metrics}
         if not any(judged.values()):
-            raise MissingData(
-                "no good trial evaluated often enough to tell a decline from noise; evaluate six times or more"
-            )
+            raise MissingData("no good trial evaluated often enough to tell a decline from noise; evaluate six times or more")
         for metric, found in judged.items():
             worse = [d for d in found if d.p_value <= self.false_alarms and d.relative_decline >= self.material]
             if worse and worse[0].trial == found[0].trial and 2 * len(worse) > len(found):
@@ -105,9 +103,7 @@ class Forgetting(Rule):
             evidence=(
                 curve_plot(
                     (objective, metric),
-                    say(
-                        "{metric} declines while {objective} improves.", metric=Name(metric), objective=Name(objective)
-                    ),
+                    say("{metric} declines while {objective} improves.", metric=Name(metric), objective=Name(objective)),
                     [d.trial for d in worse[:5]],
                 ),
                 table(

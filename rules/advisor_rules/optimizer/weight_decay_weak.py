@@ -101,9 +101,7 @@ class WeightDecayWeak(Rule):
         )
         action = say(
             "{fix} at the best trial's learning rate and steps, weight decay has an effect from {acts} upwards.",
-            fix="Do not count on weight decay to regularise:"
-            if searched is None
-            else say("Fix {name}:", name=Name(searched)),
+            fix="Do not count on weight decay to regularise:" if searched is None else say("Fix {name}:", name=Name(searched)),
             acts=Number(round_significant(_MIN_EFFECTIVE_DECAY_SUM / best.learning_rate_sum, 2)),
         )
         change: Change = Advise(text=str(action))

@@ -104,15 +104,11 @@ def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
             changes = max(((int(np.count_nonzero(np.diff(c.finite.values)))) for c in results), default=0)
             if changes:
                 change_counts[trial.index] = changes
-                curves[trial.index] = b"|".join(
-                    part for c in results for part in (c.steps.tobytes(), c.values.tobytes())
-                )
+                curves[trial.index] = b"|".join(part for c in results for part in (c.steps.tobytes(), c.values.tobytes()))
     return curves, change_counts
 
 
-def _group_identical_trials(
-    group: Sequence[Trial], settings: Mapping[int, SettingParameters], changes: int
-) -> IdenticalTrials:
+def _group_identical_trials(group: Sequence[Trial], settings: Mapping[int, SettingParameters], changes: int) -> IdenticalTrials:
     own = {settings[t.index] for t in group}
     p = _expected_groups_by_chance(len(own), len(set(settings.values())), changes)
     return IdenticalTrials(tuple(group), _names_of_varied(own), len(own), changes, p)
@@ -128,9 +124,7 @@ def settings_differ_clearly(group: IdenticalTrials, varied: Sequence[str]) -> bo
 
 def _distinct_result_curves(study: Study, trial: Trial) -> list[Curve]:
     """Return the distinct result curves of the trial; empty if none was logged."""
-    names = dict.fromkeys(
-        [study.spec.objective.metric, *(study.signals[s] for s in _RESULT_SIGNALS if s in study.signals)]
-    )
+    names = dict.fromkeys([study.spec.objective.metric, *(study.signals[s] for s in _RESULT_SIGNALS if s in study.signals)])
     return [study.metric(trial, name) for name in names]
 
 

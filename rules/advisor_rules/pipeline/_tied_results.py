@@ -43,7 +43,9 @@ def harder_evaluation_advice(study: Study, trials: Sequence[Trial], examples: fl
     size = f"at least {round_up_steps(examples):,} harder" if known else "more or harder"
     late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
     finer = "by a finer metric" if loss is None else f"compare {loss}"
-    advice = f"Evaluate on {size} {what}, or {finer}{', and judge trials by the mean of their late evaluations' if late else ''}."
+    advice = (
+        f"Evaluate on {size} {what}, or {finer}{', and judge trials by the mean of their late evaluations' if late else ''}."
+    )
     return f"{advice} {_KEPT_CHECKPOINTS_ADVICE}" if all(map(checkpoints.checkpoint_paths, trials)) else advice
 
 

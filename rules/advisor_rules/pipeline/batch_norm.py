@@ -15,9 +15,7 @@ from advisor.model.message import Message, list_message, say
 from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range_text
 
-_GHOST_NORM_ADVICE = (
-    "Take batch norm's statistics from parts of about 64 examples (ghost batch norm), or use layer norm."
-)
+_GHOST_NORM_ADVICE = "Take batch norm's statistics from parts of about 64 examples (ghost batch norm), or use layer norm."
 
 
 class BatchNorm(Rule):
@@ -66,9 +64,7 @@ class BatchNorm(Rule):
         trials_with_size = _trials_with_batch_size(study)
         small = [(t, n) for t, n in trials_with_size if n.examples_per_statistic < self.few]
         if 2 * len(small) > len(trials_with_size):
-            severity: Severity = (
-                "warning" if min(n.examples_per_statistic for _, n in small) < self.very_few else "note"
-            )
+            severity: Severity = "warning" if min(n.examples_per_statistic for _, n in small) < self.very_few else "note"
             message = say(
                 "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples.",
                 n=len(small),
@@ -136,9 +132,7 @@ def _trials_with_batch_size(study: Study) -> list[tuple[Trial, Layers]]:
     with_layers = [(t, n) for t, n in trials_with_facts if n.layer_count > 0]
     trials_with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples_per_statistic)]
     if with_layers and not trials_with_size:
-        raise MissingData(
-            "the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts"
-        )
+        raise MissingData("the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts")
     return trials_with_size
 
 

@@ -121,13 +121,9 @@ class CkptBestLost(Rule):
     def _is_best_lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
         return kept_model.p_value * tests <= self.false_alarms and kept_model.share >= self.material
 
-    def _build_finding(
-        self, study: Study, trials: list[Trial], top: KeptModel, lost_models: list[KeptModel]
-    ) -> Finding:
+    def _build_finding(self, study: Study, trials: list[Trial], top: KeptModel, lost_models: list[KeptModel]) -> Finding:
         metric = study.spec.objective.metric
-        advice = (
-            "Keep the 3 best checkpoints of every run by the objective, and choose among them after the run has ended."
-        )
+        advice = "Keep the 3 best checkpoints of every run by the objective, and choose among them after the run has ended."
         return self.finding(
             _lost_model_message(study, top, len(lost_models), len(trials)),
             action=advice,
@@ -147,9 +143,7 @@ class CkptBestLost(Rule):
             changes=(Advise(text=advice),),
         )
 
-    def _evidence_rows(
-        self, study: Study, trials: list[Trial], top: KeptModel
-    ) -> Iterator[tuple[str, MessagePart | float]]:
+    def _evidence_rows(self, study: Study, trials: list[Trial], top: KeptModel) -> Iterator[tuple[str, MessagePart | float]]:
         yield "evaluations of the trial", len(top.cost_curve)
         if top.rise_from_best is not None:
             share, limit = Percent(top.share, 1), Percent(self.material)
@@ -181,9 +175,7 @@ def _lost_model_message(study: Study, top: KeptModel, lost_count: int, judged_co
         unknown=""
         if top.has_logged_checkpoints
         else " The trial logged no checkpoints, so its best step is lost unless you saved it.",
-        others=say(
-            " In all, {lost} of the {judged} best trials lose their best step.", lost=lost_count, judged=judged_count
-        )
+        others=say(" In all, {lost} of the {judged} best trials lose their best step.", lost=lost_count, judged=judged_count)
         if judged_count > 1
         else "",
     )

@@ -31,12 +31,8 @@ validation sets would not show the difference.
 """
 _FINDING_CONFIDENCE = 0.95
 """Confidence of a finding about perfect scores. We chose 0.95, because a perfect score needs no test."""
-_SEED_NOISE_ADVICE = (
-    "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
-)
-_CLASS_COUNTS_ADVICE = (
-    "Log the number of right answers for rare classes, and validate on more examples of these classes."
-)
+_SEED_NOISE_ADVICE = "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
+_CLASS_COUNTS_ADVICE = "Log the number of right answers for rare classes, and validate on more examples of these classes."
 
 
 class EvalSize(Rule):
@@ -135,9 +131,7 @@ class EvalSize(Rule):
         )
         return finding.model_copy(update={"goal": "pipeline"})
 
-    def _report_small_validation_set(
-        self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float
-    ) -> Finding:
+    def _report_small_validation_set(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
         factor = max(test.examples_factor, _MIN_VALIDATION_GROWTH_FACTOR)
         by_seeds = noise.seed_noise_explains_differences(study, trials, self.false_alarms)

@@ -69,9 +69,7 @@ class MultiHost(Rule):
             if faulty_trials:
                 yield self._build_finding(fault, faulty_trials, with_facts)
 
-    def _build_finding(
-        self, fault: _RankFault, faulty_trials: list[Trial], with_facts: list[tuple[Trial, Ranks]]
-    ) -> Finding:
+    def _build_finding(self, fault: _RankFault, faulty_trials: list[Trial], with_facts: list[tuple[Trial, Ranks]]) -> Finding:
         first = next(r for t, r in with_facts if t is faulty_trials[0])
         affected = first.count(fault.fact_name)
         ranks_of = say("{n} of {world} ranks", n=affected, world=first.world_size)
@@ -110,11 +108,7 @@ def _several_ranks_log(_: Trial, world: Ranks) -> bool:
 
 def _keeps_rank_statistics(trial: Trial, world: Ranks) -> bool:
     layers = norms.batch_norm(trial)
-    running = (
-        layers is None
-        or "batch_norm" not in trial.facts
-        or (layers.layer_count > 0 and layers.keeps_running_statistics)
-    )
+    running = layers is None or "batch_norm" not in trial.facts or (layers.layer_count > 0 and layers.keeps_running_statistics)
     return running and False in world.values("sync_batch_norm")
 
 
@@ -123,9 +117,7 @@ def _reads_all_data(trial: Trial, world: Ranks) -> bool:
 
 
 _RANK_FAULTS = (
-    _RankFault(
-        _several_ranks_save, "checkpoints", "write checkpoints", "Write checkpoints on rank 0 only.", "warning", 0.95
-    ),
+    _RankFault(_several_ranks_save, "checkpoints", "write checkpoints", "Write checkpoints on rank 0 only.", "warning", 0.95),
     _RankFault(
         _keeps_rank_statistics,
         "sync_batch_norm",

@@ -112,9 +112,7 @@ class ParamsIgnored(Rule):
                 study, without_effect, sorted({name for t in without_effect for name in t.differing_names}), every=False
             )
         copies = [
-            t
-            for t in curves.identical_groups
-            if t not in without_effect and settings_differ_clearly(t, curves.varied_names)
+            t for t in curves.identical_groups if t not in without_effect and settings_differ_clearly(t, curves.varied_names)
         ]
         if copies:
             yield self._report_copied_results(study, copies)
@@ -142,9 +140,7 @@ class ParamsIgnored(Rule):
             names=what,
             trials=count if len(twins) == 1 else say("{n} groups of trials", n=len(twins)),
         )
-        action = say(
-            "Fix {names} in the training script. If a lack of effect is intended, stop searching {names}.", names=what
-        )
+        action = say("Fix {names} in the training script. If a lack of effect is intended, stop searching {names}.", names=what)
         return self._build_finding(study, twins, message, action, severity, " × ".join(names))
 
     def _report_copied_results(self, study: Study, twins: Sequence[IdenticalTrials]) -> Finding:
@@ -157,8 +153,7 @@ class ParamsIgnored(Rule):
             more=say(" There are {n} more groups of identical curves.", n=other_pairs) if other_pairs else "",
         )
         action = say(
-            "Find out why {trials} have identical results: perhaps through a cache, a loaded checkpoint, an overwritten "
-            "file.",
+            "Find out why {trials} have identical results: perhaps through a cache, a loaded checkpoint, an overwritten file.",
             trials=trials,
         )
         return self._build_finding(study, twins, message, action, "critical", None)

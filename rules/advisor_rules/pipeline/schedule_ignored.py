@@ -60,9 +60,7 @@ class ScheduleIgnored(Rule):
         if asked != "constant" and asked not in _DECAYING_SCHEDULES:
             raise MissingData("the study file asks for no schedule that the logged learning rates can be compared with")
         if any({"schedule", "scheduler"} & set(words_of_name(name)) for name in study.searched):
-            raise MissingData(
-                "the study searches the schedule, so trials may differ from the schedule of the study file"
-            )
+            raise MissingData("the study searches the schedule, so trials may differ from the schedule of the study file")
         complete = [t for t in study.trials if study.ended[t.index] and not study.cut_short(t)]
         complete = [t for t in complete if schedules.is_schedule_known(study, t)]
         read = [s for t in complete if (s := schedules.read_schedule(study, t)).is_constant is not None]
@@ -99,9 +97,7 @@ class ScheduleIgnored(Rule):
             trials=[s.trial for s in ignoring],
             evidence=_schedule_evidence(study, ignoring, judged),
             changes=(
-                SetSchedule(
-                    schedule=asked, why="The study file asked for this schedule, but the trials did not have it."
-                ),
+                SetSchedule(schedule=asked, why="The study file asked for this schedule, but the trials did not have it."),
             ),
         )
 

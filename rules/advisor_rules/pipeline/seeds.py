@@ -62,12 +62,8 @@ class Seeds(Rule):
             )
         if len(ended_trials) > len(unknown) > (1 - self.most) * len(ended_trials):
             trials = Quantity(len(ended_trials), "trial")
-            message = say(
-                "{n} of {trials} logged no seed, so they cannot be repeated exactly.", n=len(unknown), trials=trials
-            )
-            yield self._build_finding(
-                message, "Set a seed in each trial and log it as the parameter seed.", "note", unknown
-            )
+            message = say("{n} of {trials} logged no seed, so they cannot be repeated exactly.", n=len(unknown), trials=trials)
+            yield self._build_finding(message, "Set a seed in each trial and log it as the parameter seed.", "note", unknown)
         if len(unknown) < len(ended_trials):
             yield from self._check_seeds_of_trials(study, [t for t in ended_trials if t.seed is not None])
 
@@ -77,9 +73,7 @@ class Seeds(Rule):
         if count < max(self.fewest, self.most * len(known)) or any(len({t.seed for t in g}) > 1 for g in groups):
             return
         repeats = [t for g in groups for t in g]
-        shared = say(
-            "{n} of {trials} have the seed {seed}.", n=count, trials=Quantity(len(known), "trial"), seed=str(seed)
-        )
+        shared = say("{n} of {trials} have the seed {seed}.", n=count, trials=Quantity(len(known), "trial"), seed=str(seed))
         if 2 * len(repeats) > len(known):
             message = say(
                 "{shared} The {n} trials that repeat a setting do not show the effect of the seed.",
@@ -94,13 +88,9 @@ class Seeds(Rule):
 
     def _check_seeds_of_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
         distributed = [(t, r) for t in ended_trials if (r := ranks.read_ranks(t)) is not None]
-        shares_data = {
-            t.id: ranks.does_sampler_split_data(t) or ranks.do_ranks_share_data(t, r) for t, r in distributed
-        }
+        shares_data = {t.id: ranks.does_sampler_split_data(t) or ranks.do_ranks_share_data(t, r) for t, r in distributed}
         same_examples = [t for t, r in distributed if r.has_common_value("loader_seed") and not shares_data[t.id]]
-        overlapping = [
-            t for t, r in distributed if r.has_different_values("loader_seed") and ranks.does_sampler_split_data(t)
-        ]
+        overlapping = [t for t, r in distributed if r.has_different_values("loader_seed") and ranks.does_sampler_split_data(t)]
         different_weights = [t for t, r in distributed if r.has_different_values("seed") and r.parallelism != "ddp"]
         reads_same_data = bool(same_examples) and shares_data[same_examples[0].id] is False
         severities: tuple[Severity, ...] = ("warning", "warning", "note")
@@ -109,9 +99,7 @@ class Seeds(Rule):
             (same_examples, overlapping, different_weights), severities, confidences, _RANK_PROBLEMS, strict=True
         ):
             if trials:
-                message = say(
-                    "In {n} of {worlds} trials, {problem}.", n=len(trials), worlds=len(distributed), problem=problem
-                )
+                message = say("In {n} of {worlds} trials, {problem}.", n=len(trials), worlds=len(distributed), problem=problem)
                 yield self._build_finding(message, advice, severity, trials, confidence)
 
     def _build_finding(

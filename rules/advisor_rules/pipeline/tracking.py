@@ -61,9 +61,7 @@ class Tracking(Rule):
                 trials=len(ended_trials),
                 commits=len(commits),
             )
-            advice = (
-                "Compare trials of one commit, or check that the changes between commits do not affect the training."
-            )
+            advice = "Compare trials of one commit, or check that the changes between commits do not affect the training."
             yield self._build_finding(study, message, advice, others, 0.6)
 
     def _report_missing_facts(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:

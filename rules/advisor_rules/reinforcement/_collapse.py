@@ -150,9 +150,7 @@ def _fit_reward_trend(reward: FloatArray) -> tuple[float, float]:
     return float(fit.slope) * (len(reward) - 1), float(fit.pvalue)
 
 
-def _reason_for_more_reward(
-    study: Study, rewarded: LoggedSignal, late: MeanLevel, limits: CollapseThresholds
-) -> str | None:
+def _reason_for_more_reward(study: Study, rewarded: LoggedSignal, late: MeanLevel, limits: CollapseThresholds) -> str | None:
     """Return a clause that explains by the trial's own curves why more reward is possible; None if the curves do not show it."""
     reward, trial = rewarded.curve.values, rewarded.trial
     first = mean_level(reward[: max(len(reward) // 20, _N_INITIAL_POINTS)])

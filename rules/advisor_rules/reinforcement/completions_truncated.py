@@ -89,9 +89,7 @@ class CompletionsTruncated(Rule):
     share."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [
-            self._completion_truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")
-        ]
+        judged = [self._completion_truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")]
         cut = [t for t in judged if t.final_share > self.most and t.late.p_value_above(self.most) <= self.false_alarms]
         best_is_below = judged[0].late.p_value_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
@@ -121,9 +119,7 @@ class CompletionsTruncated(Rule):
             _truncation_message(study, cut, judged),
             action=_choose_action(study, first, self.most),
             severity="warning",
-            confidence=(
-                _FINDING_CONFIDENCE if first.share_grew or first.rising_rewards is None else _RISING_REWARD_CONFIDENCE
-            )
+            confidence=(_FINDING_CONFIDENCE if first.share_grew or first.rising_rewards is None else _RISING_REWARD_CONFIDENCE)
             * (1 - p),
             trials=[t.trial for t in cut],
             evidence=(

@@ -83,9 +83,7 @@ class GroupsWithoutAdvantage(Rule):
     """Maximum share of studies with a finding if the true share of groups without advantage is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [
-            self._shares_without_advantage(entry) for entry in policy.logged_signals(study, "groups_without_advantage")
-        ]
+        judged = [self._shares_without_advantage(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
         wasted = [s for s in judged if s.p_value(self.most) <= self.false_alarms]
         if judged[0] in wasted and 2 * len(wasted) > len(judged):
             yield self._build_finding(study, wasted, len(judged))

@@ -110,9 +110,7 @@ class PolicyJumps(Rule):
         # Noise seldom makes most trials significant at once, so a majority needs no correction for the number of trials.
         elif 2 * len(departed) > len(judged):
             yield self._report_policy_departure(study, departed, len(judged), self.false_alarms)
-        elif (
-            departed and departed[0].trial == judged[0].trial and departed[0].p_value <= self.false_alarms / len(judged)
-        ):
+        elif departed and departed[0].trial == judged[0].trial and departed[0].p_value <= self.false_alarms / len(judged):
             yield self._report_policy_departure(study, departed, len(judged), self.false_alarms / len(judged))
 
     def _policy_jumps_of_trial(self, entry: policy.LoggedSignal, trials: int) -> _JumpsOfTrial | None:
@@ -165,9 +163,7 @@ class PolicyJumps(Rule):
             changes=changes,
         )
 
-    def _report_policy_departure(
-        self, study: Study, found: Sequence[PolicyDeparture], judged: int, limit: float
-    ) -> Finding:
+    def _report_policy_departure(self, study: Study, found: Sequence[PolicyDeparture], judged: int, limit: float) -> Finding:
         first = found[0]
         changes, action = _search_lower_rates(study)
         return self.finding(

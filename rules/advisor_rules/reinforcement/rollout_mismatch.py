@@ -19,8 +19,7 @@ _SYNC_WEIGHTS_ADVICE = (
     "Check that the sampling engine gets the trainer's weights after each update, because the difference grows."
 )
 _MATCH_SAMPLING_ADVICE = (
-    "Sample with the temperature and precision of the trainer, without limits such as "
-    "top-p, and copy the weights more often."
+    "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
 )
 _FINDING_CONFIDENCE = 0.75
 """Confidence of a finding whose p-value is 0. It is the share of trainings with a mismatch and importance ratios that reach a
@@ -107,9 +106,7 @@ class RolloutMismatch(Rule):
     def _rollout_difference(self, entry: policy.LoggedSignal) -> _RolloutDifference:
         values = entry.curve.values
         early, late = (mean_level_with_trend(values[entry.slice_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
-        return _RolloutDifference(
-            entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), (early, late)
-        )
+        return _RolloutDifference(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), (early, late))
 
     def _build_finding(self, study: Study, apart: Sequence[_RolloutDifference], judged: int) -> Finding:
         first = apart[0]
@@ -141,9 +138,7 @@ class RolloutMismatch(Rule):
             changes=(Advise(text=action),),
         )
 
-    def _build_evidence(
-        self, study: Study, apart: Sequence[_RolloutDifference]
-    ) -> tuple[CurveEvidence, FigureEvidence]:
+    def _build_evidence(self, study: Study, apart: Sequence[_RolloutDifference]) -> tuple[CurveEvidence, FigureEvidence]:
         first = apart[0]
         early, late = first.half_levels
         return (
@@ -163,9 +158,7 @@ class RolloutMismatch(Rule):
                 ),
                 (
                     "p-value of the rise of the difference",
-                    value_with_limit(
-                        Probability(first.larger_half.p_value_above_other(first.start)), self.false_alarms
-                    ),
+                    value_with_limit(Probability(first.larger_half.p_value_above_other(first.start)), self.false_alarms),
                 ),
             ),
         )

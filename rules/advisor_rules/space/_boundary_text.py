@@ -105,5 +105,7 @@ def _fitted_improvement_text(study: Study, name: str, side: RangeSide) -> Messag
     domain = study.spec.parameters[name]
     text = "With the other hyperparameters accounted for, results improve towards {end}, the {side} end of {name}."
     if len(study.searched) == 1:
-        text = "Fitted results are best at {end}, the {side} end of {name}, but the outermost trial is worse than others near it."
+        text = (
+            "Fitted results are best at {end}, the {side} end of {name}, but the outermost trial is worse than others near it."
+        )
     return say(text, end=Setting(domain.high if side == "high" else domain.low), side=side, name=Name(name))

@@ -40,9 +40,7 @@ def log_likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
     return float(_log_likelihood_ratios(inside[None, :], failed[None, :])[0, 0])
 
 
-def find_failure_corner(
-    positions: FloatArray, failed: BoolArray, outside: IntArray | None = None
-) -> FailureCorner | None:
+def find_failure_corner(positions: FloatArray, failed: BoolArray, outside: IntArray | None = None) -> FailureCorner | None:
     """Return the corner that best separates failed trials from others; None if there are fewer than two axes, or if none or all
     of the trials failed.
 
@@ -56,8 +54,7 @@ def find_failure_corner(
     rng = np.random.default_rng(SEED)
     labels = np.vstack([failed, rng.permuted(np.tile(failed, (N_PERMUTATIONS, 1)), axis=1)])
     halves = [
-        [(side, m) for side in _RANGE_SIDES for m in _masks_beyond_thresholds(positions[:, axis], side)]
-        for axis in range(d)
+        [(side, m) for side in _RANGE_SIDES for m in _masks_beyond_thresholds(positions[:, axis], side)] for axis in range(d)
     ]
     examined = _choose_axes_to_pair(halves, labels)
     highest, best = np.zeros(len(labels)), 0.0
@@ -79,10 +76,7 @@ def find_failure_corner(
         return None
     axes, sides, mask = found
     there = mask & failed
-    edges = [
-        positions[there, a].min() if s == "high" else positions[there, a].max()
-        for a, s in zip(axes, sides, strict=True)
-    ]
+    edges = [positions[there, a].min() if s == "high" else positions[there, a].max() for a, s in zip(axes, sides, strict=True)]
     p = float(np.mean(highest >= best - 1e-9))
     return FailureCorner(axes, sides, (float(edges[0]), float(edges[1])), mask, best, p)
 

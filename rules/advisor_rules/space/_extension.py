@@ -50,13 +50,11 @@ def extend_range_end(
     if side == "low" and (none := _regularisers.off_value_below(name, domain)) is not None:
         low, limit = none, extension.ExtensionLimit(none, f"a study without {name} shows the benefit of {name}")
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
-    turn = (
-        math.inf
-        if not math.isfinite(step)
-        else as_number(domain.value_at_position(1 + step if side == "high" else -step))
-    )
+    turn = math.inf if not math.isfinite(step) else as_number(domain.value_at_position(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
-    why = f"Better trials lie towards the {where} end, {setting(end)}. {_why_range_moves(as_number(end), to, turn, side, limit)}"
+    why = (
+        f"Better trials lie towards the {where} end, {setting(end)}. {_why_range_moves(as_number(end), to, turn, side, limit)}"
+    )
     inner = _move_opposite_end(study, tried, name, (low, high), side)
     if inner is None:
         return ExtendedRange(low, high, why)
@@ -82,9 +80,7 @@ def _limit_from_usual_rates(study: Study, name: str, side: RangeSide) -> extensi
     )
 
 
-def _why_range_moves(
-    end: float, to: float, turn: float, side: RangeSide, limit: extension.ExtensionLimit | None
-) -> str:
+def _why_range_moves(end: float, to: float, turn: float, side: RangeSide, limit: extension.ExtensionLimit | None) -> str:
     """Return the reason why the range now ends at `to` instead of `end`. `turn` is the value at which results would get worse
     again if the trend continued."""
     if limit is not None:

@@ -19,9 +19,7 @@ def failed_settings_advice(study: Study) -> str:
     rate = next((name for name, side in apart.items() if side == "high" and is_learning_rate(name)), None)
     if tried.failed.sum() == 1 and apart and list(apart) != [rate]:
         return str(_describe_failed_setting(study, tried, list(apart)))
-    return (
-        "" if rate is None else str(_advise_lower_learning_rates(tried, rate, [name for name in apart if name != rate]))
-    )
+    return "" if rate is None else str(_advise_lower_learning_rates(tried, rate, [name for name in apart if name != rate]))
 
 
 def repeated_failures_clause(study: Study) -> str:
@@ -72,7 +70,5 @@ def _advise_lower_learning_rates(tried: settings.Settings, name: str, others: li
         high=lower_bound(float(np.nanmin(rates[tried.failed]))),
         low=upper_bound(float(np.nanmax(rates[~tried.failed]))),
         units="settings" if any(len(group) > 1 for group in tried.trials) else "trials",
-        others=say(", and the failed ones also differ in {names}", names=list_message(map(Name, others)))
-        if others
-        else "",
+        others=say(", and the failed ones also differ in {names}", names=list_message(map(Name, others))) if others else "",
     )

@@ -110,9 +110,7 @@ def _beyond_threshold_text(name: str, edge: float, side: RangeSide) -> Message:
 # --- one threshold ----------------------------------------------------------------------------------------------------------------
 
 
-def _find_significant_regions(
-    tried: settings.Settings, false_alarms: float
-) -> list[tuple[str, outliers.FailureRegion]]:
+def _find_significant_regions(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.FailureRegion]]:
     """Return the regions of failures that chance does not explain, one per hyperparameter, clearest first."""
     if not tried.numeric:
         return []
@@ -161,9 +159,7 @@ def _keep_around_successes(study: Study, tried: settings.Settings) -> FailureCut
     if not (len(below) and len(above)) or len(below) + len(above) < tried.failed.sum():
         return None
     domain = study.spec.parameters[name]
-    low, high = (
-        widening.round_range_end(float(domain.value_at_position(x)), domain) for x in (below.max(), above.min())
-    )
+    low, high = (widening.round_range_end(float(domain.value_at_position(x)), domain) for x in (below.max(), above.min()))
     count = len(below) + len(above)
     place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
     which = _failing_trials_text(count, count, place)
@@ -196,9 +192,7 @@ def _cut_at_threshold(study: Study, found: list[tuple[str, outliers.FailureRegio
     if domain.type == "int":
         bound = float(domain.value_at_position(region.nearest_outside_position))
     low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
-    which = _failing_trials_text(
-        region.failed_count, region.trial_count, _beyond_threshold_text(name, edge, region.side)
-    )
+    which = _failing_trials_text(region.failed_count, region.trial_count, _beyond_threshold_text(name, edge, region.side))
     why = capitalise(f"{which} failed")
     change: Change
     lacking = region.side == "high" and _ran_out_of_memory(study, name, region)
@@ -337,9 +331,7 @@ def _name_in_formula(name: str) -> str:
 def _find_clearest_corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
     """Return (score, cut) of the corner in two hyperparameters that separates failed trials best."""
     names = list(tried.numeric)
-    found = _corners.find_failure_corner(
-        np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best_settings(tried)
-    )
+    found = _corners.find_failure_corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best_settings(tried))
     if found is None or found.p > JOINT_TEST_ALPHA_SHARE * level:
         return None
     where, places = {}, []
@@ -360,6 +352,4 @@ def _find_clearest_corner(study: Study, tried: settings.Settings, level: float) 
         change = Advise(text=str(action))
     if failed < total:
         which = say("{which} (the other {rest} ended with a result)", which=which, rest=total - failed)
-    return found.corner_score - 2 * math.log(len(tried)), FailureCut(
-        " × ".join(where), which, action, (change,), found.p
-    )
+    return found.corner_score - 2 * math.log(len(tried)), FailureCut(" × ".join(where), which, action, (change,), found.p)

@@ -120,9 +120,7 @@ def _find_inner_ends_on_axis(axis: int, own: FloatArray, rest: FloatArray) -> li
 
 def _fit_responses_in_own_range(numeric: list[FloatArray], costs: FloatArray, edge: float) -> list[boundaries.Response]:
     """Return the response of a group's costs (n,) along each axis, with the group's own range as the range of the axis."""
-    return boundaries.fit_responses(
-        [_stretch_to_unit_range(u) for u in numeric], [], ranks.log_rank_scores(costs), edge
-    )
+    return boundaries.fit_responses([_stretch_to_unit_range(u) for u in numeric], [], ranks.log_rank_scores(costs), edge)
 
 
 def _stretch_to_unit_range(positions: FloatArray) -> FloatArray:
@@ -164,9 +162,7 @@ def find_groups_with_narrow_range(
             response = theirs[end.axis]
             chance = response.chance_of_low_end if end.side == "low" else response.chance_of_high_end
             if chance <= MAX_UNLIKELY_END_PROBABILITY:
-                p = len(lost) * max(
-                    end.p_value, _p_of_equal_clustering(numeric[end.axis], costs, in_group, won, end.side)
-                )
+                p = len(lost) * max(end.p_value, _p_of_equal_clustering(numeric[end.axis], costs, in_group, won, end.side))
                 if p <= level:
                     found.append((group, end._replace(p_value=p)))
     return sorted(found, key=lambda f: (f[1].p_value, -f[1].probability, f[0], f[1].axis))

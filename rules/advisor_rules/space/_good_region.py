@@ -181,11 +181,7 @@ def range_to_keep(part: GoodRegion, positions: FloatArray, failed: BoolArray) ->
     low, high = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
     if part.low < _AXIS_END_SHARE or low < _MIN_CUT_AXIS_SHARE or _did_most_fail(failed[positions < part.low]):
         low = 0.0
-    if (
-        part.high > 1 - _AXIS_END_SHARE
-        or high > 1 - _MIN_CUT_AXIS_SHARE
-        or _did_most_fail(failed[positions > part.high])
-    ):
+    if part.high > 1 - _AXIS_END_SHARE or high > 1 - _MIN_CUT_AXIS_SHARE or _did_most_fail(failed[positions > part.high]):
         high = 1.0
     return low, high
 

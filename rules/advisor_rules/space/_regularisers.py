@@ -54,9 +54,7 @@ def lowest_and_highest(domain: Domain) -> tuple[float, float]:
 def weakest_searchable_value(domain: Domain) -> float:
     """Return the low end of the range to search: 0, or a value without effect on a log scale, within the declared limits."""
     low, high = lowest_and_highest(domain)
-    return max(
-        MAX_INEFFECTIVE_WEIGHT_DECAY if domain.scale == "log" and high > 10 * low else 0.0, domain.declared_limits[0]
-    )
+    return max(MAX_INEFFECTIVE_WEIGHT_DECAY if domain.scale == "log" and high > 10 * low else 0.0, domain.declared_limits[0])
 
 
 def off_value_below(name: str, domain: Domain) -> float | None:

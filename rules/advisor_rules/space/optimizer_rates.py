@@ -72,8 +72,6 @@ class OptimizerRates(Rule):
             severity="warning",
             confidence=1.0,
             subject=chooser,
-            evidence=(
-                AxisEvidence(parameter=rate, caption=say("All optimizers share the range of {rate}.", rate=Name(rate))),
-            ),
+            evidence=(AxisEvidence(parameter=rate, caption=say("All optimizers share the range of {rate}.", rate=Name(rate))),),
             changes=(RunPlan(plan="per-optimizer", parameter=chooser, why=str(why)),),
         )

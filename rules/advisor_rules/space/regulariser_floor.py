@@ -65,9 +65,7 @@ class RegulariserFloor(Rule):
         if not any(map(parameter_kinds.is_regulariser, study.searched)):
             raise MissingData("no hyperparameter that regularises was varied", needs="design")
         decay = _regularisers.strong_decay(study, self.strong_decay, self.strong_decay_sgd)
-        strong = {
-            n: p for n, p in study.searched.items() if _regularisers.has_only_strong_values(n, p, self.strong, decay)
-        }
+        strong = {n: p for n, p in study.searched.items() if _regularisers.has_only_strong_values(n, p, self.strong, decay)}
         count = settings.read_settings(study).result_count if strong else 0
         if strong and count < _MIN_SETTINGS:
             raise MissingData(

@@ -171,13 +171,10 @@ class ScientificEffect(Rule):
             for g, group in enumerate(question.groups)
         ]
         distance_rows = [
-            (f"distance of {question.value_text(g)} from the best", _gap_interval_text(gap, share))
-            for g, gap in gaps.items()
+            (f"distance of {question.value_text(g)} from the best", _gap_interval_text(gap, share)) for g, gap in gaps.items()
         ]
         if question.comparable_parameter_count > self.most:
-            weaker = say(
-                "{count} hyperparameters with weaker effects", count=question.comparable_parameter_count - self.most
-            )
+            weaker = say("{count} hyperparameters with weaker effects", count=question.comparable_parameter_count - self.most)
             distance_rows.append(("not compared", weaker))
         caption = say(
             "The best trials of each value of {name} show the result that the value can reach.",
@@ -236,18 +233,14 @@ def _compare_values(
     index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
     costs = comparison.costs[mine]
     numeric = [
-        u[mine]
-        for n, u in comparison.numeric_positions.items()
-        if has_distinct_values(u[mine]) and not is_training_length(n)
+        u[mine] for n, u in comparison.numeric_positions.items() if has_distinct_values(u[mine]) and not is_training_length(n)
     ]
     choices = [u[mine] for u in comparison.choice_indices.values() if has_distinct_values(u[mine])]
     if len(numeric) + len(choices) > others:
         strongest = np.argsort(ranks.log_p_values_of_axes(numeric, choices, costs), kind="stable")[:others]
         choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
         numeric = [u for i, u in enumerate(numeric) if i in strongest]
-    return _ValueComparison(
-        comparison, tuple(groups), group_effect.compare_groups(index, numeric, choices, costs), asked
-    )
+    return _ValueComparison(comparison, tuple(groups), group_effect.compare_groups(index, numeric, choices, costs), asked)
 
 
 def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
@@ -270,9 +263,7 @@ def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _Va
     return None
 
 
-def _lead_message(
-    question: _ValueComparison, lead: int, behind: list[tuple[int, _ResultGap]], share: Percent
-) -> Message:
+def _lead_message(question: _ValueComparison, lead: int, behind: list[tuple[int, _ResultGap]], share: Percent) -> Message:
     """Return a sentence that states by how much the best value leads the other values, with intervals."""
     values = [
         say("{value} by {interval}", value=question.value_text(group), interval=_gap_interval_text(gap, share))
@@ -321,9 +312,7 @@ def _seed_variation_text(study: Study, effect: group_effect.GroupEffect) -> Mess
     )
 
 
-def _build_changes(
-    study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str
-) -> tuple[Change, ...]:
+def _build_changes(study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
     """Return the change that keeps the better of two values; for more than two values, return advice on which values to
     drop."""
     name, best = question.comparison.name, question.comparison.values[question.groups[lead]]

@@ -122,9 +122,7 @@ class SpaceBoundary(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per end at which good trials cluster."""
         tried = settings.read_settings(study)
-        axes = [
-            n for n, p in tried.numeric.items() if not is_training_length(n) and len(np.unique(p[np.isfinite(p)])) > 1
-        ]
+        axes = [n for n, p in tried.numeric.items() if not is_training_length(n) and len(np.unique(p[np.isfinite(p)])) > 1]
         if not axes:
             raise MissingData(
                 "no numeric hyperparameter was varied; log the hyperparameters that the study searches",
@@ -140,11 +138,7 @@ class SpaceBoundary(Rule):
         for end in found:
             name, response = axes[end.axis], shape[end.axis]
             doubted = end.p_value_among_successful_trials > level and end.probability < self.certainty
-            if (
-                doubted
-                or _trials_fail_beyond_best(tried, name, end.side)
-                or _optimum_lies_inside(study, tried, name, end.side)
-            ):
+            if doubted or _trials_fail_beyond_best(tried, name, end.side) or _optimum_lies_inside(study, tried, name, end.side):
                 continue
             moved = _extension.extend_range_end(study, tried, name, end.side, response)
             if moved is not None:
@@ -162,9 +156,7 @@ class SpaceBoundary(Rule):
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _build_advice(study, name, side, moved)
-        sure = crowded.probability >= self.certainty and _clusters_without_best_two(
-            tried, name, side, self.false_alarms
-        )
+        sure = crowded.probability >= self.certainty and _clusters_without_best_two(tried, name, side, self.false_alarms)
         return self.finding(
             _boundary_text.good_end_message(study, tried, name, side, good),
             action=action,
@@ -210,16 +202,12 @@ def _build_advice(study: Study, name: str, side: RangeSide, moved: _extension.Ex
     computational cost, return only advice.
     """
     if parameter_kinds.is_batch_size(name):
-        action = say(
-            "Choose {name} by throughput and memory, and tune the optimizer for that batch size.", name=Name(name)
-        )
+        action = say("Choose {name} by throughput and memory, and tune the optimizer for that batch size.", name=Name(name))
         return action, Advise(text=str(action))
     domain = study.spec.parameters[name]
     end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
     if parameter_kinds.searches_architecture(study, name):
-        text = (
-            "Decide if {name} {beyond} {end} is worth its cost. If it is, compare {end} and {to} in a separate study."
-        )
+        text = "Decide if {name} {beyond} {end} is worth its cost. If it is, compare {end} and {to} in a separate study."
         beyond = "above" if side == "high" else "below"
         action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
@@ -231,9 +219,7 @@ def _build_advice(study: Study, name: str, side: RangeSide, moved: _extension.Ex
 def _optimum_lies_inside(study: Study, tried: settings.Settings, name: str, side: RangeSide) -> bool:
     """Return True if only one hyperparameter is searched and results show that its optimum lies inside its range."""
     fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
-    return len(study.searched) == 1 and boundaries.response_turns_inside(
-        tried.numeric[name][fine], tried.costs[fine], side
-    )
+    return len(study.searched) == 1 and boundaries.response_turns_inside(tried.numeric[name][fine], tried.costs[fine], side)
 
 
 def _clusters_without_best_two(tried: settings.Settings, name: str, side: RangeSide, level: float) -> bool:

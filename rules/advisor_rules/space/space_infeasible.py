@@ -20,9 +20,7 @@ from advisor.stats import outliers
 from advisor_rules.space import _failed_settings, _failure_regions, _rows
 
 BUG_ADVICE = "Look for a bug in the training code or the data: trials fail in every part of the search space."
-FREE_MEMORY_ADVICE = (
-    "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
-)
+FREE_MEMORY_ADVICE = "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
 UNEXPLAINED_FAILURES_ADVICE = (
     "Look at why the failed trials failed: no single hyperparameter clearly separates them from the others."
 )
@@ -113,9 +111,7 @@ class SpaceInfeasible(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         ended_count = int(study.ended.sum())
         if not ended_count:
-            raise MissingData(
-                "no trial has ended with a result; wait for the first results", needs="trials", at_least=1
-            )
+            raise MissingData("no trial has ended with a result; wait for the first results", needs="trials", at_least=1)
         failed = failures.failure_masks(study)
         count = int(failed.any.sum())
         if count < self.share * ended_count:
@@ -137,18 +133,12 @@ class SpaceInfeasible(Rule):
             changes=changes,
         )
 
-    def _figures(
-        self, study: Study, failed: failures.FailureMasks, cut: _failure_regions.FailureCut | None
-    ) -> Evidence:
+    def _figures(self, study: Study, failed: failures.FailureMasks, cut: _failure_regions.FailureCut | None) -> Evidence:
         ended_count = int(study.ended.sum())
         if cut is None:
             clear: MessagePart = "no region"
         else:
-            clear = (
-                value_with_limit(Probability(cut.p_value), Probability(self.false_alarms))
-                if cut.p_value < 1
-                else "no test"
-            )
+            clear = value_with_limit(Probability(cut.p_value), Probability(self.false_alarms)) if cut.p_value < 1 else "no test"
         return table(
             ("trials that ended", say("{ended}", ended=ended_count)),
             *((what, say("{count}", count=int(mask.sum()))) for what, mask in _masks_by_failure_kind(study, failed)),
@@ -204,7 +194,9 @@ def _advise_higher_learning_rates(study: Study, failed: failures.FailureMasks) -
     bad, others = rates[study.ended & failed.any], rates[study.ended & ~failed.any]
     if not len(bad) or not bad.max() < rates[best[0].index] or not np.median(bad) < np.median(others):
         return ""
-    return f"Search higher values of {found[0]}, or train longer: the trials that learned nothing have lower ones than the best."
+    return (
+        f"Search higher values of {found[0]}, or train longer: the trials that learned nothing have lower ones than the best."
+    )
 
 
 def _masks_by_failure_kind(study: Study, failed: failures.FailureMasks) -> tuple[tuple[str, BoolArray], ...]:

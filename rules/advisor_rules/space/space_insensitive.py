@@ -19,9 +19,7 @@ from advisor.model.words import count
 from advisor_rules.space import _regularisers, _rows
 
 MAYBE_NOISE_WARNING = " All of the variation may be noise: random results show as much structure with probability {p}."
-FEW_SETTINGS_WARNING = (
-    " With only {few} settings for {value}, an effect of {name} that occurs only there may be missed."
-)
+FEW_SETTINGS_WARNING = " With only {few} settings for {value}, an effect of {name} that occurs only there may be missed."
 KEEP_CONSTANT_ADVICE = "Fix {name}{value}. Search this hyperparameter again if you change the model or the optimizer."
 
 
@@ -184,9 +182,7 @@ class SpaceInsensitive(Rule):
         the rule never advises to fix these."""
         parameter = study.spec.parameters[name]
         asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
-        return asked or _regularisers.has_only_strong_values(
-            name, parameter, strong_decay=_regularisers.strong_decay(study)
-        )
+        return asked or _regularisers.has_only_strong_values(name, parameter, strong_decay=_regularisers.strong_decay(study))
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
@@ -230,9 +226,7 @@ class SpaceInsensitive(Rule):
                 _rows.probability_row(
                     f"probability of less than {Percent(self.share)} of the greatest importance", small, self.certainty
                 ),
-                _rows.probability_row(
-                    "probability of as much structure in random results", found.p_value, self.false_alarms
-                ),
+                _rows.probability_row("probability of as much structure in random results", found.p_value, self.false_alarms),
             ),
         )
 

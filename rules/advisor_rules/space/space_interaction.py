@@ -18,9 +18,7 @@ from advisor.model.study import Study
 from advisor.stats import interaction
 from advisor_rules.space import _rows
 
-TUNE_TOGETHER_ADVICE = (
-    "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
-)
+TUNE_TOGETHER_ADVICE = "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
 TUNE_AGAIN_ADVICE = "Tune {other} again if you change {batch}: the best value depends on it."
 
 
@@ -104,10 +102,7 @@ class SpaceInteraction(Rule):
             for pair, both in pairs.items()
             if both.mean() >= self.material and np.median(both / np.maximum(lesser[pair], 1e-9)) >= self.dependent
         ]
-        p = {
-            pair: min(1.0, q * number)
-            for pair, q in interaction.interaction_p_values(found.response, strong, draws).items()
-        }
+        p = {pair: min(1.0, q * number) for pair, q in interaction.interaction_p_values(found.response, strong, draws).items()}
         learned = bool(strong) and sampler.did_sampler_use_results(study)
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:

@@ -111,9 +111,7 @@ class SpaceScale(Rule):
             finding = self._finding(study, name, domain, room, p, len(costs))
             yield sampler.weaken_finding(finding) if learned else finding
 
-    def _finding(
-        self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int
-    ) -> Finding:
+    def _finding(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int) -> Finding:
         assert new.low is not None
         assert new.high is not None
         old, number = study.spec.parameters[name].scale, max(4, count // 8)
@@ -137,9 +135,7 @@ class SpaceScale(Rule):
             evidence=(
                 AxisEvidence(
                     parameter=name,
-                    caption=say(
-                        f"The best trials are crowded together on the {old} scale of {{name}}.", name=Name(name)
-                    ),
+                    caption=say(f"The best trials are crowded together on the {old} scale of {{name}}.", name=Name(name)),
                     trials=tuple(t.id for t in best),
                     next_low=new.low,
                     next_high=new.high,

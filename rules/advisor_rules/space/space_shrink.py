@@ -134,8 +134,7 @@ class SpaceShrink(Rule):
         keep)."""
         level = tried.corrected_level(self.false_alarms)
         chances = {
-            name: _good_region.p_of_unrelated_costs(*_settings_with_parameter(tried, name)[:2], level / len(axes))
-            * len(axes)
+            name: _good_region.p_of_unrelated_costs(*_settings_with_parameter(tried, name)[:2], level / len(axes)) * len(axes)
             for name in axes
         }
         mattering = [name for name in axes if chances[name] <= level]
@@ -276,9 +275,7 @@ def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
-    fitted = boundaries.fit_responses(
-        list(tried.numeric.values()), used_choices, ranks.log_rank_scores(tried.costs), edge=0.1
-    )
+    fitted = boundaries.fit_responses(list(tried.numeric.values()), used_choices, ranks.log_rank_scores(tried.costs), edge=0.1)
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 

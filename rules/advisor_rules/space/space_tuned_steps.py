@@ -63,9 +63,7 @@ class SpaceTunedSteps(Rule):
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
             lengths[~(lengths > 0)] = np.nan  # -1 means that another hyperparameter sets the length.
-            if (name in study.searched or name in study.lengths) and self._is_length_tuned(
-                lengths[judged], batches[judged]
-            ):
+            if (name in study.searched or name in study.lengths) and self._is_length_tuned(lengths[judged], batches[judged]):
                 yield self._finding(study, name, np.where(judged, lengths, np.nan))
         if named:
             return
@@ -127,9 +125,7 @@ class SpaceTunedSteps(Rule):
         )
 
 
-def _fix_training_length(
-    study: Study, name: str | None, alike: BoolArray, length: float, why: str
-) -> tuple[Change, ...]:
+def _fix_training_length(study: Study, name: str | None, alike: BoolArray, length: float, why: str) -> tuple[Change, ...]:
     """Return the changes that fix the training length at the number of steps of the trials in the mask `alike`."""
     trials = [t for t in study.trials if alike[t.index]]
     planned = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]

@@ -100,9 +100,7 @@ class UnfairComparison(Rule):
             found = self._find_disadvantages(study, comparison, level)
             yield from (sampler.weaken_finding(f) if weakened else f for f in found)
 
-    def _find_disadvantages(
-        self, study: Study, comparison: _compared_values.ComparedValues, level: float
-    ) -> Iterator[Finding]:
+    def _find_disadvantages(self, study: Study, comparison: _compared_values.ComparedValues, level: float) -> Iterator[Finding]:
         """Yield one finding per kind of disadvantage, about the value with the greatest disadvantage."""
         groups, costs = comparison.groups, comparison.costs
         failing = _fairness.find_failing_groups(groups, costs, level=self.false_alarms / 2)[:1]
@@ -111,17 +109,13 @@ class UnfairComparison(Rule):
                 comparison, stuck.group, _equal_results_text(study, comparison, stuck), stuck.p_value
             )
         for one in failing:
-            yield self._report_untrained_value(
-                comparison, one.group, _failed_settings_text(comparison, one), one.p_value
-            )
+            yield self._report_untrained_value(comparison, one.group, _failed_settings_text(comparison, one), one.p_value)
         yield from self._find_narrow_ranges(study, comparison, level)
         for few in _fairness.find_small_groups(groups, costs, certainty=self.certainty, level=level)[:1]:
             if few.group not in {f.group for f in failing}:
                 yield self._report_too_few_trials(comparison, few)
 
-    def _find_narrow_ranges(
-        self, study: Study, comparison: _compared_values.ComparedValues, level: float
-    ) -> Iterator[Finding]:
+    def _find_narrow_ranges(self, study: Study, comparison: _compared_values.ComparedValues, level: float) -> Iterator[Finding]:
         """Yield a finding if the range of another hyperparameter was too narrow, for one value or for all."""
         groups, numeric, costs = comparison.groups, list(comparison.numeric_positions.values()), comparison.costs
         ends = _fairness.find_partly_tried_groups(
@@ -142,8 +136,7 @@ class UnfairComparison(Rule):
             costs,
             edge=self.edge,
             certainty=self.certainty,
-            level=level
-            / 2,  # At the full significance level, this test raised too many false alarms in simulated studies.
+            level=level / 2,  # At the full significance level, this test raised too many false alarms in simulated studies.
         )
         for group, end in own[:1]:
             yield self._report_narrow_range(study, comparison, group, end)
@@ -216,18 +209,14 @@ class UnfairComparison(Rule):
             side=end.side,
             trials=shown,
             evidence=(
-                AxisEvidence(
-                    parameter=axis, caption=say(better, who=who, axis=Name(axis)), trials=tuple(t.id for t in shown)
-                ),
+                AxisEvidence(parameter=axis, caption=say(better, who=who, axis=Name(axis)), trials=tuple(t.id for t in shown)),
                 table(
                     _rows.probability_row(
                         "probability by chance of such an improvement towards that end (permutation test)",
                         end.p_value,
                         self.false_alarms,
                     ),
-                    _rows.share_row(
-                        "simulated fits whose best value lies at that end", end.probability, self.certainty
-                    ),
+                    _rows.share_row("simulated fits whose best value lies at that end", end.probability, self.certainty),
                 ),
             ),
             changes=_advise_wider_range(axis, domain, end, str(lost)),
@@ -258,9 +247,7 @@ class UnfairComparison(Rule):
                 ),
             ),
             changes=(
-                Advise(
-                    text=str(say("Search lower learning rates or a warmup with {who}, and look for a bug.", who=who))
-                ),
+                Advise(text=str(say("Search lower learning rates or a warmup with {who}, and look for a bug.", who=who))),
             ),
         )
 
@@ -269,9 +256,7 @@ class UnfairComparison(Rule):
         # If every value gets the same number of trials, the total need not exceed the present number of trials.
         trials = len(comparison.values) * math.ceil(len(comparison.groups) / len(comparison.values))
         own = CountOf(few.smaller_group_size, "successful setting")
-        counts = say(
-            "{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.best_group_size
-        )
+        counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.best_group_size)
         lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.lead_probability))
         advice = say("Give every value of {name} as many trials.", name=Name(comparison.name))
         again = "Compare the values of {name} again with equally many trials each, {trials} in all."
@@ -286,17 +271,13 @@ class UnfairComparison(Rule):
             evidence=table(
                 ("successful settings", say("{counts}", counts=counts)),
                 _rows.probability_row(rare, few.p_value, self.false_alarms),
-                _rows.probability_row(
-                    "probability of the lead with equally few trials", few.lead_probability, self.certainty
-                ),
+                _rows.probability_row("probability of the lead with equally few trials", few.lead_probability, self.certainty),
             ),
             changes=_advise_new_comparison(trials, counts, advice),
         )
 
 
-def _equal_results_text(
-    study: Study, comparison: _compared_values.ComparedValues, stuck: _fairness.StuckGroup
-) -> Message:
+def _equal_results_text(study: Study, comparison: _compared_values.ComparedValues, stuck: _fairness.StuckGroup) -> Message:
     at = Objective(study.objective_value(stuck.common_cost))
     counts = "{count} of its {size} settings end at {at}, as if nothing was learned"
     return say(counts, count=stuck.equal_result_count, size=comparison.group_size(stuck.group), at=at)
@@ -315,9 +296,7 @@ def _advise_wider_range(axis: str, domain: Domain, end: boundaries.EndWithCluste
     new = widening.widen_range(axis, domain, end.side, math.inf)
     if new is None:
         return ()
-    return (
-        SetRange(parameter=axis, low=new[0], high=new[1], scale=scale_of_new_range(axis, *new, domain.scale), why=why),
-    )
+    return (SetRange(parameter=axis, low=new[0], high=new[1], scale=scale_of_new_range(axis, *new, domain.scale), why=why),)
 
 
 def _advise_new_comparison(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:

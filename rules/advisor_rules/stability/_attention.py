@@ -64,9 +64,7 @@ def read_attention_logits(study: Study, material: float) -> list[AttentionLogitL
             needs="design",
         )
     if logged[0].trial != ranked[0] or len(logged) < 2:
-        raise MissingData(
-            "attention logits of the best trial and of a second one are needed to compare them", needs="trials"
-        )
+        raise MissingData("attention logits of the best trial and of a second one are needed to compare them", needs="trials")
     return logged
 
 

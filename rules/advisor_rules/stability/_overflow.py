@@ -40,11 +40,7 @@ class ScalerOverflows:
     def room(self) -> float:
         """Factor by which the largest known gradient norm, times the loss scale at the end of training, is below the largest
         float16 number."""
-        return (
-            LARGEST_FLOAT16 / (self.final_loss_scale * self.largest_gradient_norm)
-            if self.final_loss_scale > 0
-            else math.inf
-        )
+        return LARGEST_FLOAT16 / (self.final_loss_scale * self.largest_gradient_norm) if self.final_loss_scale > 0 else math.inf
 
 
 def read_overflows(study: Study, trial: Trial, room: float) -> ScalerOverflows | None:

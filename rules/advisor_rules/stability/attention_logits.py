@@ -138,9 +138,7 @@ class AttentionLogits(Rule):
         )
 
 
-def _choose_action(
-    study: Study, good: Sequence[AttentionLogitLevels], grown: Sequence[AttentionLogitLevels]
-) -> Message:
+def _choose_action(study: Study, good: Sequence[AttentionLogitLevels], grown: Sequence[AttentionLogitLevels]) -> Message:
     """Return the advice. It names the lowest learning rate with grown logits if all good trials have lower rates."""
     high, low = ([peak_learning_rate(study, e.trial) for e in part] for part in (grown, good))
     known = [rate for rate in (*high, *low) if math.isfinite(rate)]

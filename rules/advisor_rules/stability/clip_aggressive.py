@@ -103,9 +103,7 @@ class ClipAggressive(Rule):
                 "{share} of the updates of {trial}, {best}, are clipped{at}.{others}",
                 share=Percent(first.clipped_share),
                 trial=Name(first.trial.name),
-                best="the best trial"
-                if first.trial == study.ranked()[0]
-                else "the best trial that logged its clipping",
+                best="the best trial" if first.trial == study.ranked()[0] else "the best trial that logged its clipping",
                 at=say(" at a norm of {norm}", norm=Number(first.threshold)) if math.isfinite(first.threshold) else "",
                 others=others if len(mostly_clipped) > 1 else "",
             ),

@@ -60,9 +60,7 @@ class ClipInsufficient(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         trials_in_reach = instability.trials_near_best_rate(study, self.reach)
         thresholds = [
-            c
-            for t in trials_in_reach.trials[: self.trials]
-            if (c := clipping.read_clipping_threshold(study, t)) is not None
+            c for t in trials_in_reach.trials[: self.trials] if (c := clipping.read_clipping_threshold(study, t)) is not None
         ]
         if not thresholds:
             raise MissingData(
@@ -76,9 +74,7 @@ class ClipInsufficient(Rule):
         instabilities = loss_blowups.study_instability(
             study, [c.trial for c in clipped], lasting=self.lasting, material=self.material, false_alarms=level
         )
-        if not instabilities.judged_count and not any(
-            math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped
-        ):
+        if not instabilities.judged_count and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
                 f"no trial that clips gradients logged {tails.MIN_POINTS} losses or gradient norms; log both at every step, "
                 "the norm before "

@@ -75,9 +75,7 @@ class LossScale(Rule):
             )
         judged = [o for o in logged if not o.has_loss_exploded]
         if not judged:
-            raise MissingData(
-                "the training loss of each trial with a gradient scaler ended above its start", needs="design"
-            )
+            raise MissingData("the training loss of each trial with a gradient scaler ended above its start", needs="design")
         affected = [o for o in judged if o.late_skips_in_vain >= self.fewest]
         if affected:
             yield self._build_finding(study, affected, len(judged))
@@ -113,9 +111,7 @@ class LossScale(Rule):
                 study.signals["loss_scale"],
                 "The loss scale keeps falling, because lowering it does not prevent the overflow.",
                 [o.trial for o in shown],
-                marks=tuple(
-                    Mark(trial=o.trial.id, step=o.first_step_after_skip, label="skipped in vain") for o in shown
-                ),
+                marks=tuple(Mark(trial=o.trial.id, step=o.first_step_after_skip, label="skipped in vain") for o in shown),
                 lines={"scale 1": 1.0},
             ),
             table(

@@ -79,9 +79,7 @@ class ResidualNorm(Rule):
             )
         if not instabilities.unstable:
             return
-        with_known_model = [
-            (b, kind) for b in instabilities.unstable if (kind := _normalisation_order(b.trial)) is not None
-        ]
+        with_known_model = [(b, kind) for b in instabilities.unstable if (kind := _normalisation_order(b.trial)) is not None]
         if not with_known_model:
             raise MissingData(
                 "training is unstable, but no unstable trial recorded where its model normalises; pass the loss to the advisor's "

@@ -176,11 +176,7 @@ def _choose_severity(study: Study, instability_found: UnstableTrials) -> Severit
     best_first, (noise, noise_is_known) = study.ranked(), noise_between.noise_between_seeds(study)
     comparable, costs = {t.index for t in best_first}, study.costs
     worst = max(float(costs[t.index]) if t.index in comparable else math.inf for t in instability_found.trials)
-    return (
-        "note"
-        if noise_is_known and worst <= costs[best_first[0].index] + DIFFERENCE_BOUND_IN_SDS * noise
-        else "warning"
-    )
+    return "note" if noise_is_known and worst <= costs[best_first[0].index] + DIFFERENCE_BOUND_IN_SDS * noise else "warning"
 
 
 def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInstability]) -> None:
@@ -195,6 +191,4 @@ def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInst
             f"within {start}; evaluate more often in this part"
         )
     what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if blowups else "no trial logged a loss"
-    raise MissingData(
-        f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss"
-    )
+    raise MissingData(f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss")

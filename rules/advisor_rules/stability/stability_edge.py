@@ -131,11 +131,7 @@ class StabilityEdge(Rule):
         best = int(np.nanargmin(costs))
         for edge, stable in self._find_stability_limits(logs, has_failed, costs, best):
             near_best = edge.edge_rate <= self.factor * edge.best
-            if (
-                edge.turn_p_value <= self.improves
-                and near_best
-                and not self._is_best_far_from_failures(tried, name, edge)
-            ):
+            if edge.turn_p_value <= self.improves and near_best and not self._is_best_far_from_failures(tried, name, edge):
                 yield self._build_finding(study, name, edge, tried.trials[rows[best]][0])
             elif edge.turn_p_value < MAX_UNDECIDED_P_VALUE or stable < MIN_STABLE_SETTINGS:
                 raise MissingData(
@@ -156,9 +152,7 @@ class StabilityEdge(Rule):
         ):
             if region.p_value <= self.false_alarms:
                 stable = ~has_failed & (logs < region.edge_position)
-                turns = boundaries.p_value_of_turn(
-                    logs[stable], costs[stable], region.edge_position - math.log10(self.gain)
-                )
+                turns = boundaries.p_value_of_turn(logs[stable], costs[stable], region.edge_position - math.log10(self.gain))
                 yield (
                     _StabilityLimit(10**region.edge_position, 10 ** float(logs[best]), region, turns),
                     int(stable.sum()),

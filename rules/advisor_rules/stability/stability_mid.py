@@ -80,9 +80,7 @@ class StabilityMid(Rule):
             shares="trials",
             because="The loss of these trials jumped up in mid training, which shaped the rest of their curves.",
         ),
-        Relation(
-            rules=("ckpt-best-lost",), shares="trials", because="The loss jumped up after the best step.", waits=False
-        ),
+        Relation(rules=("ckpt-best-lost",), shares="trials", because="The loss jumped up after the best step.", waits=False),
     )
 
     reach: Factor = 10.0
@@ -122,9 +120,7 @@ class StabilityMid(Rule):
         )
         lower = unstable.search_lower_rates(study, self.false_alarms)
         action, changes = (
-            (advise_lower_rates(lower), (lower,))
-            if lower
-            else _advise_clipping(study, unstable.worst_instability.trial)
+            (advise_lower_rates(lower), (lower,)) if lower else _advise_clipping(study, unstable.worst_instability.trial)
         )
         yield self.finding(
             unstable.instability_message,

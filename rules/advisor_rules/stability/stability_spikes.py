@@ -121,9 +121,7 @@ class StabilitySpikes(Rule):
             )
         return curves
 
-    def _trials_with_outliers(
-        self, curves: Sequence[tuple[Trial, Curve]]
-    ) -> tuple[list[_TrialWithOutliers], _JointTest]:
+    def _trials_with_outliers(self, curves: Sequence[tuple[Trial, Curve]]) -> tuple[list[_TrialWithOutliers], _JointTest]:
         """Return the trials whose norms have outliers, by a joint test of all trials (Benjamini-Hochberg)."""
         tested = [spikes.find_outliers(c.values, self.false_alarms, self.factor) for _, c in curves]
         corrected = spikes.corrected_p_values(tested)

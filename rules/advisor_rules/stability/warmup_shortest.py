@@ -87,12 +87,8 @@ class WarmupShortest(Rule):
         ran = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
         starts = {t.index: loss_blowups.blowup_at_start(study, t, self.lasting) for t in ran}
         blowups = [b for b in starts.values() if b is not None]
-        unstable = {
-            b.trial.index for b in blowups if b.p_value * len(blowups) <= self.doubt and b.share >= self.material
-        }
-        tried = [
-            _Warmup(t, as_number(t.params.get(name)), not failed.any[t.index] and t.index not in unstable) for t in ran
-        ]
+        unstable = {b.trial.index for b in blowups if b.p_value * len(blowups) <= self.doubt and b.share >= self.material}
+        tried = [_Warmup(t, as_number(t.params.get(name)), not failed.any[t.index] and t.index not in unstable) for t in ran]
         return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
     def _report_shortest_warmup(self, result: _WarmupTrials) -> Finding:

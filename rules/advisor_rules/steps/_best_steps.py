@@ -98,9 +98,7 @@ class LateTrials:
     @property
     def evidence_rows(self) -> tuple[tuple[str, Message], ...]:
         """Rows of the evidence table, with one value per trial in each row."""
-        forecasts: list[MessagePart] = [
-            "unknown" if e is None else Percent(e.forecast_gain, 1) for e in self.curve_endings
-        ]
+        forecasts: list[MessagePart] = ["unknown" if e is None else Percent(e.forecast_gain, 1) for e in self.curve_endings]
         final_rates: list[MessagePart] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in self.rates]
         return (
             ("forecast for twice the steps, as a share of the gain", _values_text(forecasts)),
@@ -168,9 +166,7 @@ def best_step_evidence(
 
 
 def _rate_ends_near_zero(study: Study, trial: Trial, rate: float, decayed: float) -> bool:
-    return (
-        rate < decayed if np.isfinite(rate) else schedules.read_schedule(study, trial).logged_kind in _SCHEDULES_TO_ZERO
-    )
+    return rate < decayed if np.isfinite(rate) else schedules.read_schedule(study, trial).logged_kind in _SCHEDULES_TO_ZERO
 
 
 def _gain_in_last_part(study: Study, placed: BestStep, late: float) -> tuple[float, float]:

@@ -48,9 +48,7 @@ def find_metric_reaction(study: Study, schedules: Sequence[Schedule]) -> MetricR
     return None if best is None else replace(best, p_value=best.p_value * len(reactions))
 
 
-def _reaction_to_metric(
-    study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]
-) -> MetricReaction | None:
+def _reaction_to_metric(study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]) -> MetricReaction | None:
     waits: list[int] = []
     counts: list[FloatArray] = []
     for schedule, falls in staircases:

@@ -146,9 +146,7 @@ class DecayTooLow(Rule):
                 study.signals["learning_rate"],
                 say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
                 [w.schedule.trial for w in wasted],
-                marks=tuple(
-                    Mark(trial=w.schedule.trial.id, step=w.start, label="tiny rate from here on") for w in wasted
-                ),
+                marks=tuple(Mark(trial=w.schedule.trial.id, step=w.start, label="tiny rate from here on") for w in wasted),
                 lines={f"{tiny} of the peak": self.tiny * peak},
             ),
             table(

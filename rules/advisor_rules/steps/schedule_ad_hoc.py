@@ -126,7 +126,5 @@ def _learning_rate_curves(metric: str, which: list[schedules.Schedule], how: Mes
         metric,
         say("The learning rate is {how}.", how=how),
         [s.trial for s in which],
-        marks=tuple(
-            Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.stair_fall_steps()[:4]
-        ),
+        marks=tuple(Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.stair_fall_steps()[:4]),
     )

@@ -68,9 +68,7 @@ class ScheduleConstant(Rule):
         constant = [s for s in judged_schedules if s.is_constant and not schedules.needs_no_schedule(s.trial)]
         kind = (study.spec.schedule or {}).get("kind")
         declared = study.spec.round == 1 and kind is not None and schedules.parse_schedule_kind(str(kind)) == "constant"
-        compared = any(
-            schedules.read_schedule(study, t).is_constant is False for t in study.trials if study.ended[t.index]
-        )
+        compared = any(schedules.read_schedule(study, t).is_constant is False for t in study.trials if study.ended[t.index])
         if declared and len(constant) == len(judged_schedules):
             raise MissingData("the study file asks for a constant learning rate, which is your choice", needs="design")
         if len(constant) < len(judged_schedules) or compared:
@@ -88,9 +86,7 @@ class ScheduleConstant(Rule):
             subject=study.signals.get("learning_rate"),
             trials=trials,
             evidence=_schedule_evidence(study, trials, judged_schedules),
-            changes=(
-                SetSchedule(schedule={"kind": "cosine"}, why="The learning rate was constant in every trial so far."),
-            ),
+            changes=(SetSchedule(schedule={"kind": "cosine"}, why="The learning rate was constant in every trial so far."),),
         )
 
 

@@ -114,14 +114,10 @@ class StepPosition(Rule):
             )
         late_bests = [p for p in placed if p.best_position > 1 - self.late]
         last = max(p.best_position for p in placed)
-        p_late = ratios.chance_of_at_least(
-            len(late_bests), np.array([p.chance_of_late_best(self.late) for p in placed])
-        )
+        p_late = ratios.chance_of_at_least(len(late_bests), np.array([p.chance_of_late_best(self.late) for p in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._report_early_best(study, placed, self.early ** len(placed))
-        elif (
-            last <= self.half and last ** len(placed) <= self.false_alarms and self._most_trials_overfit(study, placed)
-        ):
+        elif last <= self.half and last ** len(placed) <= self.false_alarms and self._most_trials_overfit(study, placed):
             settings.require_unpruned(study)
             if (steps := self._sufficient_training_steps(study, placed)) is not None:
                 yield self._report_steps_after_best(study, placed, steps)
@@ -133,9 +129,7 @@ class StepPosition(Rule):
 
     def _report_early_best(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
         last, first_is_best = max(b.best_position for b in placed), all(b.is_first_evaluation for b in placed)
-        action, change = (
-            _advise_fixing_training() if first_is_best else self._advise_shorter_training(study, placed, last)
-        )
+        action, change = _advise_fixing_training() if first_is_best else self._advise_shorter_training(study, placed, last)
         early_share = Percent(self.early)
         return self.finding(
             say(
@@ -143,9 +137,7 @@ class StepPosition(Rule):
                 early=early_share,
                 trials="both best trials" if len(placed) == 2 else say("all {n} best trials", n=len(placed)),
                 last=Percent(last, 1),
-                unlearned=" Their first evaluation is their best, so training improved nothing."
-                if first_is_best
-                else "",
+                unlearned=" Their first evaluation is their best, so training improved nothing." if first_is_best else "",
             ),
             action=action,
             severity="warning",
@@ -231,9 +223,7 @@ class StepPosition(Rule):
         else:
             shape = "flat" if late.gain <= self.material else "open" if np.isfinite(late.rates).any() else "unknown"
             which = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"
-            action = say(
-                _LATE_BEST_ADVICE["improving" if late.is_length_already_advised else shape].format(settings=which)
-            )
+            action = say(_LATE_BEST_ADVICE["improving" if late.is_length_already_advised else shape].format(settings=which))
             change = Advise(text=str(action))
         confidence = (1 - p) * many / of
         return self.finding(

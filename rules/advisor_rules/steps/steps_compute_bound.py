@@ -120,9 +120,7 @@ class StepsComputeBound(Rule):
     def _still_improves(self, ending: curve_tails.CurveEnding) -> bool:
         train = ending.train_end is None or ending.train_end.is_improving(self.material, self.false_alarms)
         return (
-            train
-            and not ending.train_distance_left <= self.floor
-            and ending.end.is_improving(self.material, self.false_alarms)
+            train and not ending.train_distance_left <= self.floor and ending.end.is_improving(self.material, self.false_alarms)
         )
 
     def _is_curve_flat(self, ending: curve_tails.CurveEnding) -> bool:
@@ -191,9 +189,7 @@ def _curve_end_evidence(
             ("forecast for twice the steps", join_items(Percent(e.end.forecast_gain, 1) for e in judged_endings)),
             (
                 "step from which the curve is flat, as a share of the steps",
-                join_items(
-                    Percent(e.plateau.settled_share * e.last_constant_rate_step / e.steps) for e in judged_endings
-                ),
+                join_items(Percent(e.plateau.settled_share * e.last_constant_rate_step / e.steps) for e in judged_endings),
             ),
             ("distance from a perfect fit", join_items(Percent(e.train_distance_left, 1) for e in judged_endings)),
             ("thresholds", limits),

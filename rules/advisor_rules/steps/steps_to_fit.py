@@ -131,9 +131,7 @@ class StepsToFit(Rule):
             ),
         )
 
-    def _report_fastest_at_boundary(
-        self, study: Study, runs: list[_SweepRun], fastest: _SweepRun, side: RangeSide
-    ) -> Finding:
+    def _report_fastest_at_boundary(self, study: Study, runs: list[_SweepRun], fastest: _SweepRun, side: RangeSide) -> Finding:
         divisor, factor, end = (10, 1, "lowest") if side == "low" else (1, 10, "highest")
         low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
         name = Name(_learning_rate_name(study))
@@ -156,9 +154,7 @@ class StepsToFit(Rule):
             study=study,
             runs=runs,
             shown_runs=[fastest],
-            changes=(
-                _repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} rate that was tried"),
-            ),
+            changes=(_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} rate that was tried"),),
         )
 
     def _report_no_perfect_fit(self, study: Study, runs: list[_SweepRun]) -> Finding:

@@ -223,16 +223,12 @@ def test_a_second_fit_without_a_logger_goes_on_in_the_same_run(
     assert list(history(only_run(), contract.TRAIN_LOSS)) == list(range(16))
 
 
-def test_resumed_from_a_checkpoint(
-    loaders: Any, start: Any, only_run: OnlyRun, history: History, tmp_path: Path
-) -> None:
+def test_resumed_from_a_checkpoint(loaders: Any, start: Any, only_run: OnlyRun, history: History, tmp_path: Path) -> None:
     first = start()
     kept = ModelCheckpoint(tmp_path / "kept")
     trainer(first, kept, max_epochs=1).fit(Module(), *loaders)
     again = start(run_id=first.recording.run_id)
-    trainer(again, ModelCheckpoint(tmp_path / "kept"), max_epochs=2).fit(
-        Module(), *loaders, ckpt_path=kept.best_model_path
-    )
+    trainer(again, ModelCheckpoint(tmp_path / "kept"), max_epochs=2).fit(Module(), *loaders, ckpt_path=kept.best_model_path)
     run = only_run()
     assert list(history(run, contract.TRAIN_LOSS)) == list(range(16))
     assert run.data.tags[contract.TAG_STATUS] == "complete"
@@ -323,9 +319,7 @@ class Wait(pl.Callback):
             time.sleep(0.05)
 
 
-def test_the_process_of_the_guard_ends_a_training_that_is_not_finite(
-    loaders: Any, start: Any, only_run: OnlyRun
-) -> None:
+def test_the_process_of_the_guard_ends_a_training_that_is_not_finite(loaders: Any, start: Any, only_run: OnlyRun) -> None:
     callback = start(guard="stop", autopsy=False)
     trained = trainer(callback, Wait(callback), max_epochs=9)
     trained.fit(Module(lr=1e30), *loaders)

@@ -45,9 +45,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("imports", "settings", "absent", "steps"),
     [
-        pytest.param(
-            *("import lightning.pytorch as pl", 'strategy="ddp", devices=2', "pytorch_lightning", 4), id="two ranks"
-        ),
+        pytest.param(*("import lightning.pytorch as pl", 'strategy="ddp", devices=2', "pytorch_lightning", 4), id="two ranks"),
         pytest.param(
             *("import pytorch_lightning as pl", "devices=1", "lightning", 8), id="other package", marks=pytest.mark.slow
         ),

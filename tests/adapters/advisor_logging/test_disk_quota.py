@@ -97,9 +97,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
     shipper = Shipper(folder, uri, None)
     noise = random.Random(0)
     for first in range(0, made, 100):
-        rows = [
-            (s, 1_700_000_000_000 + s, {f"m{i}": noise.random() for i in range(8)}) for s in range(first, first + 100)
-        ]
+        rows = [(s, 1_700_000_000_000 + s, {f"m{i}": noise.random() for i in range(8)}) for s in range(first, first + 100)]
         frames = spool.encode_rows(spool.STEPS, rows)
         assert bounded.row_interval() == 1
         writer.append(frames)

@@ -131,9 +131,7 @@ def leave_spool(folder: Path, uri: str) -> None:
     run |= {"start_ms": -5, "source_tags": {"mlflow.user": f"{NO_UTF8}\0"}, "tracking_uri": uri, "cwd": "/"}
     spool.write_json(folder / "run.json", {**run, "ends_run": True, "process": 2**22 + 1})
     writer = spool.SpoolWriter(folder)
-    writer.append(
-        spool.encode_event({"tags": {"bad\nname": "x", "fine": NO_UTF8}, "params": {"p\nq": "1", "lr": "0.1"}})
-    )
+    writer.append(spool.encode_event({"tags": {"bad\nname": "x", "fine": NO_UTF8}, "params": {"p\nq": "1", "lr": "0.1"}}))
     for step in range(300):
         writer.append(spool.encode_rows(spool.STEPS, [(step, -step, {"m": float(step)})]))
     for step, values in ((1, {"val": 1.0}), (2, {"val/error": 0.5}), (2**63 - 1, {"huge": 1.0})):

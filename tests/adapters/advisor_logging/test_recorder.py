@@ -69,9 +69,7 @@ def test_a_full_disk_loses_steps_that_are_counted_and_nothing_else(
     assert int(run.data.tags[contract.TAG_LOST_POINTS]) > 8 * 5_000
 
 
-def test_a_disk_that_refuses_the_start_leaves_no_spool(
-    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_refuses_the_start_leaves_no_spool(tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise `advisor sync` would deliver a run of a training that never began."""
 
     def refuse(*_: object) -> None:

@@ -122,12 +122,8 @@ def test_secrets_on_the_command_line_are_not_kept(settings: str, kept: str) -> N
 
 
 def test_what_is_called_a_secret() -> None:
-    assert all(
-        map(denotes_secret, ("password", "AWS_SECRET_ACCESS_KEY", "api-key", "auth.token", "client_secret", "token"))
-    )
-    assert not any(
-        map(denotes_secret, ("max_tokens", "key", "keys", "num_tokens", "tokenizer", "special_token", "monkey"))
-    )
+    assert all(map(denotes_secret, ("password", "AWS_SECRET_ACCESS_KEY", "api-key", "auth.token", "client_secret", "token")))
+    assert not any(map(denotes_secret, ("max_tokens", "key", "keys", "num_tokens", "tokenizer", "special_token", "monkey")))
 
 
 def test_passwords_are_not_shown() -> None:

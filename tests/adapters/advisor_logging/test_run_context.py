@@ -54,9 +54,7 @@ def test_a_plain_run_gets_the_commit_the_command_and_the_seed(repository: Path, 
 
 
 @pytest.mark.parametrize(("number", "known"), [(7, "7"), (2**32, None), (14410939764297684085, None)])
-def test_a_seed_that_pytorch_drew_itself_is_no_seed(
-    monkeypatch: pytest.MonkeyPatch, number: int, known: str | None
-) -> None:
+def test_a_seed_that_pytorch_drew_itself_is_no_seed(monkeypatch: pytest.MonkeyPatch, number: int, known: str | None) -> None:
     import torch
 
     monkeypatch.setattr(torch, "initial_seed", lambda: number)

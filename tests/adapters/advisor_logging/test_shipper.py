@@ -72,9 +72,7 @@ def test_a_delivery_that_was_cut_off_is_repeated_without_doubles(
     folder = tmp_path / "left"
     folder.mkdir()
     described = {"experiment": "test", "run_id": None, "run_name": None, "ends_run": True, "start_ms": 0}
-    spool.write_json(
-        folder / "run.json", {**described, "spool": "abc", "source_tags": {}, "tracking_uri": uri, "cwd": "/"}
-    )
+    spool.write_json(folder / "run.json", {**described, "spool": "abc", "source_tags": {}, "tracking_uri": uri, "cwd": "/"})
     writer = spool.SpoolWriter(folder)
     rows = [(step, 1000 + step, {"m": float(step), "n": float("nan")}) for step in range(1503)]
     for i in range(0, len(rows), 101):

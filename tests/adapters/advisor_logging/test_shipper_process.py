@@ -217,9 +217,7 @@ def test_the_shipper_is_of_the_trainers_version_and_imports_nothing_from_its_fol
     process_py = shipper.with_name("shipper_process.py")
     process_py.write_text(process_py.read_text().replace("import main\nmain(", "import start\nstart("))
     (tmp_path / "mlflow.py").write_text("raise SystemExit('the wrong mlflow')")
-    subprocess.run(
-        "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x", shell=True, check=True
-    )
+    subprocess.run("git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x", shell=True, check=True)
     assert run_script(tmp_path, uri, checkout, checkout / "adapters") == ""
     (run,) = runs(uri)
     assert "commit.of.another.version" in run.data.tags

@@ -192,10 +192,7 @@ def test_a_store_out_of_reach_and_a_password_that_was_not_kept(left: Callable[..
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert len(lines) == 2
-    assert (
-        "spools do not store the password of http://***@127.0.0.1:9: give the whole address with --tracking-uri"
-        in lines[0]
-    )
+    assert "spools do not store the password of http://***@127.0.0.1:9: give the whole address with --tracking-uri" in lines[0]
     assert "http://127.0.0.1:9 is unreachable (" in lines[1]
 
 

@@ -58,9 +58,7 @@ def raw_frame(kind: int, payload: bytes) -> bytes:
 
 def raw_rows(names: object, numbers: Sequence[float], rows: int = 1) -> bytes:
     text = json.dumps(names).encode()
-    return raw_frame(
-        spool.STEPS, struct.pack("<IH", rows, len(text)) + text + struct.pack(f"<{len(numbers)}d", *numbers)
-    )
+    return raw_frame(spool.STEPS, struct.pack("<IH", rows, len(text)) + text + struct.pack(f"<{len(numbers)}d", *numbers))
 
 
 HOSTILE_FRAMES = {

@@ -193,9 +193,7 @@ def test_transformers_mlflow_callback(store: str, tmp_path: Path) -> None:
         ("loss", "dev mIoU", ("LR", "base_lr"), "maximize"),
     ],
 )
-def test_plain_logging_in_many_styles(
-    loss: str, valid: str, names: tuple[str, str], direction: str, store: str
-) -> None:
+def test_plain_logging_in_many_styles(loss: str, valid: str, names: tuple[str, str], direction: str, store: str) -> None:
     mlflow.set_experiment("e")
     for seed, rate in enumerate(RATES):
         with mlflow.start_run(run_name=f"r{seed}"):

@@ -225,9 +225,7 @@ def test_misuse_is_said_at_once_in_one_line(uri: str, tmp_path: Path, start: Sta
     assert not (tmp_path / "spool").exists()
 
 
-def test_other_ranks_are_silent(
-    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Start, train: Train
-) -> None:
+def test_other_ranks_are_silent(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Start, train: Train) -> None:
     monkeypatch.setenv("RANK", "1")
     with start(uri, checkpoints=1) as log:
         train(log, 3)
@@ -240,10 +238,7 @@ def test_without_pytorch_the_import_says_what_to_install(tmp_path: Path) -> None
     code = "import sys; sys.modules['torch'] = None\nimport advisor_pytorch"
     (tmp_path / "blocked").mkdir()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (
-        done.stderr.splitlines()[-1]
-        == 'ImportError: advisor_pytorch needs PyTorch: pip install "tuning-advisor[torch]"'
-    )
+    assert done.stderr.splitlines()[-1] == 'ImportError: advisor_pytorch needs PyTorch: pip install "tuning-advisor[torch]"'
 
 
 def test_importing_the_hook_does_not_import_mlflow() -> None:

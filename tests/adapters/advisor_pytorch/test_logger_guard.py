@@ -181,9 +181,7 @@ def test_a_training_goes_on_without_its_guard(
     monkeypatch.setattr(guard_process, "GuardProcess", no_process)
     with begin(2.0, guard="stop") as log:
         follow(log, train, GOOD)
-        assert wait_until(
-            lambda: "the guard could not be started (OSError: this system starts no process)" in caplog.text
-        )
+        assert wait_until(lambda: "the guard could not be started (OSError: this system starts no process)" in caplog.text)
     assert run_of(log).data.tags[contract.TAG_STATUS] == "complete"
 
 
@@ -191,9 +189,7 @@ def test_several_ranks_are_never_stopped(
     begin: Any, train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with begin(1.0, guard="stop") as log:
-        monkeypatch.setattr(
-            "advisor_pytorch.guard_listener.current_world_size", lambda: 2
-        )  # the group may be formed later
+        monkeypatch.setattr("advisor_pytorch.guard_listener.current_world_size", lambda: 2)  # the group may be formed later
         follow(log, train, [0.5])
         log._guard.on_verdict(DOOMED)
         assert not log.should_stop

@@ -118,9 +118,7 @@ def test_the_hook_changes_no_bit(kind: str, watched: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float32", "fused", "bfloat16", "accumulated", "compiled", "default device"])
-def test_the_stored_values_are_those_of_the_training(
-    kind: str, watched: Any, only_run: OnlyRun, history: History
-) -> None:
+def test_the_stored_values_are_those_of_the_training(kind: str, watched: Any, only_run: OnlyRun, history: History) -> None:
     true = [float(value) for value in Loop(kind).run()[: 2 * STEPS]]
     loop = Loop(kind)
     with watched(loop) as log:

@@ -17,9 +17,7 @@ def test_the_direction_follows_from_the_name_unless_it_is_given(objective, given
 
 
 def test_a_name_that_says_nothing_needs_a_direction():
-    with pytest.raises(
-        ValueError, match="'quality' does not say whether lower or higher values are better: pass direction="
-    ):
+    with pytest.raises(ValueError, match="'quality' does not say whether lower or higher values are better: pass direction="):
         check_objective({}, "quality", None)
 
 

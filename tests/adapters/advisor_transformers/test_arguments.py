@@ -98,9 +98,7 @@ def test_the_pretrained_model_is_logged() -> None:
 
 def test_models_without_a_lora_adapter_have_none() -> None:
     assert adapter_hyperparameters(SimpleNamespace()) == {}
-    prompts = SimpleNamespace(
-        peft_config={"default": SimpleNamespace(num_virtual_tokens=8)}, active_adapters=["default"]
-    )
+    prompts = SimpleNamespace(peft_config={"default": SimpleNamespace(num_virtual_tokens=8)}, active_adapters=["default"])
     assert adapter_hyperparameters(prompts) == {}
     several = adapted()
     several.active_adapters = ["default", "other"]

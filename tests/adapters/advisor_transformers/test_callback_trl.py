@@ -105,9 +105,7 @@ def build(kind: str, base: Path, out: Path, callbacks: list[Any], **given: Any) 
     if kind in ("lora", "qlora"):
         more["peft_config"] = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     set_seed(1)
-    return trainer(
-        model, args=config, train_dataset=data, eval_dataset=data.select(range(16)), callbacks=callbacks, **more
-    )
+    return trainer(model, args=config, train_dataset=data, eval_dataset=data.select(range(16)), callbacks=callbacks, **more)
 
 
 def four_bits() -> dict[str, Any]:

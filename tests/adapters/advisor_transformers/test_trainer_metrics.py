@@ -22,7 +22,5 @@ def test_values_that_are_no_numbers_and_summaries_are_left_out() -> None:
     }
     assert trainer_training_metrics(line) == {}
     assert trainer_training_metrics({"train_runtime": 3.0, "reward": 1.0}) == {}
-    assert trainer_training_metrics({"test_loss": 1.0, "test_runtime": 2.0}) == {}, (
-        "an evaluation with a prefix of its own"
-    )
+    assert trainer_training_metrics({"test_loss": 1.0, "test_runtime": 2.0}) == {}, "an evaluation with a prefix of its own"
     assert evaluation_metrics(line) == {"eval_loss": 1.0}

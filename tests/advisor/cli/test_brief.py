@@ -27,10 +27,7 @@ def test_order_is_kept_and_empty_values_are_left_out():
 
 
 def test_chosen_keys_are_printed_even_if_empty():
-    assert (
-        bounded_answer_json({"action": "Do it.", "run": (), "notes": ()}, always=("run",))
-        == '{"action":"Do it.","run":[]}'
-    )
+    assert bounded_answer_json({"action": "Do it.", "run": (), "notes": ()}, always=("run",)) == '{"action":"Do it.","run":[]}'
 
 
 def test_long_lists_and_texts_are_cut_until_they_fit():

@@ -26,9 +26,7 @@ max_train_steps: 12
 
 
 @pytest.fixture
-def run(
-    project: Path, logs: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> commands.Advisor:
+def run(project: Path, logs: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> commands.Advisor:
     """Run `advisor run` on a study whose trial 5 is hopeless, with a guard that looks often."""
     (project / "train.py").write_text(TRAINING)
     (project / "study.yaml").write_text(STUDY)
@@ -67,9 +65,7 @@ def test_a_launch_stops_continues_and_notifies(project: Path, run: commands.Advi
     )
 
 
-def test_a_trial_that_is_not_finite_is_one_message_even_if_it_is_the_first(
-    project: Path, run: commands.Advisor
-) -> None:
+def test_a_trial_that_is_not_finite_is_one_message_even_if_it_is_the_first(project: Path, run: commands.Advisor) -> None:
     head, _ = TRAINING.split("if trial < 5:")
     steps = 'for step in (1, 2):\n    log(float("nan"), step)\n    time.sleep(4 if step == 1 else 300)\n'
     (project / "train.py").write_text(head + steps)

@@ -66,9 +66,7 @@ def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, t
 
 
 def test_without_a_command_the_store_is_not_read(tmp_path: Path) -> None:
-    with notify_of_study_events(
-        None, GuardedStudy("e", parse_tracking_uri(f"sqlite:///{tmp_path}/missing.db")), quiet=False
-    ):
+    with notify_of_study_events(None, GuardedStudy("e", parse_tracking_uri(f"sqlite:///{tmp_path}/missing.db")), quiet=False):
         pass
     assert not list(tmp_path.iterdir())
 

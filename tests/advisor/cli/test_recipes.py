@@ -30,8 +30,7 @@ def test_check_sample_and_run_take_the_file(recipe, tmp_path, capsys):
     trials = [line for line in capsys.readouterr().out.splitlines() if line.startswith("python train.py")]
     assert len(trials) == spec.trials
     assert all(
-        f" --max-steps {spec.max_train_steps} --lr-scheduler-type {spec.schedule['kind']} --warmup-steps " in t
-        for t in trials
+        f" --max-steps {spec.max_train_steps} --lr-scheduler-type {spec.schedule['kind']} --warmup-steps " in t for t in trials
     )
     assert all(f" --eval-strategy steps --eval-steps {spec.evaluate_every} --" in trial for trial in trials)
     assert all(" --seed " in trial and " --output-dir trainer-output/" in trial for trial in trials)

@@ -37,9 +37,7 @@ def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
         too_long.start()
         try:
             url = next(
-                found[1]
-                for line in process.stdout
-                if (found := re.match(r"Live report at (http://127\.0\.0\.1:\d+/) ", line))
+                found[1] for line in process.stdout if (found := re.match(r"Live report at (http://127\.0\.0\.1:\d+/) ", line))
             )
             state = json.load(urllib.request.urlopen(url + "state"))
             assert (state["version"], state["changes"], state["running"], state["error"]) == (1, [], [], None)
@@ -109,9 +107,7 @@ def test_watch_says_once_that_a_running_trial_is_in_trouble(uri):
     states = ("stuck", "fine", "stuck", "doomed", "doomed")
     running = [RunningTrial(**plain, state=state, message=f"trial-1 is {state}.") for state in states]
     steps = iter(
-        report.model_copy(
-            update={"running": (trial,), "provenance": report.provenance.model_copy(update={"data": str(i)})}
-        )
+        report.model_copy(update={"running": (trial,), "provenance": report.provenance.model_copy(update={"data": str(i)})})
         for i, trial in enumerate(running)
     )
     first, lines = next(steps), []

@@ -158,9 +158,7 @@ def test_a_web_address_is_parsed_as_urllib_does() -> None:
     assert redact("it was hidden12") == "it was ***"
 
 
-@pytest.mark.parametrize(
-    ("name", "secret"), [("ssh_key", True), ("storage-key", True), ("db_pwd", True), ("sort_key", False)]
-)
+@pytest.mark.parametrize(("name", "secret"), [("ssh_key", True), ("storage-key", True), ("db_pwd", True), ("sort_key", False)])
 def test_names_of_secrets(name: str, secret: bool) -> None:
     assert denotes_secret(name) is secret
 
@@ -286,9 +284,7 @@ def test_a_long_text_takes_time_in_proportion_to_its_length(part: str) -> None:
 
 
 def test_a_name_may_follow_a_sign_or_a_digit() -> None:
-    assert (
-        redact("--password=hunter22 _token=abcdef99 2fa.secret=xyzxyz7") == "--password=*** _token=*** 2fa.secret=***"
-    )
+    assert redact("--password=hunter22 _token=abcdef99 2fa.secret=xyzxyz7") == "--password=*** _token=*** 2fa.secret=***"
 
 
 @pytest.mark.parametrize(

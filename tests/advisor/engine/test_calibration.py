@@ -23,9 +23,7 @@ KNOTS = (
 
 
 def finding(confidence: float, rule: str = "mine") -> Finding:
-    return Finding(
-        rule=rule, goal="steps", severity="note", confidence=confidence, message="M.", action="A.", playbook="P"
-    )
+    return Finding(rule=rule, goal="steps", severity="note", confidence=confidence, message="M.", action="A.", playbook="P")
 
 
 @pytest.mark.parametrize(("stated", "shown"), [(0.1, 0.4), (0.6, 0.4), (0.7, 0.45), (0.9, 0.7), (1.0, 0.9)])

@@ -245,9 +245,7 @@ def test_analyze_names_the_rule_and_keeps_all_other_verdicts(database, tmp_path,
     assert status_of("analyze", "plain", "--tracking-uri", database, "--rules", folder, "--out", "out", "-q") == 0
     line = "advisor: the rule never-ends broke: stopped: it took more than 1 s of processor time\n"
     assert capsys.readouterr().err == line
-    verdicts = {
-        v["rule"]: v["status"] for v in json.loads((tmp_path / "out" / "findings.json").read_text())["verdicts"]
-    }
+    verdicts = {v["rule"]: v["status"] for v in json.loads((tmp_path / "out" / "findings.json").read_text())["verdicts"]}
     assert [rule for rule, status in verdicts.items() if status == "broken"] == ["never-ends"]
     assert len(verdicts) > 50
     assert "never-ends" in (tmp_path / "out" / "report.html").read_text()

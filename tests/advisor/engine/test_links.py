@@ -57,8 +57,7 @@ def test_every_relation_says_why_in_a_sentence(link: Any) -> None:
 
 def test_no_two_relations_say_the_same() -> None:
     conditions = [
-        (k.cause, k.effect, k.relation.shares, k.relation.cause_at, k.relation.effect_at)
-        for k in find_causal_links(RULES)
+        (k.cause, k.effect, k.relation.shares, k.relation.cause_at, k.relation.effect_at) for k in find_causal_links(RULES)
     ]
     severities = [(k.relation.min_severity, k.relation.max_severity) for k in find_causal_links(RULES)]
     every = list(zip(conditions, severities, strict=True))

@@ -15,9 +15,7 @@ from advisor.engine.measured import (
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules, path_of_rule_table
 
-LARGE = MeasuredCounts(
-    "space-boundary", "9 to 32", positives=20, detected=18.5, negatives=30, false_alarms=1, not_assessed=5
-)
+LARGE = MeasuredCounts("space-boundary", "9 to 32", positives=20, detected=18.5, negatives=30, false_alarms=1, not_assessed=5)
 
 
 def test_sizes_have_no_gaps():
@@ -33,9 +31,7 @@ def test_sizes_have_no_gaps():
 
 
 def test_all_sizes_in_one_sentence():
-    small = MeasuredCounts(
-        "space-boundary", "2 to 8", positives=4, detected=2, negatives=0, false_alarms=0, not_assessed=1
-    )
+    small = MeasuredCounts("space-boundary", "2 to 8", positives=4, detected=2, negatives=0, false_alarms=0, not_assessed=1)
     assert (
         describe_measured_rates([small, LARGE])
         == "fired in 20.5 of 24 labelled studies with the problem and in 1 of 30 without it"

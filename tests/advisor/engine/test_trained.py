@@ -21,9 +21,7 @@ def empty_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_script_replaces_its_own_rows_only() -> None:
     assert table() == ()
     other = TrainedCounts("loss-scale", "b.py", 10, 9, 20, 0)
-    replace_script_rows(
-        "a.py", [TrainedCounts("loss-scale", "a.py", 1, 1, 1, 1), TrainedCounts("adopt", "a.py", 2, 1, 3, 0)]
-    )
+    replace_script_rows("a.py", [TrainedCounts("loss-scale", "a.py", 1, 1, 1, 1), TrainedCounts("adopt", "a.py", 2, 1, 3, 0)])
     replace_script_rows("b.py", [other])
     replace_script_rows("a.py", [new := TrainedCounts("loss-scale", "a.py", 4, 3, 5, 2)])
     assert trained_counts("loss-scale") == (new, other)

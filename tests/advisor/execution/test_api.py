@@ -228,9 +228,7 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
     rounds = [
         SPEC.model_copy(update={"study": "first", "trials": 4}),
         SPEC.model_copy(update={"study": "second", "parent": "first", "round": 2, "trials": 1, "parameters": near}),
-        SPEC.model_copy(
-            update={"study": "other schedule", "parent": "second", "schedule": {"kind": "cosine"}, "trials": 1}
-        ),
+        SPEC.model_copy(update={"study": "other schedule", "parent": "second", "schedule": {"kind": "cosine"}, "trials": 1}),
         SPEC.model_copy(update={"study": "probe", "parent": "other schedule", "probe": "warmup", "trials": 1}),
     ]
     for number, spec in enumerate(rounds):
@@ -245,9 +243,7 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
 
 
 def test_importing_the_package_loads_no_slow_library():
-    code = (
-        "import sys, advisor; print([m for m in ('mlflow', 'optuna', 'ray', 'pydantic', 'numpy') if m in sys.modules])"
-    )
+    code = "import sys, advisor; print([m for m in ('mlflow', 'optuna', 'ray', 'pydantic', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
     assert {"open_study", "report_trial"} <= set(advisor.__all__)
 

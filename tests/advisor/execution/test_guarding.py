@@ -279,9 +279,7 @@ def test_only_a_stopped_trial_can_be_continued(project):
         ledger.continue_trial("3")
 
 
-@pytest.mark.parametrize(
-    ("evaluations", "stop"), [(EVALUATIONS - 2, True), (EVALUATIONS - 1, False), (EVALUATIONS, False)]
-)
+@pytest.mark.parametrize(("evaluations", "stop"), [(EVALUATIONS - 2, True), (EVALUATIONS - 1, False), (EVALUATIONS, False)])
 def test_a_training_that_has_made_its_last_step_is_not_stopped(database, evaluations, stop):
     """Steps may be counted from 0, as our hook does: the last one is then the length minus 1."""
     log_study(database, running=(3.0,) * evaluations)

@@ -76,9 +76,7 @@ def test_an_existing_folder_is_closed_to_others(tmp_path):
 
 
 def test_the_uri_in_the_environment_is_absolute_and_only_it_has_the_password(project):
-    assert (
-        absolute_uri(parse_tracking_uri("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
-    )
+    assert absolute_uri(parse_tracking_uri("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
     elsewhere = StoreLocation("database", "postgresql://me:s3cret@host/db")
     assert "s3cret" in job_environment(LAUNCHED, jobs(LAUNCHED)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
     assert "s3cret" not in elsewhere.display
@@ -96,9 +94,7 @@ def test_a_command_that_omits_the_length_or_the_schedule_gets_a_warning() -> Non
     spec = SPEC.model_copy(update={"max_train_steps": 500, "schedule": {"kind": "linear", "decay_steps": 100}})
     (warning,) = command_warnings(spec, ["t"])
     assert "max_train_steps 500, schedule linear, schedule.decay_steps 100" in warning
-    assert (
-        "Go on if that is the training's default or if it reads ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE" in warning
-    )
+    assert "Go on if that is the training's default or if it reads ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE" in warning
     assert "--max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}." in warning
     assert command_warnings(spec, ["t", "--steps=500", "--kind", "{schedule}", "{schedule.decay_steps}"]) == []
     assert command_warnings(spec, ["t"], append=False) == []

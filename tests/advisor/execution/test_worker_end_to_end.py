@@ -131,10 +131,7 @@ def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run
     assert recorded["trial-1"].tags[contract.TAG_ERROR] == "exit status 1: the data are not there"
     assert recorded["trial-0"].tags[contract.TAG_MAX_TRAIN_STEPS] == "10"
     assert set(recorded["trial-0"].params) == {"lr", "momentum"}
-    assert (
-        float(recorded["trial-0"].params["lr"])
-        == json.loads((folder / "advisor-runs/small/trial-0.json").read_text())["lr"]
-    )
+    assert float(recorded["trial-0"].params["lr"]) == json.loads((folder / "advisor-runs/small/trial-0.json").read_text())["lr"]
 
     # The same command trains only the trial again that crashed; a larger number of trials continues the sequence.
     before = lines(folder, "begun")
@@ -214,9 +211,7 @@ def test_a_command_that_always_fails_ends_the_launch(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps(dict.fromkeys(range(9), "crash")))
     status, _, err = advisor_run(9)
     assert status == 1
-    assert err.splitlines()[-1].startswith(
-        "advisor: the first 3 trials all failed, the last with: exit status 1: the data are"
-    )
+    assert err.splitlines()[-1].startswith("advisor: the first 3 trials all failed, the last with: exit status 1: the data are")
     assert len(runs(folder)) == 3
 
     # Trials that logged nothing are begun again, and end the launch again if the training still fails.

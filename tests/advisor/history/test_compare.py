@@ -106,9 +106,7 @@ def test_a_small_validation_set_decides_alone():
 def test_a_lead_that_depends_on_the_tried_settings_is_not_adopted():
     rng = np.random.default_rng(0)
     one, other, better = (rng.normal(mean, 0.1, 20) for mean in (1.0, 1.0, 0.3))
-    a, b, c = (
-        study({0.001 * (i + 1): [v] * 1 for i, v in enumerate(costs)}) for costs in (one, np.append(other, 2), better)
-    )
+    a, b, c = (study({0.001 * (i + 1): [v] * 1 for i, v in enumerate(costs)}) for costs in (one, np.append(other, 2), better))
     lucky = sorted([(a, "a"), (b, "b")], key=lambda s: np.nanmin(s[0].costs))
     result = compare(side("A", lucky[0][0]), side("B", lucky[1][0]))
     assert result.decision == "do not adopt"

@@ -151,9 +151,7 @@ def test_failed_and_running_candidates():
     assert (failed.decision, failed.exit_status) == ("discard", 1)
     running = gate(*BASE, ("wide", 1.2, {"seed": 0, "params": {"lr": 0.2}, "status": "RUNNING"}))
     assert running.decision == "not decided"
-    partly = gate(
-        *BASE, *wide(0.90, 0.905, 0.91), ("wide", math.nan, {"seed": 3, "params": {"lr": 0.2}, "status": "FAILED"})
-    )
+    partly = gate(*BASE, *wide(0.90, 0.905, 0.91), ("wide", math.nan, {"seed": 3, "params": {"lr": 0.2}, "status": "FAILED"}))
     assert partly.decision == "discard"
     assert "1 run of the candidate failed" in partly.reason
 

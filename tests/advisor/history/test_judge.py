@@ -82,9 +82,7 @@ def test_no_probability_is_rounded_to_0_or_1(probability, said):
     expects = ShareOfTrials(of="failed", at_most=0.1, was=0.998)
     failing = Prediction(rule="failed-trials", expects=expects, probability=probability)
     objective = round_of(RATES, (0.3,) * 4, low=1e-3, high=0.1).spec.objective
-    assert (
-        describe_prediction(failing, objective) == f"at most 10 % of the trials fail (it was over 99 %), {said} likely"
-    )
+    assert describe_prediction(failing, objective) == f"at most 10 % of the trials fail (it was over 99 %), {said} likely"
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,7 @@ def test_missing_studies_are_reported(uri: str, capsys) -> None:
     orphan = first_study(6).model_copy(update={"study": "later", "parent": "gone", "round": 2})
     train(orphan, uri)
     report = analyze("later", tracking_uri=uri, settings={})
-    assert report.history.said == (
-        "The study gone, from which this study was derived, is in no experiment of this store.",
-    )
+    assert report.history.said == ("The study gone, from which this study was derived, is in no experiment of this store.",)
     with pytest.raises(SystemExit):
         main(["history", "nothing", "--tracking-uri", uri, "-q"])
     assert "no experiment named 'nothing'" in capsys.readouterr().err

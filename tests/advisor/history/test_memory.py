@@ -12,9 +12,7 @@ from advisor.model.errors import AdvisorError
 
 def decided(decision):
     return {
-        "advisor.gate": updated_tag_text(
-            GateRecord(decision, "x", 1.0, 1, "val_loss", (), 1.0 if decision == "keep" else None)
-        )
+        "advisor.gate": updated_tag_text(GateRecord(decision, "x", 1.0, 1, "val_loss", (), 1.0 if decision == "keep" else None))
     }
 
 

@@ -82,8 +82,7 @@ def test_a_batch_size_that_is_searched_need_not_be_the_same():
 
 def test_nothing_counts_if_the_schedule_or_the_objective_changed():
     assert (
-        "4 used another learning-rate schedule"
-        in add_earlier_trials(second(schedule={"kind": "cosine"}), [first()]).notes[0]
+        "4 used another learning-rate schedule" in add_earlier_trials(second(schedule={"kind": "cosine"}), [first()]).notes[0]
     )
     other = first(direction="maximize")
     assert "4 have another objective" in add_earlier_trials(second(), [other]).notes[0]

@@ -40,9 +40,7 @@ def test_a_widened_range_predicts_where_the_best_will_lie():
     assert isinstance(made.expects, BestBeyond)
     assert (made.expects.parameter, made.expects.side, made.expects.end) == ("learning_rate", "high", 0.01)
     assert made.expects.than == pytest.approx(falling(RATES[-1]), rel=1e-5)
-    assert (
-        0.5 < made.probability <= MAX_STATED_PROBABILITY
-    )  # the trend is steep, and half of the next trials lie beyond
+    assert 0.5 < made.probability <= MAX_STATED_PROBABILITY  # the trend is steep, and half of the next trials lie beyond
 
 
 def test_nothing_is_better_than_a_perfect_score():
@@ -134,9 +132,7 @@ def test_longer_training_has_the_forecast_of_the_finding():
     finding = verdict("curve-still-improving", study).findings[0]
     ending = next(
         e
-        for e in curve_tails.best_curve_endings(
-            study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST
-        )
+        for e in curve_tails.best_curve_endings(study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST)
         if e.trial.id == finding.trials[0]
     )
     first = next_studies(study, "curve-still-improving")[0]
@@ -179,9 +175,7 @@ def test_a_range_is_widened_if_its_end_moves_the_same_way(low, high, made):
 @pytest.mark.parametrize(("stated", "written"), [(0.0, 0.01), (0.4567, 0.457), (1.0, 0.99)])
 def test_a_written_probability_is_never_0_or_1(stated, written):
     expects = BestBeyond(parameter="lr", side="high", end=0.1, noise=0.0)
-    made = predict._round_predicted_values(
-        Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated)
-    )
+    made = predict._round_predicted_values(Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated))
     assert made.probability == pytest.approx(written)
 
 
@@ -215,16 +209,12 @@ def test_hyperparameters_that_are_fixed_hide_no_trial_from_a_forecast():
     cut = SetRange(parameter="learning_rate", low=1e-4, high=1e-3, scale="log", why="w")
     verdicts = [
         found("space-infeasible", "infeasible", cut, subject="learning_rate", side="high"),
-        found(
-            "space-insensitive", "sampling", FixParameter(parameter="dropout", value=0.1, why="w"), subject="dropout"
-        ),
+        found("space-insensitive", "sampling", FixParameter(parameter="dropout", value=0.1, why="w"), subject="dropout"),
     ]
     spec = study.spec
     for v in verdicts:
         spec = v.findings[0].changes[0].apply(spec)
-    made = next(
-        p for p in add_predictions(study, verdicts, [spec], RULES)[0].predictions if p.rule == "space-infeasible"
-    )
+    made = next(p for p in add_predictions(study, verdicts, [spec], RULES)[0].predictions if p.rule == "space-infeasible")
     assert made.probability >= 0.9
     assert made.expects.at_most <= 0.15
 
@@ -240,6 +230,4 @@ def fixed_as_unimportant():
     params = [{n: p.value_at_position(float(rng.random())) for n, p in space.items()} for _ in range(24)]
     fails = [p["learning_rate"] > 2e-3 for p in params]
     curves = [[1.0, math.nan if bad else 0.3 + 0.1 * p["learning_rate"]] for p, bad in zip(params, fails, strict=True)]
-    return make_study(
-        params, {"val/loss": curves}, space=space, status=["diverged" if f else "complete" for f in fails]
-    )
+    return make_study(params, {"val/loss": curves}, space=space, status=["diverged" if f else "complete" for f in fails])

@@ -43,9 +43,7 @@ def test_a_repeat_with_the_same_seed_adds_nothing():
 
 
 def test_the_noise_floor_pools_repeats_and_needs_one():
-    floor = noise_floor(
-        of(*BASE, trial("a", 0.9, 0.2), ("failed", math.nan, {"params": {"lr": 0.3}, "status": "FAILED"}))
-    )
+    floor = noise_floor(of(*BASE, trial("a", 0.9, 0.2), ("failed", math.nan, {"params": {"lr": 0.3}, "status": "FAILED"})))
     assert (floor.sd, floor.freedom) == (pytest.approx(0.02), 2)
     assert noise_floor(of(*BASE[:1], trial("a", 0.9, 0.2))) is None
     assert noise_floor(of(*repeated("base", [1.0, 1.0]))) is None

@@ -61,9 +61,7 @@ def test_tuning_stops_after_rounds_without_a_gain_beyond_seeds():
 def test_tuning_goes_on_with_open_findings_or_unknown_variance():
     rounds = lineage(0.3, 0.2, 0.199, 0.198)
     assert build_history(rounds, [], open_findings=True).stop is None
-    unknown = [
-        round_of(RATES, np.array((0.5, 0.4, 0.3, b)), study=f"s{b}", round=i) for i, b in enumerate((0.2, 0.2, 0.2), 1)
-    ]
+    unknown = [round_of(RATES, np.array((0.5, 0.4, 0.3, b)), study=f"s{b}", round=i) for i, b in enumerate((0.2, 0.2, 0.2), 1)]
     assert build_history(unknown, []).stop is None
 
 

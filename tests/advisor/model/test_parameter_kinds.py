@@ -7,9 +7,7 @@ import pytest
 from advisor.model import parameter_kinds
 
 
-@pytest.mark.parametrize(
-    "name", ["batch_size", "bs", "trainer.batchSize", "per_device_train_batch_size", "global_batch_size"]
-)
+@pytest.mark.parametrize("name", ["batch_size", "bs", "trainer.batchSize", "per_device_train_batch_size", "global_batch_size"])
 def test_batch_sizes(name: str) -> None:
     assert parameter_kinds.is_batch_size(name)
 
@@ -29,9 +27,7 @@ def test_regularisers(name: str) -> None:
     assert not parameter_kinds.belongs_to_optimizer(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["lr", "learning_rate_init", "beta1", "momentum", "warmup_steps", "grad_clip", "lr_decay"]
-)
+@pytest.mark.parametrize("name", ["lr", "learning_rate_init", "beta1", "momentum", "warmup_steps", "grad_clip", "lr_decay"])
 def test_of_the_optimizer(name: str) -> None:
     assert parameter_kinds.belongs_to_optimizer(name)
     assert not parameter_kinds.is_regulariser(name)
@@ -45,9 +41,7 @@ def test_of_the_model(name: str) -> None:
 
 def test_which_optimizer() -> None:
     assert all(parameter_kinds.chooses_optimizer(n) for n in ("optimizer", "train.optimizer_name", "opt", "solver"))
-    assert not any(
-        parameter_kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag", "optimizer.lr")
-    )
+    assert not any(parameter_kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag", "optimizer.lr"))
 
 
 SIZES = """depth num_layers model.n_layers hidden_size width kernel_size num_attention_heads d_model lora_r n_units mlp_ratio

@@ -31,7 +31,5 @@ def test_the_training_needs_the_length_the_schedule_and_repeated_seeds() -> None
     assert "max_train_steps" in needed_placeholders(steps.with_parameter("max_steps", Parameter(role="fixed", value=5)))
     kind = SPEC.with_parameter("lr_scheduler_type", Parameter(role="fixed", value="linear"))
     assert needed_placeholders(kind) == ("max_train_steps", "schedule.decay_steps")
-    assert "schedule" in needed_placeholders(
-        SPEC.with_parameter("lr_scheduler_type", Parameter(role="fixed", value="cosine"))
-    )
+    assert "schedule" in needed_placeholders(SPEC.with_parameter("lr_scheduler_type", Parameter(role="fixed", value="cosine")))
     assert command_option("schedule.decay_steps") == "--decay-steps {schedule.decay_steps}"

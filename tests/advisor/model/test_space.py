@@ -37,9 +37,7 @@ def test_a_reverse_log_scale_is_logarithmic_in_what_is_left_to_one():
     assert not momentum.contains(1.0)
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0.99954321, 0.999543), (0.9473, 0.947), (1234.5, 1230.0), (1 - 1e-9, 1 - 1e-9)]
-)
+@pytest.mark.parametrize(("value", "shown"), [(0.99954321, 0.999543), (0.9473, 0.947), (1234.5, 1230.0), (1 - 1e-9, 1 - 1e-9)])
 def test_what_is_just_below_one_is_not_rounded_to_it(value, shown):
     assert round_significant(value) == shown
 

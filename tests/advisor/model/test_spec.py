@@ -37,11 +37,7 @@ def test_a_trial_of_another_form_is_read_in_this_one():
         "double_rate": 1.0,
         "batch_size": 8,
     }
-    assert (
-        SPEC.with_computed_values({"learning_rate": 0.5, "momentum": 1.0})
-        .keys()
-        .isdisjoint({"effective_learning_rate"})
-    )
+    assert SPEC.with_computed_values({"learning_rate": 0.5, "momentum": 1.0}).keys().isdisjoint({"effective_learning_rate"})
 
 
 def test_what_a_trial_has_stays():
@@ -50,9 +46,7 @@ def test_what_a_trial_has_stays():
 
 
 def test_a_region_holds_where_all_its_bounds_do():
-    region = Region(
-        where={"lr": Bounds(low=0.3), "optimizer": Bounds(choices=("sgd",)), "m": Bounds(low=0.5, high=0.9)}
-    )
+    region = Region(where={"lr": Bounds(low=0.3), "optimizer": Bounds(choices=("sgd",)), "m": Bounds(low=0.5, high=0.9)})
     trial = {"lr": 0.3, "optimizer": "sgd", "m": 0.9}
     assert region.contains(trial)
     for other in ({"lr": 0.2}, {"optimizer": "adam"}, {"m": 0.95}, {"m": 0.4}, {"lr": "high"}):

@@ -73,9 +73,7 @@ def specs(draw):
         objective=Objective(metric=draw(texts), direction=draw(st.sampled_from(["minimize", "maximize"]))),
         parameters=searched | derived,
         forbidden=tuple(draw(st.lists(regions(names), max_size=2))) if names else (),
-        checkpoints=draw(
-            st.none() | st.builds(Checkpoints, keep_best=st.none() | st.integers(1, 9), every=st.just(100))
-        ),
+        checkpoints=draw(st.none() | st.builds(Checkpoints, keep_best=st.none() | st.integers(1, 9), every=st.just(100))),
         trials=draw(st.none() | st.integers(1, 500)),
         sampler=Sampler(seed=draw(st.integers(0, 10))),
         max_train_steps=draw(st.none() | st.integers(1, 10**6)),
@@ -137,20 +135,15 @@ def test_a_plain_yaml_reader_reads_the_same(spec):
 
 
 def test_numbers_as_people_write_them_are_numbers():
-    spec = parse_study_file(
-        HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-2, scale: log}\n  wd: {role: fixed, value: 1e-4}\n"
-    )
+    spec = parse_study_file(HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-2, scale: log}\n  wd: {role: fixed, value: 1e-4}\n")
     assert spec.parameters["lr"].low == 1e-5
     assert spec.parameters["wd"].value == 1e-4
 
 
 def test_a_comment_says_what_the_round_before_did():
-    before = parse_study_file(
-        HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-3, scale: log}\n  wd: {low: 0, high: 1}\n"
-    )
+    before = parse_study_file(HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-3, scale: log}\n  wd: {low: 0, high: 1}\n")
     after = parse_study_file(
-        HEAD
-        + "parameters:\n  lr: {low: 1e-5, high: 1e-1, scale: log}\n  wd: {low: 0, high: 1}\n  do: {low: 0, high: 1}\n"
+        HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-1, scale: log}\n  wd: {low: 0, high: 1}\n  do: {low: 0, high: 1}\n"
     )
     text = format_study_file(after, parent=before)
     assert "# the preceding round searched 1e-05 to 0.001 (log)" in text
@@ -158,18 +151,14 @@ def test_a_comment_says_what_the_round_before_did():
     assert text.count("    # ") == 2
     assert text.startswith("# Written by advisor to follow s.")
     assert parse_study_file(text) == after
-    assert "# the preceding round tried 1e-05 to 0.001 (log)" in format_study_file(
-        after, parent=before, inferred={"lr"}
-    )
+    assert "# the preceding round tried 1e-05 to 0.001 (log)" in format_study_file(after, parent=before, inferred={"lr"})
 
 
 def test_a_comment_holds_no_invisible_characters() -> None:
     hidden = "\u202egnp.exe\u2066"
     before = parse_study_file(HEAD + f"parameters:\n  a: {{choices: [x, {json.dumps(hidden)}]}}\n")
     after = parse_study_file(HEAD + "parameters:\n  a: {choices: [x, y]}\n")
-    comment = next(
-        line for line in format_study_file(after, parent=before).splitlines() if "the preceding round" in line
-    )
+    comment = next(line for line in format_study_file(after, parent=before).splitlines() if "the preceding round" in line)
     assert comment.strip() == "# the preceding round searched x, \ufffdgnp.exe\ufffd"
 
 
@@ -186,8 +175,7 @@ def test_a_comment_holds_no_invisible_characters() -> None:
         (HEAD + "parameters:\n  lr:\n    role: nuisance\n    low: 1\n    hihg: 2\n", "line 7, parameters.lr.hihg"),
         (HEAD + "parameters:\n  a: {role: fixed, value: 1, when: {b: 2}}\n", "depends on 'b'"),
         (
-            HEAD
-            + "parameters:\n  a: {value: 1, role: fixed, when: {b: 1}}\n  b: {value: 1, role: fixed, when: {a: 1}}\n",
+            HEAD + "parameters:\n  a: {value: 1, role: fixed, when: {b: 1}}\n  b: {value: 1, role: fixed, when: {a: 1}}\n",
             "circular",
         ),
         (
@@ -328,10 +316,7 @@ def test_wrong_constants_are_refused(constants, message):
 
 
 def test_long_reasons_and_notes_continue_on_further_lines():
-    why = (
-        "The best values lie at the upper end: # we extend by one decade, 'quoted', and the optimum may lie further. "
-        * 4
-    )
+    why = "The best values lie at the upper end: # we extend by one decade, 'quoted', and the optimum may lie further. " * 4
     spec = parse_study_file(HEAD + "parameters:\n  lr: {low: 1, high: 2}\n")
     long = spec.model_copy(update={"notes": (why.strip(), "short")})
     long.parameters["lr"] = long.parameters["lr"].model_copy(update={"why": why.strip()})

@@ -69,8 +69,7 @@ def compared(seed: int) -> Study:
     }
     params = [{"activation": ("relu", "gelu")[i % 2], "lr": float(10 ** rng.uniform(-4, -2))} for i in range(24)]
     ends = [
-        0.4 + 0.07 * (p["activation"] == "relu") + 0.1 * np.log10(p["lr"] / 1e-3) ** 2 + 0.006 * rng.normal()
-        for p in params
+        0.4 + 0.07 * (p["activation"] == "relu") + 0.1 * np.log10(p["lr"] / 1e-3) ** 2 + 0.006 * rng.normal() for p in params
     ]
     data = make_study(params, {"val/loss": [[2.0, 1.0, end] for end in ends]})
     spec = StudySpec(study="s", objective=AIM, parameters=space, trials=24, max_train_steps=2000)
@@ -110,9 +109,7 @@ def test_a_hopeless_search_whose_best_setting_was_repeated_is_no_study() -> None
     ends = [0.5 + 0.01 * float(rng.random()) for _ in params]
     best = int(np.argmin(ends))
     ends += [ends[best] + 0.02 * (1 + i % 2) for i in range(5)]
-    data = make_study(
-        params + [params[best]] * 5, {"val/loss": [[2.0, 1.0, end] for end in ends]}, seeds=list(range(29))
-    )
+    data = make_study(params + [params[best]] * 5, {"val/loss": [[2.0, 1.0, end] for end in ends]}, seeds=list(range(29)))
     spec = StudySpec(study="s", objective=AIM, parameters=space, trials=24, max_train_steps=2000)
     made = replace(data, spec=spec, inferred={})
     more = found("under", "sampling", SetField(field="trials", value=48, why="w"), severity="note")
@@ -140,10 +137,7 @@ def test_trials_that_ran_much_longer_than_declared_are_noted(declared: int | Non
     ends = [int(made.cost_curve(t).steps[-1]) for t in made.trials]
     assert set(ends) == {2000}
     (first, *_) = plan(replace(made, spec=spec), QUIET).specs
-    assert (
-        any("The trials ran to step 2,000, which is far from the max_train_steps" in note for note in first.notes)
-        == noted
-    )
+    assert any("The trials ran to step 2,000, which is far from the max_train_steps" in note for note in first.notes) == noted
 
 
 def test_long_runs_of_the_best_settings_come_before_repeats_of_a_short_one() -> None:

@@ -98,9 +98,7 @@ def test_a_search_after_a_fix_by_hand_has_no_known_gain() -> None:
     made = study([0.5 + 0.02 * i for i in range(24)])
     assert gain.expected_gain_of_search(made, made.spec) is not None
     assert (
-        gain.expected_gain_of_search(
-            made, made.spec.model_copy(update={"goal": goal_after_manual_fix("Shuffle the data.")})
-        )
+        gain.expected_gain_of_search(made, made.spec.model_copy(update={"goal": goal_after_manual_fix("Shuffle the data.")}))
         is None
     )
 

@@ -27,9 +27,7 @@ def test_an_effect_waits_until_its_cause_is_settled():
     (spec,) = made.specs
     assert spec.goal.startswith("Search again once this is done: Do it")
     assert spec.parameters["lr"].high == 0.1
-    assert [(d.rule, d.reason) for d in made.deferred] == [
-        ("edge", "the problem probably disappears after this: Do it")
-    ]
+    assert [(d.rule, d.reason) for d in made.deferred] == [("edge", "the problem probably disappears after this: Do it")]
 
 
 def test_a_broken_pipeline_that_holds_others_back_is_a_study_of_its_own():

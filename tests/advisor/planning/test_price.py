@@ -62,9 +62,7 @@ def test_the_cost_is_the_first_note(study: Study) -> None:
 
 
 def test_the_power_counts_the_trials_so_far(study: Study) -> None:
-    assert price.power_sentence(study, 12, 12, 1).startswith(
-        "These 12 trials and the 12 so far find that a hyperparameter"
-    )
+    assert price.power_sentence(study, 12, 12, 1).startswith("These 12 trials and the 12 so far find that a hyperparameter")
     assert price.power_sentence(study, 0, 12, 1).startswith("These 12 trials find that a hyperparameter")
     assert price.power_sentence(study, 0, 2, 1) == "More trials are needed to find any effect."
     assert "30 trials would have shown a difference of 2.6 times" in price.past_power_sentence(study, 30, 1)

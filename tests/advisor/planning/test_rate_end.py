@@ -16,9 +16,7 @@ from advisor.planning import plan, rate_end
 
 LR = Parameter(low=1e-4, high=1e-1, scale="log")
 DECAY = Parameter(low=1e-6, high=1e-2, scale="log")
-DROPOUT = AddParameter(
-    name="dropout", parameter=Parameter(role="scientific", choices=(0.0, 0.1, 0.3), why="Trials overfit")
-)
+DROPOUT = AddParameter(name="dropout", parameter=Parameter(role="scientific", choices=(0.0, 0.1, 0.3), why="Trials overfit"))
 
 
 def study(best: list[float], others: list[float], **more: Any) -> Study:
@@ -48,9 +46,7 @@ def test_it_comes_before_a_comparison_of_regularisers(best: list[float], expecte
 def test_a_note_on_regularisation_leads_to_no_study() -> None:
     made = plan(study(LOW, REST), [found("overfit", "regularisation", DROPOUT, severity="note")])
     assert all("dropout" not in spec.parameters for spec in made.specs)
-    assert [(d.rule, d.reason) for d in made.deferred] == [
-        ("overfit", "the problem does not make the best results worse")
-    ]
+    assert [(d.rule, d.reason) for d in made.deferred] == [("overfit", "the problem does not make the best results worse")]
 
 
 def test_a_range_that_is_cut_at_one_end_is_moved_at_the_other() -> None:
@@ -84,9 +80,7 @@ def test_an_end_that_a_finding_set_stays() -> None:
 
 
 @pytest.mark.parametrize(("outermost", "moved"), [(0.95, False), (0.8, True)])
-def test_without_other_hyperparameters_one_worse_setting_further_out_shows_the_optimum(
-    outermost: float, moved: bool
-) -> None:
+def test_without_other_hyperparameters_one_worse_setting_further_out_shows_the_optimum(outermost: float, moved: bool) -> None:
     places = [0.9, 0.85, 0.75, 0.7, 0.2, outermost, *REST[:5]]
     costs = [[2.0, 1.0 + 0.01 * i] for i in range(len(places))]
     made = make_study([{"lr": LR.value_at_position(u)} for u in places], {"val/loss": costs}, space={"lr": LR})

@@ -97,9 +97,7 @@ def make_study(
     objective, loss, norm, rate = [], [], [], []
     evaluations = np.arange(200, steps + 1, 200)
     for i in range(trials):
-        params: dict[str, HyperparameterValue] = {
-            n: p.value_at_position(float(rng.random())) for n, p in spec.searched.items()
-        }
+        params: dict[str, HyperparameterValue] = {n: p.value_at_position(float(rng.random())) for n, p in spec.searched.items()}
         if repeats and i >= trials - repeats and made:
             params = dict(made[0].params)
         lr = float(params.get("learning_rate", 0.03))
@@ -128,9 +126,7 @@ def make_study(
             for target in (loss, norm, rate):
                 target.append(([], []))
         given = names[i % len(names)] if names else f"trial-{i:04d}"
-        made.append(
-            Trial(i, f"{i:08x}c0ffee", given, status, params, started=1.79e9 + 60 * i, ended=1.79e9 + 60 * i + 3000)
-        )
+        made.append(Trial(i, f"{i:08x}c0ffee", given, status, params, started=1.79e9 + 60 * i, ended=1.79e9 + 60 * i + 3000))
     metrics = {spec.objective.metric: block(objective)}
     signals = {}
     if dense:
@@ -199,9 +195,7 @@ def make_verdicts(study: Study) -> tuple[Verdict, ...]:
         changes=(
             AddParameter(
                 name="grad_clip_norm",
-                parameter=Parameter(
-                    type="float", low=0.8, high=3.2, scale="log", why="around the 90th percentile, 1.62"
-                ),
+                parameter=Parameter(type="float", low=0.8, high=3.2, scale="log", why="around the 90th percentile, 1.62"),
             ),
             SetSchedule(schedule={"kind": "cosine", "warmup_steps": 500}, why="a warmup hides the first spikes"),
         ),
@@ -229,9 +223,7 @@ def make_verdicts(study: Study) -> tuple[Verdict, ...]:
             FigureEvidence(rows=(("Best trials in the outer fifth", "4 of 5"), ("By chance", "0.7 % of studies"))),
         ),
         changes=(
-            SetRange(
-                parameter="weight_decay", low=1e-8, high=0.01, scale="log", why="the best trials lie at the low end"
-            ),
+            SetRange(parameter="weight_decay", low=1e-8, high=0.01, scale="log", why="the best trials lie at the low end"),
         ),
     )
     steps = Finding(
@@ -298,9 +290,7 @@ def explained_report() -> Report:
     """The usual report, with its last finding explained by its first."""
     study = make_study()
     *others, last = (v for v in make_verdicts(study) if v.status == "fired")
-    because = Explanation(
-        rule="stability-spikes", subject="train/grad_norm", because="Spikes drown what it does.", waits=True
-    )
+    because = Explanation(rule="stability-spikes", subject="train/grad_norm", because="Spikes drown what it does.", waits=True)
     effect = last.findings[0].model_copy(update={"explained_by": because})
     return make_report(study, (last.model_copy(update={"findings": (effect,)}), *others))
 

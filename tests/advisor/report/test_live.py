@@ -25,9 +25,7 @@ def live() -> Iterator[LiveReport]:
         yield running
 
 
-def get(
-    live: LiveReport, path: str, host: str | None = None, method: str = "GET"
-) -> tuple[int, str, http.client.HTTPMessage]:
+def get(live: LiveReport, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str, http.client.HTTPMessage]:
     port = int(live.url.rsplit(":", 1)[1].rstrip("/"))
     connection = http.client.HTTPConnection(ADDRESS, port, timeout=10)
     connection.request(method, path, headers={} if host is None else {"Host": host})
@@ -51,9 +49,7 @@ def test_it_serves_the_running_trials_as_plain_text(live: LiveReport, report: Re
     running = RunningTrial(**trial, message=say("{name} is far behind.", name=Name("<i>")), notes=("It waits.",))
     ended = StoppedTrial(id="s", name="c\x1b", step=60, length=120.0, reason="It lost\x1b.")
     stopped = StoppedTrials(trials=1, saved_steps=60, each=(ended,))
-    made = report.model_copy(
-        update={"running": (running, running.model_copy(update={"length": None})), "stopped": stopped}
-    )
+    made = report.model_copy(update={"running": (running, running.model_copy(update={"length": None})), "stopped": stopped})
     live.show("<p>one</p>", "10:00:00", (), live_trial_rows(made), "2 running trials.")
     state = json.loads(get(live, "/state")[1])
     first, second, third = state["running"]

@@ -18,9 +18,7 @@ def test_a_straight_line_goes_on():
     assert trend.at_known_sizes.shape == (NUMBER_OF_DRAWS, 3)
     low, high = ends(trend.at_new_size)
     assert low < np.log(0.01) - 0.5 * np.log(64) < high
-    assert np.median(trend.at_known_sizes[:, -1] - trend.at_known_sizes[:, 0]) == pytest.approx(
-        -0.5 * np.log(16), abs=0.15
-    )
+    assert np.median(trend.at_known_sizes[:, -1] - trend.at_known_sizes[:, 0]) == pytest.approx(-0.5 * np.log(16), abs=0.15)
 
 
 def test_intervals_grow_with_the_distance_and_shrink_with_sizes():

@@ -13,9 +13,7 @@ from advisor.stats.heterogeneity import measure_heterogeneity, p_value_of_equal_
 def test_equal_values_exceed_the_range_as_often_as_promised(k: int) -> None:
     drawn = np.random.default_rng(k).standard_normal((2000 if ALL else 500, k))
     found = [measure_heterogeneity(values, np.ones(k), 0.05) for values in drawn]
-    assert np.mean([f.observed_range > f.critical_range for f in found]) == pytest.approx(
-        0.05, abs=0.015 if ALL else 0.03
-    )
+    assert np.mean([f.observed_range > f.critical_range for f in found]) == pytest.approx(0.05, abs=0.015 if ALL else 0.03)
     assert np.mean([f.p_value for f in found]) == pytest.approx(0.5, abs=0.03 if ALL else 0.04)
 
 

@@ -104,9 +104,7 @@ def test_a_noisy_unstable_start_is_seen_against_the_quiet_rest():
     assert jumps.early_rise(loss, 6, 1).p_value < 0.05
 
 
-@pytest.mark.parametrize(
-    "values", [np.ones(50), np.zeros(50), np.tile([1e308, -1e308], 25), np.tile([1e-308, 1e308], 25)]
-)
+@pytest.mark.parametrize("values", [np.ones(50), np.zeros(50), np.tile([1e308, -1e308], 25), np.tile([1e-308, 1e308], 25)])
 def test_odd_series_raise_nothing(values):
     with np.errstate(all="raise", under="ignore"):
         jumps.largest_jump(values, 5)

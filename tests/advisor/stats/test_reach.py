@@ -41,9 +41,7 @@ def test_nothing_is_known_before_three_values():
 
 def later_gain(step, best, *curves):
     pairs = [(STEPS[: len(costs)], reach.best_so_far(np.array(costs))) for costs in curves]
-    return reach.largest_later_gain(
-        best, reach.lowest_costs_until(step, pairs), np.array([costs[-1] for _, costs in pairs])
-    )
+    return reach.largest_later_gain(best, reach.lowest_costs_until(step, pairs), np.array([costs[-1] for _, costs in pairs]))
 
 
 def test_the_later_gain_is_the_largest_of_the_siblings():

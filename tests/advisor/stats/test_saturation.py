@@ -62,9 +62,7 @@ def test_one_value_each_leaves_everything_open():
 def test_runs_that_differ_say_more_than_the_noise_within():
     within = [MeanWithError(0.0, 0.001, 9), MeanWithError(1.0, 0.001, 9), MeanWithError(2.0, 0.001, 9)]
     assert pooled_mean(within).error == pytest.approx(1 / math.sqrt(3))
-    assert pooled_mean([MeanWithError(1.0, 0.5, 9), MeanWithError(1.0, 0.5, 9)]).error == pytest.approx(
-        0.5 / math.sqrt(2)
-    )
+    assert pooled_mean([MeanWithError(1.0, 0.5, 9), MeanWithError(1.0, 0.5, 9)]).error == pytest.approx(0.5 / math.sqrt(2))
 
 
 def test_difference_without_noise_is_certain():

@@ -79,9 +79,7 @@ def test_the_weights_of_all_candidates_sum_to_one():
     assert sum(map(candidate_weight, range(1, 100_000))) == pytest.approx(1, abs=1e-3)
     early, late = (SignificanceLevels.levels_in_loop(n, 1, 0, error=0.05, miss=0.2) for n in (1, 100))
     assert early.all_runs > late.all_runs
-    assert SignificanceLevels.levels_in_loop(100, 1, 4, error=0.05, miss=0.2).all_runs == pytest.approx(
-        5 * late.all_runs
-    )
+    assert SignificanceLevels.levels_in_loop(100, 1, 4, error=0.05, miss=0.2).all_runs == pytest.approx(5 * late.all_runs)
 
 
 def test_a_setting_with_a_wider_scatter_needs_more_evidence():

@@ -42,9 +42,7 @@ def test_a_long_warmup_that_raises_the_loss_is_not_judged():
     assert not fall(np.exp(-2 * T) + rise - 0.2 * np.minimum(T, 0.1)).contradicts_constant_rate
 
 
-@pytest.mark.parametrize(
-    "drop", [0.15 * (1 + np.cos(np.pi * T)), 0.3 * (T < 0.5), 0.3 * np.minimum(1, (1 - T) / 0.2)], ids=str
-)
+@pytest.mark.parametrize("drop", [0.15 * (1 + np.cos(np.pi * T)), 0.3 * (T < 0.5), 0.3 * np.minimum(1, (1 - T) / 0.2)], ids=str)
 def test_a_decay_breaks_the_fall(drop):
     assert fall(0.3 * np.exp(-40 * T) + drop).contradicts_constant_rate
 

@@ -71,9 +71,7 @@ def same_curves(one: Study, other: Study) -> None:
 
 
 @pytest.mark.parametrize(("seed", "shuffled"), [(0, False), (1, False), (2, True), (3, True)])
-def test_points_curves_and_verdicts_are_the_same(
-    large: pytest.MonkeyPatch, tmp_path: Path, seed: int, shuffled: bool
-) -> None:
+def test_points_curves_and_verdicts_are_the_same(large: pytest.MonkeyPatch, tmp_path: Path, seed: int, shuffled: bool) -> None:
     offloaded = collected(seed, shuffled=shuffled)
     assert not offloaded.fits_in_memory
     assert all(in_files(p.runs, p.steps, p.values, p.times) for p in offloaded.points.values())

@@ -129,9 +129,7 @@ def test_a_study_without_runs_yet_has_no_trials_of_another_one(database: str, ca
     ]
 
     client = MlflowClient(uri)
-    run = client.create_run(
-        client.get_experiment_by_name("e").experiment_id, tags={contract.TAG_STUDY: "r3"}
-    ).info.run_id
+    run = client.create_run(client.get_experiment_by_name("e").experiment_id, tags={contract.TAG_STUDY: "r3"}).info.run_id
     client.log_param(run, "x", 0.6)
     for step in range(3):
         client.log_metric(run, "loss", 1 / (1 + step), step=step)

@@ -12,10 +12,7 @@ from advisor.tracking.stores.reading import read_experiment
 
 
 def _spec(name: str, parameters: int = 1, why: str = "") -> StudySpec:
-    space = {
-        f"x{i}": Parameter(type="float", low=0.0, high=1.0 + i, why=f"{why} {i * 7919 % 1000}")
-        for i in range(parameters)
-    }
+    space = {f"x{i}": Parameter(type="float", low=0.0, high=1.0 + i, why=f"{why} {i * 7919 % 1000}") for i in range(parameters)}
     return StudySpec(study=name, objective=Objective(metric="loss", direction="minimize"), parameters=space, trials=3)
 
 

@@ -67,9 +67,7 @@ class TunedStudy:
         """Train the trials and return their logs as an experiment."""
         store = Store(self.name)
         for hyperparameters, logs in self.trials(seed):
-            metrics = {
-                name: ([step for step, _ in curve], [value for _, value in curve]) for name, curve in logs.items()
-            }
+            metrics = {name: ([step for step, _ in curve], [value for _, value in curve]) for name, curve in logs.items()}
             store.log(hyperparameters, metrics)
         return store.experiment()
 

@@ -58,9 +58,7 @@ def curves(history: Iterable[Mapping[str, Any]]) -> Logs:
     logs: Logs = defaultdict(list)
     for line in history:
         values = trainer_training_metrics({name: value for name, value in line.items() if name != "step"})
-        values |= {
-            metric: line[name] for metric, name in ((TRAIN_LOSS, "loss"), (GRAD_NORM, "grad_norm")) if name in line
-        }
+        values |= {metric: line[name] for metric, name in ((TRAIN_LOSS, "loss"), (GRAD_NORM, "grad_norm")) if name in line}
         for name, value in values.items():
             logs[name].append((line["step"] - 1, value))
         for name, value in line.items():

@@ -28,9 +28,7 @@ def model() -> nn.Sequential:
         (lambda h: (h.half() * 60000 * 60000).relu().float().mean(), "Mul", "result"),
     ],
 )
-def test_the_first_fault_of_the_forward_pass_is_found(
-    model: nn.Sequential, loss: Any, operation: str, why: str
-) -> None:
+def test_the_first_fault_of_the_forward_pass_is_found(model: nn.Sequential, loss: Any, operation: str, why: str) -> None:
     fault = AutogradGraph(loss(model(X)), dict(model.named_parameters())).forward_fault()
     assert fault is not None
     assert (fault["operation"], fault["why"], fault["before"]) == (operation, why, None)

@@ -352,9 +352,7 @@ def test_all_ranks_save_a_sharded_model_together(uri: str, tmp_path: Path) -> No
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert (
-        done.stderr.count("a checkpoint could not be saved (RuntimeError: rank 1: RuntimeError: one rank fails)") == 1
-    )
+    assert done.stderr.count("a checkpoint could not be saved (RuntimeError: rank 1: RuntimeError: one rank fails)") == 1
     (experiment,) = [e for e in MlflowClient(uri).search_experiments() if e.name == "test"]
     tags = [r.data.tags for r in MlflowClient(uri).search_runs([experiment.experiment_id])]
     kept = [json.loads(t[contract.TAG_CHECKPOINTS])["kept"] for t in tags if contract.TAG_CHECKPOINTS in t]

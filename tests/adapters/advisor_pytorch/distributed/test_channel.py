@@ -35,9 +35,7 @@ NORM = shard_metric_name(contract.GRAD_NORM)
 
 def chunk(steps: range, **values: float) -> RowChunk:
     columns = {NORM: 3.0, contract.STEP_TIME: 1.0, "train/loss": 7.0, **values}
-    return RowChunk(
-        MetricTable(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()})
-    )
+    return RowChunk(MetricTable(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()}))
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ from advisor_pytorch.distributed import rank_facts
 
 
 def test_the_tag_tells_what_ranks_have_alike_and_what_not() -> None:
-    messages = json.loads(
-        rank_facts.describe_ranks("ddp", "gloo", [{"seed": 1, "host": "a"}, {"seed": 2, "host": "a"}, None])
-    )
+    messages = json.loads(rank_facts.describe_ranks("ddp", "gloo", [{"seed": 1, "host": "a"}, {"seed": 2, "host": "a"}, None]))
     assert messages == {
         "world_size": 3,
         "parallel": "ddp",
@@ -19,9 +17,7 @@ def test_the_tag_tells_what_ranks_have_alike_and_what_not() -> None:
         "facts": {"seed": {"by_rank": [1, 2, None]}, "host": {"by_rank": ["a", "a", None]}},
     }
     assert json.loads(rank_facts.describe_ranks("ddp", "gloo", [{"seed": 1}] * 2))["facts"] == {"seed": {"same": 1}}
-    assert json.loads(rank_facts.describe_ranks("ddp", "gloo", [{"seed": 1}, {"seed": True}]))["facts"]["seed"] != {
-        "same": 1
-    }
+    assert json.loads(rank_facts.describe_ranks("ddp", "gloo", [{"seed": 1}, {"seed": True}]))["facts"]["seed"] != {"same": 1}
 
 
 def test_the_tag_of_very_many_ranks_still_fits_and_is_whole() -> None:
@@ -43,9 +39,7 @@ def test_the_batch_is_that_of_all_ranks() -> None:
 def test_what_a_rank_tells_of_itself() -> None:
     plain = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
-    facts = [
-        rank_facts.process_facts(m, 5, leads=True, checkpoints=False) for m in (plain, synchronised, nn.Linear(2, 2))
-    ]
+    facts = [rank_facts.process_facts(m, 5, leads=True, checkpoints=False) for m in (plain, synchronised, nn.Linear(2, 2))]
     assert [f.get("sync_batch_norm") for f in facts] == [False, True, None]
     assert facts[0]["seed"] == 5
     torch.manual_seed(11)

@@ -33,9 +33,7 @@ def test_data_parallel(launch: Launch) -> None:
     assert sorted(done.runs) == ["alone", "ddp"]
     run, tags = done.runs["ddp"], done.runs["ddp"].data.tags
 
-    assert_norms(
-        done, "ddp"
-    )  # the same as in one process, also with accumulated gradients, and before they are clipped
+    assert_norms(done, "ddp")  # the same as in one process, also with accumulated gradients, and before they are clipped
     assert done.read("ddp", contract.CLIPPED) == dict.fromkeys((1, 3, 5, 7), 1.0)
     assert done.read("ddp", "val/error") == {7: 0.5}  # rank 0's
     assert (run.info.status, tags[contract.TAG_STATUS]) == ("FINISHED", "complete")
@@ -112,9 +110,7 @@ def test_a_killed_rank_holds_up_nobody(launch: Launch) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_logged_until_the_launcher_ended_all_ranks_arrives(
-    launch: Launch, wait_for: Callable[..., None]
-) -> None:
+def test_what_was_logged_until_the_launcher_ended_all_ranks_arrives(launch: Launch, wait_for: Callable[..., None]) -> None:
     done = launch("killed.py")
     wait_for(lambda: set(done.read("bereft", contract.TRAIN_LOSS)) >= set(range(20)))
 

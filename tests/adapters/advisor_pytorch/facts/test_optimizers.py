@@ -194,11 +194,7 @@ def test_any_optimizer_of_pytorch_can_be_described() -> None:
     described = 0
     for name in dir(torch.optim):
         optimizer_class = getattr(torch.optim, name)
-        if (
-            isinstance(optimizer_class, type)
-            and issubclass(optimizer_class, torch.optim.Optimizer)
-            and name != "Optimizer"
-        ):
+        if isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer) and name != "Optimizer":
             found = hyperparameters(optimizer_class(weights(), lr=0.5))
             assert found["learning_rate"] == "0.5", name
             assert not {"lr", "eps", "betas", "foreach", "fused", "params"} & set(found)

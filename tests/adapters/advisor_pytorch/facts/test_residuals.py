@@ -121,9 +121,7 @@ def test_mixtures_and_what_has_no_norm() -> None:
 
 
 @pytest.mark.parametrize(("norm", "expected"), [(None, "pre-norm"), (RootMeanSquareNorm, None)])
-def test_frozen_norms_are_seen_only_if_pytorch_computes_them(
-    norm: type[nn.Module] | None, expected: str | None
-) -> None:
+def test_frozen_norms_are_seen_only_if_pytorch_computes_them(norm: type[nn.Module] | None, expected: str | None) -> None:
     model = stack(*["pre-norm"] * 3, norm=norm)
     for block in model.modules():
         if isinstance(block, Block):

@@ -168,9 +168,7 @@ def test_a_run_that_is_active_is_left_alone(uri: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("MLFLOW_RUN_ID", "f" * 32)
     training = Training()
     training.model[1] = torch.nn.Identity()  # a batch of one has no statistics
-    batch_size_sweep(
-        make_step(training), training.model, training.optimizer, maximum=1, seconds_per_size=0.1, tracking_uri=uri
-    )
+    batch_size_sweep(make_step(training), training.model, training.optimizer, maximum=1, seconds_per_size=0.1, tracking_uri=uri)
     assert len(runs_of(uri, EXPERIMENT)) == 1
 
 

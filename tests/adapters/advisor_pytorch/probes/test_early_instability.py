@@ -63,9 +63,7 @@ def test_a_stable_start_raises_nothing(uri: str) -> None:
     assert "At none of these learning rates" in str(found)
     report = analyzed(uri, EXPERIMENT)
     assert report.findings == ()
-    steps = [
-        p.step for p in MlflowClient(uri).get_metric_history(runs_of(uri, EXPERIMENT)[0].info.run_id, "probe/loss")
-    ]
+    steps = [p.step for p in MlflowClient(uri).get_metric_history(runs_of(uri, EXPERIMENT)[0].info.run_id, "probe/loss")]
     assert steps == list(range(1, 61))
 
 
@@ -80,9 +78,7 @@ def test_ctrl_c_leaves_the_training_as_it_was(uri: str) -> None:
         return training.step()
 
     with pytest.raises(KeyboardInterrupt):
-        early_instability(
-            step, training.model, training.optimizer, steps=10, also=[training.scheduler], tracking_uri=uri
-        )
+        early_instability(step, training.model, training.optimizer, steps=10, also=[training.scheduler], tracking_uri=uri)
     assert training.goes_on() == expected
     statuses = [r.data.tags[contract.TAG_STATUS] for r in runs_of(uri, EXPERIMENT)]
     assert statuses == ["complete", "stopped"]

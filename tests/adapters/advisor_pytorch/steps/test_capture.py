@@ -85,9 +85,7 @@ def test_a_loop_that_logs_now_and_then_still_has_every_norm(training: Training) 
     assert [i for i, row in enumerate(rows) if contract.TRAIN_LOSS in row] == [2, 5]
 
 
-def test_a_loop_that_never_logs_a_loss_still_hands_over_its_steps(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loop_that_never_logs_a_loss_still_hands_over_its_steps(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor_pytorch.steps.capture.MAX_HAND_OVER_S", 0.0)
     for _ in range(5):
         training.backward()

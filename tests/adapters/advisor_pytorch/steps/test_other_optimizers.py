@@ -95,10 +95,7 @@ def test_losses_of_an_unknown_optimizer_are_reported_and_bounded() -> None:
     train_other(training, MAX_PENDING_LOSSES)
     assert len(training.capture._losses) < MAX_PENDING_LOSSES
     training.capture.stop()
-    assert (
-        f"{MIN_PENDING_LOSSES_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; a different optimizer, Adam"
-        in training.capture.missing()
-    )
+    assert f"{MIN_PENDING_LOSSES_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; a different optimizer, Adam" in training.capture.missing()
     assert sum(len(chunk) for chunk in training.collector.chunks) == 20
 
 

@@ -12,9 +12,7 @@ from commands import status_of
 
 
 @pytest.mark.parametrize("out", ["", "."])
-def test_a_report_never_goes_into_the_working_directory(
-    out: str, database: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_never_goes_into_the_working_directory(out: str, database: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("mcp", "--tracking-uri", database, "--allow-run", "--out", out) == 2
     assert capsys.readouterr().err == "advisor: --out must name a separate folder, such as advisor-report\n"
 

@@ -88,9 +88,7 @@ def test_ctrl_c_cancels_the_tasks_on_the_cluster_and_leaves_no_partial_files(clu
 
 def _can_hide_folders():
     words = ["unshare", "--mount", "--map-root-user", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return (
-        shutil.which("unshare") is not None and subprocess.run(words, capture_output=True, check=False).returncode == 0
-    )
+    return shutil.which("unshare") is not None and subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.skipif(not _can_hide_folders(), reason="no name spaces for mounts here")

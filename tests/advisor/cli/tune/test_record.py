@@ -59,9 +59,7 @@ def test_an_experiment_with_other_runs_is_refused(database):
     client = MlflowClient(database)
     record(uri=database).check_experiment_is_empty()
     client.create_run(client.create_experiment("s"))
-    with pytest.raises(
-        AdvisorError, match="already holds runs of no study, which are not from this search; pass --experiment"
-    ):
+    with pytest.raises(AdvisorError, match="already holds runs of no study, which are not from this search; pass --experiment"):
         record(uri=database).check_experiment_is_empty()
 
 

@@ -16,9 +16,7 @@ COSTS = (0.500, 0.503, 0.506, 0.800, 0.600, 0.603, 0.606, 0.950)
 def _repeated(last: TrialStatus) -> Study:
     """Two settings of four seeds; the last run of each has this status and stopped at 40 % of the planned 1,000 steps."""
     curves = [[2.0, *[1.0] * 8, c] if i % 4 < 3 else [2.0, 1.5, 1.2, c] for i, c in enumerate(COSTS)]
-    made = make_study(
-        [{"lr": 0.1 * (1 + i // 4)} for i in range(8)], {"val/loss": curves}, seeds=[i % 4 for i in range(8)]
-    )
+    made = make_study([{"lr": 0.1 * (1 + i // 4)} for i in range(8)], {"val/loss": curves}, seeds=[i % 4 for i in range(8)])
     trials = [replace(t, status=last if i % 4 == 3 else "complete") for i, t in enumerate(made.trials)]
     return replace(made, trials=tuple(trials), spec=made.spec.model_copy(update={"max_train_steps": 1000}))
 

@@ -162,9 +162,7 @@ def one_far_from_the_optimum(result: float) -> Study:
 def test_the_second_best_trial_stays_in_the_range() -> None:
     for result, high in ((0.3005, 0.9), (0.4, 0.8)):
         study = one_far_from_the_optimum(result)
-        assert (promising.narrower_ranges(study, study.spec).get("h0", (0.0, 1.0))[1] >= high) == (result < 0.35), (
-            result
-        )
+        assert (promising.narrower_ranges(study, study.spec).get("h0", (0.0, 1.0))[1] >= high) == (result < 0.35), result
 
 
 def test_on_the_side_of_an_outermost_best_trial_the_range_goes_to_its_end() -> None:

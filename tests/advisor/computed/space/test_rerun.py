@@ -16,9 +16,7 @@ def study(count: int, seed: int, **more: Any) -> Any:
     rng = np.random.default_rng(seed)
     rates, rest = rng.random((2, count))
     costs = 0.2 + (rates - 0.4) ** 2 + 0.3 * (rest - 0.5) ** 2 + 0.01 * rng.standard_normal(count)
-    params = [
-        {"lr": 10 ** (-4 + 3 * a), "dropout": 0.5 * b} for a, b in zip(rates.tolist(), rest.tolist(), strict=True)
-    ]
+    params = [{"lr": 10 ** (-4 + 3 * a), "dropout": 0.5 * b} for a, b in zip(rates.tolist(), rest.tolist(), strict=True)]
     return make_study(params, {"val/loss": costs.tolist()}, **more)
 
 

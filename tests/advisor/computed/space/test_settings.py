@@ -59,9 +59,7 @@ def test_of_many_hyperparameters_those_that_matter_are_examined() -> None:
     assert tried.numeric.keys() | tried.unexamined_positions.keys() == set(study.searched)
     assert tried.corrected_level(0.05) == pytest.approx(0.05 * settings.MAX_AXES / 200)
     (decision,) = settings.search_space_decisions(study)
-    assert decision.text.startswith(
-        f"200 hyperparameters vary. The checks of the search space examine the {settings.MAX_AXES}"
-    )
+    assert decision.text.startswith(f"200 hyperparameters vary. The checks of the search space examine the {settings.MAX_AXES}")
 
 
 def test_of_few_hyperparameters_all_are_examined() -> None:
@@ -73,13 +71,8 @@ def test_of_few_hyperparameters_all_are_examined() -> None:
 
 def test_the_learning_rate_is_always_examined() -> None:
     rng = np.random.default_rng(1)
-    params = [
-        {f"p{i}": float(v) for i, v in enumerate(rng.random(99))} | {"lr": float(rng.random())} for _ in range(30)
-    ]
-    assert (
-        "lr"
-        in settings.read_settings(make_study(params, {"val/loss": [[float(rng.random())] for _ in params]})).numeric
-    )
+    params = [{f"p{i}": float(v) for i, v in enumerate(rng.random(99))} | {"lr": float(rng.random())} for _ in range(30)]
+    assert "lr" in settings.read_settings(make_study(params, {"val/loss": [[float(rng.random())] for _ in params]})).numeric
 
 
 def test_choices_with_many_levels_are_bounded() -> None:
@@ -109,8 +102,7 @@ def test_settings_that_do_not_fit_in_memory_do_not_count_as_bad_results() -> Non
         params,
         {
             "val/loss": [
-                [2.0, 1 + (np.log10(p["learning_rate"]) + 2) ** 2] if f else None
-                for p, f in zip(params, fits, strict=True)
+                [2.0, 1 + (np.log10(p["learning_rate"]) + 2) ** 2] if f else None for p, f in zip(params, fits, strict=True)
             ]
         },
         status=["complete" if f else "infeasible" for f in fits],

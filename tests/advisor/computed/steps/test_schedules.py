@@ -89,10 +89,6 @@ def test_says_how_far_the_learning_rate_was_logged():
     curves = {"val/loss": [np.linspace(2, 1, 10)], "train/learning_rate": [np.linspace(0, 1e-4, 100)]}
     steps = {"val/loss": [np.arange(10) * 1000], "train/learning_rate": [np.arange(100)]}
     study = make_study([{"lr": 0.1}], curves, steps=steps)
-    assert schedules.reason_schedule_unknown(study, study.trials).endswith(
-        "up to step 99 only, far from the end of training"
-    )
+    assert schedules.reason_schedule_unknown(study, study.trials).endswith("up to step 99 only, far from the end of training")
     study = make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]], "train/learning_rate": [[0.1]]})
-    assert "logged more than 1 learning rate, and a schedule needs 5" in schedules.reason_schedule_unknown(
-        study, study.trials
-    )
+    assert "logged more than 1 learning rate, and a schedule needs 5" in schedules.reason_schedule_unknown(study, study.trials)

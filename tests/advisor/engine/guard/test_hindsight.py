@@ -67,9 +67,7 @@ def test_hopeless_trials_would_have_been_stopped_and_the_winner_kept():
     assert found.orders == 5
     assert 0.1 < found.guard.saved < 0.2
     assert str(found.message).startswith(
-        f"In this study, the guard (`advisor run --stop-doomed`) would have saved {found.guard.saved:.0%}".replace(
-            "%", " %"
-        )
+        f"In this study, the guard (`advisor run --stop-doomed`) would have saved {found.guard.saved:.0%}".replace("%", " %")
     )
 
 
@@ -215,9 +213,7 @@ def random_trials(seed):
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
 def test_the_median_pruner_is_optunas(share, workers):
     trials = random_trials(workers)
-    pruner = optuna.pruners.MedianPruner(
-        n_startup_trials=PRUNING_STARTUP_TRIALS, n_warmup_steps=math.ceil(share * EVALUATIONS)
-    )
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=PRUNING_STARTUP_TRIALS, n_warmup_steps=math.ceil(share * EVALUATIONS))
     ends = replay_trials(trials, median_stopper(share), workers)
     assert ends == replay_trials(trials, optuna_stopper(pruner), workers)
     assert min(ends) < EVALUATIONS

@@ -24,9 +24,7 @@ def study(last, *, others=5, tags=None, running=(), metric="val/loss", **more) -
     if more.get("direction") == "maximize":
         curves = [-c for c in curves]
     params = [{"lr": 10.0 ** -(1 + i)} for i in range(others + 1)]
-    made = make_study(
-        params, {metric: curves}, every=50, tags=tags or [PLANNED] * (others + 1), objective=metric, **more
-    )
+    made = make_study(params, {metric: curves}, every=50, tags=tags or [PLANNED] * (others + 1), objective=metric, **more)
     return as_running(made, others, *running)
 
 

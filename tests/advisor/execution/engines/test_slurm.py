@@ -32,9 +32,7 @@ def test_slurm_itself(folder):
     (first,) = engine.start([ran])
     wait_until(lambda: processes(ran))
     assert slurm.SlurmQueue().has_claimed_job(first.note())
-    blocked = SlurmEngine(
-        folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"begin": "now+1hour"}
-    )
+    blocked = SlurmEngine(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"begin": "now+1hour"})
     (second,) = blocked.start([waiting])
     assert slurm.SlurmQueue().has_claimed_job(second.note())
     second.stop()

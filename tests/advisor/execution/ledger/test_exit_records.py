@@ -31,9 +31,7 @@ def test_the_next_launcher_delivers_the_records_of_a_failed_one(training):
     ledger.log(run_id, {1: (0.25, 0)})
     assert subprocess.run([sys.executable, "-c", KEEPER, run_id], check=False).returncode == 9
     (training / "go").touch()
-    assert Background(make_plan(training, spec, "sqlite:///other.db")).end() == {
-        (0, 0): "complete"
-    }  # knows nothing of it
+    assert Background(make_plan(training, spec, "sqlite:///other.db")).end() == {(0, 0): "complete"}  # knows nothing of it
     assert begun(training) == ["0"]
     assert Background(make_plan(training, spec)).end() == {(0, 0): "complete"}
     assert begun(training) == ["0"]

@@ -36,8 +36,7 @@ def test_hydra_parses_the_space_and_runs_the_trials(tmp_path):
 
     space = yaml.safe_load(export("hydra", WORDS))["hydra"]["sweeper"]["params"]
     parsed = {
-        o.key_or_group: o.value()
-        for o in OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in space.items()])
+        o.key_or_group: o.value() for o in OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in space.items()])
     }
     assert isinstance(parsed["learning_rate"], IntervalSweep)
     assert (parsed["learning_rate"].start, parsed["learning_rate"].end, parsed["learning_rate"].tags) == (
@@ -77,9 +76,7 @@ def test_hydras_optuna_sweeper_draws_the_studys_trials(tmp_path):
     text = export("hydra", spec) + "\n".join(f"{name}: null" for name in spec.parameters) + "\n"
     (tmp_path / "config.yaml").write_text(text)
     (tmp_path / "app.py").write_text(APP.replace("app()\n", "") + "    return 0.0\n\napp()\n")
-    done = subprocess.run(
-        [sys.executable, "app.py", "--multirun"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "app.py", "--multirun"], cwd=tmp_path, capture_output=True, text=True, check=False)
     ran = [json.loads(line.removeprefix("RAN ")) for line in done.stdout.splitlines() if line.startswith("RAN ")]
     assert len(ran) == 8, done.stderr
     assert all(is_valid(spec, params) for params in ran)

@@ -63,9 +63,7 @@ def test_an_experiment_is_the_history_of_an_optuna_study(database, tmp_path, cap
         for step in range(5):
             client.log_metric(run, "val/loss", result * step / 4, step=step)
         client.set_terminated(run)
-    rate = FULL.parameters["effective_learning_rate"].model_copy(
-        update={"equals": "learning_rate / (1 - {sgd/momentum})"}
-    )
+    rate = FULL.parameters["effective_learning_rate"].model_copy(update={"equals": "learning_rate / (1 - {sgd/momentum})"})
     (tmp_path / "study.yaml").write_text(format_study_file(FULL.with_parameter("effective_learning_rate", rate)))
     out = tmp_path / "study.py"
     words = ["export", "optuna", str(tmp_path / "study.yaml"), "--experiment", "e"]

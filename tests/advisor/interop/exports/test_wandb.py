@@ -11,9 +11,7 @@ from advisor.planning.sampling.halton import draw_trials
 
 
 def test_wandb_takes_the_sweep():
-    config = pytest.importorskip(
-        "sweeps.config", reason="W&B's engine of local sweeps: pip install --no-deps sweeps jsonref"
-    )
+    config = pytest.importorskip("sweeps.config", reason="W&B's engine of local sweeps: pip install --no-deps sweeps jsonref")
     sweep = yaml.safe_load(export("wandb", PLAIN))
     assert config.schema_violations_from_proposed_config(sweep) == []
     assert sweep["metric"] == {"name": "val/loss", "goal": "minimize"}

@@ -61,9 +61,7 @@ def test_into_local_stores(kind: str, uri: str, tmp_path: Path) -> None:
 
 def grow_and_compare(uri: str) -> None:
     """A run is written, grows, and is completed; what is the same stays, also the points that are not finite."""
-    first = import_runs(
-        RunList([source_run("r", POINTS[:4], "1", params={"lr": 0.1}, status="RUNNING")]), tracking_uri=uri
-    )
+    first = import_runs(RunList([source_run("r", POINTS[:4], "1", params={"lr": 0.1}, status="RUNNING")]), tracking_uri=uri)
     assert (first.written, first.points) == (1, 4)
     (before,) = read_experiment("e", tracking_uri=uri).runs
     assert (before.status, before.ended) == ("RUNNING", None)
@@ -170,8 +168,6 @@ def test_help_teaches_without_loading_any_library() -> None:
     )
     kinds = ["tensorboard", "wandb", "lightning", "trainer-state", "optuna", "csv", "jsonl", "algoperf", "ray", "auto"]
     kinds.append("results-tsv")
-    ran = subprocess.run(
-        [sys.executable, "-c", script, *kinds], capture_output=True, text=True, check=True, env={**os.environ}
-    )
+    ran = subprocess.run([sys.executable, "-c", script, *kinds], capture_output=True, text=True, check=True, env={**os.environ})
     for kind in kinds:
         assert "advisor import " + ("lightning_logs" if kind == "auto" else kind) in ran.stdout

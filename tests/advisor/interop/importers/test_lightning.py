@@ -84,9 +84,7 @@ def test_one_version_alone_and_hostile_hyperparameters(logs: Path, tmp_path: Pat
     (folder / "hparams.yaml").write_text(f"lr: 0.1\nobject: !!python/object/apply:os.mkdir ['{done}']\nloop: &l [*l]\n")
     assert advisor("import", folder / "metrics.csv", "--experiment", "one")[0] == 0
     assert not done.exists()
-    assert_same(
-        stored(uri, "one"), {"version_7": {"epoch": [(0, 0.0), (1, 0.0)], "loss": [(0, math.nan), (1, math.inf)]}}
-    )
+    assert_same(stored(uri, "one"), {"version_7": {"epoch": [(0, 0.0), (1, 0.0)], "loss": [(0, math.nan), (1, math.inf)]}})
     assert read_experiment("one", tracking_uri=uri).runs[0].params["lr"] == "0.1"
 
 

@@ -143,7 +143,9 @@ def test_a_row_stays_the_same_run_if_lines_are_added_above_it(table: Path, advis
 
 
 def test_columns_set_no_tag_of_ours(tmp_path: Path, advisor: Any, uri: str) -> None:
-    text = 'commit\tval_loss\tadvisor.gate\tmlflow.user\tadvisor.objective\tidea\na1b2c3d\t0.5\t{"val_loss": {}}\troot\tx\twider\n'
+    text = (
+        'commit\tval_loss\tadvisor.gate\tmlflow.user\tadvisor.objective\tidea\na1b2c3d\t0.5\t{"val_loss": {}}\troot\tx\twider\n'
+    )
     assert advisor("import", "results-tsv", write(tmp_path / "x", text), "-q")[0] == 0
     (run,) = read_experiment("x", tracking_uri=uri).runs
     assert run.tags["idea"] == "wider"

@@ -25,8 +25,7 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = 1_000_000
     constants = {"study": "s", "trial": "t", "metric": "m"}
     columns = {
-        name: pa.array([text]).dictionary_encode().take(pa.array(np.zeros(rows, int)))
-        for name, text in constants.items()
+        name: pa.array([text]).dictionary_encode().take(pa.array(np.zeros(rows, int))) for name, text in constants.items()
     }
     table = pa.table({**columns, "step": np.zeros(rows, int), "value": np.zeros(rows)})
     with pyarrow.parquet.ParquetWriter(path, table.schema, compression="zstd") as writer:

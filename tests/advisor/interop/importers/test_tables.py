@@ -29,9 +29,7 @@ CURVES = ("study", "trial", "metric", "step", "value", "time_s")
 
 
 def trial(study: str, name: str, **given: Any) -> dict[str, Any]:
-    params = json.dumps(
-        given.pop("params", {"lr": 0.1, "layers": 3, "nesterov": True, "decay": None, "name": 'a, "b"'})
-    )
+    params = json.dumps(given.pop("params", {"lr": 0.1, "layers": 3, "nesterov": True, "decay": None, "name": 'a, "b"'}))
     extra = json.dumps(given.pop("extra", {}))
     default = {"status": "complete", "objective": "valid/loss", "direction": "min", "seed": None}
     return {"study": study, "trial": name, "params": params, "extra": extra, **default, **given}
@@ -85,9 +83,7 @@ def check_stored(uri: str) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
-    runs = {
-        (e.name, r.info.run_name): r for e in client.search_experiments() for r in client.search_runs([e.experiment_id])
-    }
+    runs = {(e.name, r.info.run_name): r for e in client.search_experiments() for r in client.search_runs([e.experiment_id])}
     assert set(runs) == {(t["study"], t["trial"]) for t in TRIAL_ROWS}
     assert [runs[t["study"], t["trial"]].info.status for t in TRIAL_ROWS] == [
         *("FINISHED", "FINISHED", "FAILED", "KILLED", "RUNNING", "FAILED")
@@ -137,9 +133,7 @@ def test_a_server_gets_only_missing_runs_the_second_time(
     (id,) = [e.experiment_id for e in client.search_experiments() if e.name == "s/one"]
     unfinished = client.search_runs([id], "run_name = 't0'")[0]
     source = unfinished.data.tags[SOURCE_RUN_TAG]
-    client.set_tag(
-        unfinished.info.run_id, SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX + source
-    )  # as an interrupted import leaves it
+    client.set_tag(unfinished.info.run_id, SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX + source)  # as an interrupted import leaves it
     again = run_import(tmp_path, uri=server)
     assert (again.written, again.skipped) == (1, 5)
     check_stored(server)
@@ -221,9 +215,7 @@ def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
     (tmp_path / "trials.csv").write_text(
         "study,trial,params,status,objective,direction,seed\ns,0,{},complete,loss,min,1.0\ns,1,,complete,loss,min,\n"
     )
-    (tmp_path / "curves.csv").write_text(
-        "study,trial,metric,step,value\ns,0,loss,0,\ns,0,loss,1.0,inf\ns,1,loss,0,nan\n"
-    )
+    (tmp_path / "curves.csv").write_text("study,trial,metric,step,value\ns,0,loss,0,\ns,0,loss,1.0,inf\ns,1,loss,0,nan\n")
     import_tables(tmp_path / "trials.csv", tmp_path / "curves.csv", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     experiment = read_experiment("s", tracking_uri=str(tmp_path / "mlflow.db"))
     assert [r.tags.get("advisor.seed") for r in experiment.runs] == ["1", None]

@@ -71,9 +71,7 @@ def test_json_lines(tmp_path: Path, imported: Any) -> None:
     expected: Points = {}
     for i, rate in enumerate(RATES):
         curve = falling(rate, range(0, 60, 2))
-        rows = [
-            {"iteration": s, "val": {"loss": v}, "lr": rate, "tag": "x", "on": True, "none": None} for s, v in curve
-        ]
+        rows = [{"iteration": s, "val": {"loss": v}, "lr": rate, "tag": "x", "on": True, "none": None} for s, v in curve]
         text = "".join(json.dumps(row) + "\n" for row in rows) + '{"iteration": 60, "val": {"loss": NaN}}\n'
         text += '{"iteration": 62, "val": {"loss": -Infinity}}\n{"iteration": 64, "val": {"lo'  # still being written
         (folder / f"r{i}.jsonl").write_text(text)

@@ -77,9 +77,7 @@ def test_a_restarted_run_is_one_and_a_run_that_went_on_is_completed(tmp_path: Pa
         0,
         "Imported 0 trials with 15 points, 1 extended, 1 was imported before. Experiments:",
     )
-    assert_same(
-        stored(uri, "runs"), {"a": {"val/loss": loss(0.01, range(25))}, "b": {"val/loss": loss(0.1, range(10))}}
-    )
+    assert_same(stored(uri, "runs"), {"a": {"val/loss": loss(0.01, range(25))}, "b": {"val/loss": loss(0.1, range(10))}})
     before = dump(uri)
     advisor("import", root)
     assert dump(uri) == before

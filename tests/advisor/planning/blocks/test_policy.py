@@ -21,9 +21,7 @@ START = StudySpec(
 )
 WIDER = START.with_parameter("lr", Parameter(type="float", low=1e-4, high=0.1, scale="log"))
 MIN_MISMATCH_RATIO = START.model_copy(update={"max_train_steps": 200})
-PROBE = START.model_copy(
-    update={"probe": "warmup", "max_train_steps": 50, "settings": ({"lr": 1e-3},), "baseline": WIDER}
-)
+PROBE = START.model_copy(update={"probe": "warmup", "max_train_steps": 50, "settings": ({"lr": 1e-3},), "baseline": WIDER})
 
 
 class Analyst:
@@ -128,9 +126,7 @@ def test_longer_training_leaves_trials_for_its_result(steps, expected):
 
 def test_a_leader_that_is_shorter_than_the_present_space_is_repeated_no_more_than_another():
     short = run(Search(START, 48, Analyst()))[0]
-    long = replace(
-        short, spec=MIN_MISMATCH_RATIO, trained=tuple(replace(t, steps=200, cost=t.cost + 9) for t in short.trained)
-    )
+    long = replace(short, spec=MIN_MISMATCH_RATIO, trained=tuple(replace(t, steps=200, cost=t.cost + 9) for t in short.trained))
     search, blocks = Search(START, 51, Analyst()), [short, long]
     while (block := search.next_block(blocks)) is not None:
         worse = tuple(replace(t, cost=t.cost + 9 * (t.steps > 100)) for t in train(block, []).trained)

@@ -22,9 +22,7 @@ KNOWN = ["--metric", "valid/error", "--direction", "minimize", "--max-train-step
 
 
 def wish(optimizer="adam", trials=20, **more):
-    return FirstStudyRequest(
-        study="s", objective=AIM, optimizer=optimizer, trials=trials, **{"max_train_steps": 5000, **more}
-    )
+    return FirstStudyRequest(study="s", objective=AIM, optimizer=optimizer, trials=trials, **{"max_train_steps": 5000, **more})
 
 
 @pytest.mark.parametrize(
@@ -55,9 +53,7 @@ def test_every_first_study_reads_back_and_gives_trials(optimizer, trials):
 
 
 def test_trials_are_divided_among_compared_values_before_the_ladder_is_climbed():
-    spec = first_study_of_project(
-        wish(parameters={"act": Parameter(role="scientific", choices=("relu", "gelu", "tanh"))})
-    )
+    spec = first_study_of_project(wish(parameters={"act": Parameter(role="scientific", choices=("relu", "gelu", "tanh"))}))
     assert set(spec.searched) == {"act", "learning_rate"}
     assert "there are 6 for each value" in (spec.parameters["beta1"].why or "")
     assert {s.trials for s in one_study_per_value(spec, "act")} == {6}

@@ -111,9 +111,7 @@ def test_a_region_with_a_fixed_hyperparameter_stays_forbidden() -> None:
 
 def test_the_learning_rate_stays_beside_compared_hyperparameters() -> None:
     made = study(12, 6)
-    compared = {
-        n: p.model_copy(update={"role": "scientific"} if n in NAMES[1:4] else {}) for n, p in made.searched.items()
-    }
+    compared = {n: p.model_copy(update={"role": "scientific"} if n in NAMES[1:4] else {}) for n, p in made.searched.items()}
     made = replace(made, spec=made.spec.model_copy(update={"parameters": compared}))
     assert set(only_study(made, *QUIET).searched) == set(NAMES[:4])
 
@@ -125,9 +123,7 @@ def test_a_search_of_the_rate_alone_reaches_beyond_the_best_one_if_that_is_the_o
     rates = [1e-3, 2e-3, 3e-3, 5e-3, 1e-2]
     params = [{"lr": r, **dict.fromkeys(NAMES[1:], 0.1 * (i + 1))} for i, r in enumerate(rates)]
     data = make_study(params, {"val/loss": [[1.0, 0.9, 0.4 + 0.05 * abs(i - best)] for i in range(5)]})
-    parameters = dict.fromkeys(NAMES, Parameter(low=0.1, high=1.0)) | {
-        "lr": Parameter(low=1e-3, high=1e-2, scale="log")
-    }
+    parameters = dict.fromkeys(NAMES, Parameter(low=0.1, high=1.0)) | {"lr": Parameter(low=1e-3, high=1e-2, scale="log")}
     made = replace(data, spec=StudySpec(study="s", objective=AIM, parameters=parameters, max_train_steps=1000))
     rate = only_study(made, *QUIET).parameters["lr"]
     assert (rate.low, rate.high) == ends

@@ -46,9 +46,7 @@ def test_trials_of_an_optimizer_narrow_its_usual_rates_if_they_are_enough(sgd_tr
     ends = [0.3 + 0.2 * (np.log10(rate) + (1.5 if name == "sgd" else 3.0)) ** 2 for name, rate in drawn]
     params = [{"optimizer": name, "lr": rate, "dropout": float(rng.uniform(0, 0.5))} for name, rate in drawn]
     space = {**spec("sgd", "adam", low=1e-4).parameters, "dropout": Parameter(low=0.0, high=0.5)}
-    made = plan(
-        make_study(params, {"val/loss": [[5.0, 4.0, end] for end in ends]}, space=space), [asks("per-optimizer")]
-    )
+    made = plan(make_study(params, {"val/loss": [[5.0, 4.0, end] for end in ends]}, space=space), [asks("per-optimizer")])
     rates = {s.parameters["optimizer"].value: s.parameters["lr"] for s in made.specs}
     assert rates["adam"].contains(1e-3)
     assert rates["adam"].high < 0.03

@@ -37,9 +37,7 @@ def test_a_few_long_runs_take_over_the_best_setting_and_the_schedule(schedule: A
     ("trials", "seeds", "runs", "expensive"),
     [(60, 5, 3, False), (40, None, 3, False), (12, None, 1, False), (10, 2, 2, False), (6, None, 1, True)],
 )
-def test_long_runs_cost_no_more_than_the_last_round_or_say_so(
-    trials: int, seeds: Any, runs: int, expensive: bool
-) -> None:
+def test_long_runs_cost_no_more_than_the_last_round_or_say_so(trials: int, seeds: Any, runs: int, expensive: bool) -> None:
     spec = only_study(bowl(trials, final_train_steps=FINAL, seeds=seeds), LONG)
     assert (spec.trials, spec.seeds, len(spec.searched)) == (runs, None, 2 * int(runs > 1))
     note = f"The {FINAL:,} steps of this run exceed the {trials * 2000:,} of the whole last round"

@@ -84,8 +84,7 @@ def test_pre_training_tries_the_predicted_rate_first():
     assert (min(rates), max(rates)) == (spec.parameters["learning_rate"].low, spec.parameters["learning_rate"].high)
     assert spec.max_train_steps == 18_921  # of 131,072 tokens
     assert (
-        "Step Law predicts 0.00232 for 124 million parameters and 2.48 billion tokens"
-        in spec.parameters["learning_rate"].why
+        "Step Law predicts 0.00232 for 124 million parameters and 2.48 billion tokens" in spec.parameters["learning_rate"].why
     )
 
 

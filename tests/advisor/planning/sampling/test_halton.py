@@ -61,9 +61,7 @@ def test_values_keep_to_their_domains_and_conditions():
 
 def test_it_is_more_uniform_than_random_points():
     names = {f"p{i}": {"low": 0.0, "high": 1.0} for i in range(5)}
-    spec = StudySpec.model_validate(
-        {"study": "s", "objective": {"metric": "m", "direction": "minimize"}, "parameters": names}
-    )
+    spec = StudySpec.model_validate({"study": "s", "objective": {"metric": "m", "direction": "minimize"}, "parameters": names})
 
     def discrepancy(kind, seed):
         drawn = spec.model_copy(update={"sampler": Sampler(kind=kind, seed=seed)})

@@ -32,17 +32,11 @@ def test_a_rough_curve_keeps_its_peaks() -> None:
 
 def test_curves_end_where_the_data_ends(report: Report) -> None:
     trial = report.figures.best_trials[0]
-    (figure,) = training_curve_figures(
-        report, CurveEvidence(metrics=("validation/error",), caption="c", trials=(trial,))
-    )
+    (figure,) = training_curve_figures(report, CurveEvidence(metrics=("validation/error",), caption="c", trials=(trial,)))
     (path,) = paths(figure, "crv")
     x, y = scales(figure)
-    last = next(
-        c for s in report.figures.curves if s.metric == "validation/error" for c in s.curves if c.trial == trial
-    )
-    assert list(vertices(path.get("d") or "")[-1]) == pytest.approx(
-        [x(last.steps[-1]), y(last.values[-1] or 0)], abs=0.11
-    )
+    last = next(c for s in report.figures.curves if s.metric == "validation/error" for c in s.curves if c.trial == trial)
+    assert list(vertices(path.get("d") or "")[-1]) == pytest.approx([x(last.steps[-1]), y(last.values[-1] or 0)], abs=0.11)
 
 
 def test_shares_have_an_axis_from_0_to_1(report: Report) -> None:

@@ -61,9 +61,7 @@ def test_it_matches_its_schema(report: Report) -> None:
         (("next", 0, "file"), None),
     ],
 )
-def test_the_schema_rejects_violations_of_the_contract(
-    report: Report, path: tuple[str | int, ...], value: object
-) -> None:
+def test_the_schema_rejects_violations_of_the_contract(report: Report, path: tuple[str | int, ...], value: object) -> None:
     data = strict(report.to_json())
     target = data
     for part in path[:-1]:

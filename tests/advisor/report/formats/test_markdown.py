@@ -15,9 +15,7 @@ from tests.templates.hostile import CORPUS, hostile_report
 
 def test_markdown_has_the_contents_of_the_page(report: Report) -> None:
     text = report.to_markdown()
-    assert text.startswith(
-        f"## {escape_markdown(report.next[0].goal)}.\n\n{escape_markdown(report.findings[0].message)}.\n"
-    )
+    assert text.startswith(f"## {escape_markdown(report.next[0].goal)}.\n\n{escape_markdown(report.findings[0].message)}.\n")
     assert f"`advisor run advisor-report/next/{report.next_studies[0].file} -- python train.py --" in text
     for finding in report.findings:
         assert escape_markdown(finding.message) in text
@@ -32,9 +30,7 @@ def test_a_comment_shows_one_screen_and_folds_the_rest(report: Report) -> None:
     shown, _, folded = report.to_markdown().partition("<details>")
     assert len(shown.splitlines()) < 40
     for head in report.heads:
-        assert (
-            f"{escape_markdown(sentence(str(head.message)))} → {escape_markdown(sentence(str(head.action)))}" in shown
-        )
+        assert f"{escape_markdown(sentence(str(head.message)))} → {escape_markdown(sentence(str(head.action)))}" in shown
     assert "2 checks passed, 1 could not run, 1 broke" in shown
     assert folded.count("</details>") == 1
     assert folded.rstrip().endswith("</details>")

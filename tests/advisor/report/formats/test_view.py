@@ -42,9 +42,7 @@ def test_what_the_headline_says_is_the_first_thing_to_do_and_advice_follows_the_
     study = make_study(12, dense=False)
     cut = SetRange(parameter="learning_rate", low=1e-4, high=0.01, scale="log", why="w")
     less = SetRange(parameter="weight_decay", low=1e-6, high=1e-3, scale="log", why="w")
-    advice = found(
-        "bad-corner", "infeasible", Advise(text="Draw fewer trials there."), action="Draw fewer trials there."
-    )
+    advice = found("bad-corner", "infeasible", Advise(text="Draw fewer trials there."), action="Draw fewer trials there.")
     because = Explanation(rule="bad-corner", because="It is the same range.", waits=False)
     rate = found("rate", "sampling", cut, subject="learning_rate", action="Narrow the rate.", explained_by=because)
     decay = found("decay", "sampling", less, subject="weight_decay", action="Narrow the decay.")

@@ -31,13 +31,11 @@ def read(drawn: EncodedCurves, trial: int = 0) -> list[list[float]]:
     each, low, high = int(text[0]), *(math.log(v) if drawn.log else v for v in (drawn.low, drawn.high))
     columns: list[list[float]] = [[] for _ in range(drawn.columns)]
     for i, sign in enumerate(text[1:]):
-        at = low + compact_curves.CURVE_HEIGHT_CHARACTERS.find(sign) / (
-            len(compact_curves.CURVE_HEIGHT_CHARACTERS) - 1
-        ) * (high - low)
+        at = low + compact_curves.CURVE_HEIGHT_CHARACTERS.find(sign) / (len(compact_curves.CURVE_HEIGHT_CHARACTERS) - 1) * (
+            high - low
+        )
         if sign != compact_curves.EMPTY_CHARACTER:
-            columns[i // each].append(
-                math.nan if sign == compact_curves.GAP_CHARACTER else math.exp(at) if drawn.log else at
-            )
+            columns[i // each].append(math.nan if sign == compact_curves.GAP_CHARACTER else math.exp(at) if drawn.log else at)
     return columns
 
 
@@ -92,7 +90,5 @@ def test_the_objective_comes_with_its_counterpart_on_the_training_data() -> None
         "validation/error",
         "train/loss",
     ]
-    assert [s.metric for s in make_report(make_study(12, dense=False), ()).figures.compact_curves] == [
-        "validation/error"
-    ]
+    assert [s.metric for s in make_report(make_study(12, dense=False), ()).figures.compact_curves] == ["validation/error"]
     assert make_report(make_study(0), ()).figures.compact_curves == ()

@@ -46,9 +46,7 @@ def test_the_p_value_is_that_of_a_permutation_of_the_settings() -> None:
     for isolation in isolations.isolation_plots(worse_with_tanh(width=[16, 32, 64, 128, 16, 32, 64, 128])):
         if isolation.parameter == "act":
             assert isolation.p == pytest.approx(2 * 2 / 70)
-            assert "Chance alone can explain such a difference (p = 0.057)" in _isolation_plot_caption(
-                isolation, minimize=True
-            )
+            assert "Chance alone can explain such a difference (p = 0.057)" in _isolation_plot_caption(isolation, minimize=True)
 
 
 def test_what_else_differs_between_the_groups_is_named() -> None:
@@ -56,9 +54,7 @@ def test_what_else_differs_between_the_groups_is_named() -> None:
     found = {i.parameter: i for i in isolations.isolation_plots(study)}
     assert (found["act"].differ, found["width"].differ) == (("width",), ("act",))
     rare = found["act"].model_copy(update={"p": 0.02})
-    assert "rare by chance (p = 0.02), but the two groups also differ in width." in _isolation_plot_caption(
-        rare, minimize=True
-    )
+    assert "rare by chance (p = 0.02), but the two groups also differ in width." in _isolation_plot_caption(rare, minimize=True)
 
 
 def test_values_that_do_not_matter_are_rarely_called_rare() -> None:

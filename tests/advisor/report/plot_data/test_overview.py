@@ -72,9 +72,7 @@ def test_a_close_up_has_every_point_around_the_spike(study: Study) -> None:
     assert close.values[close.steps.index(step)] == curve.values[peak]
     assert (
         list(close.steps)
-        == curve.steps[
-            max(peak - overview.CLOSE_UP_POINTS_PER_SIDE, 0) : peak + overview.CLOSE_UP_POINTS_PER_SIDE + 1
-        ].tolist()
+        == curve.steps[max(peak - overview.CLOSE_UP_POINTS_PER_SIDE, 0) : peak + overview.CLOSE_UP_POINTS_PER_SIDE + 1].tolist()
     )
 
 

@@ -98,11 +98,7 @@ def test_limits_include_all_values_with_a_place_on_the_scale():
         0.5, 0.99, log=False, reverse=True
     )
     assert axis_limits_of_values([0.0, 1e-3, 1.0], "log") == padded_axis_limits(1e-3, 1.0, log=True)
-    assert (
-        axis_limits_of_values([], "linear")
-        == axis_limits_of_values([2.0], "reverse-log")
-        == AxisLimits(0.0, 1.0, False)
-    )
+    assert axis_limits_of_values([], "linear") == axis_limits_of_values([2.0], "reverse-log") == AxisLimits(0.0, 1.0, False)
     limits = axis_limits_of_values([0.9, 0.99], "reverse-log")
     assert limits.low < 0.9
     assert 0.99 < limits.high < 1

@@ -77,9 +77,7 @@ def test_of_settings_with_the_same_result_the_one_that_stays_good_is_named() -> 
     )
     assert [row.name for _, row in report.ranked] == ["trial-2", "trial-1", "trial-0"]
     assert [row.place for row in report.figures.trials] == [2, 1, 0]
-    assert [row.best_step for row in report.figures.trials] == [100, 200, 300], (
-        "the last of the steps with the best value"
-    )
+    assert [row.best_step for row in report.figures.trials] == [100, 200, 300], "the last of the steps with the best value"
     assert str(best_sentence(report)).startswith(
         "Three settings share the best val/acc, 0.9000, the highest of 3 trials with a result. By the mean of late evaluations, "
         "trial-2 is the best of these settings, at lr 0.3"
@@ -93,9 +91,7 @@ def test_a_best_value_without_a_checkpoint_is_named() -> None:
         ([0.7, 0.9, 0.8], "the checkpoint that was kept, at step 300, has 0.8000."),
         ([0.7, 0.8, 0.9], ""),
     ):
-        made = studies.make_study(
-            [{"lr": 0.1}], {"val/acc": [values]}, objective="val/acc", direction="maximize", tags=tags
-        )
+        made = studies.make_study([{"lr": 0.1}], {"val/acc": [values]}, objective="val/acc", direction="maximize", tags=tags)
         assert words in str(best_sentence(make_report(made, ())))
         assert ("No checkpoint" in str(best_sentence(make_report(made, ())))) == bool(words)
 
@@ -130,9 +126,7 @@ def test_the_lead_is_over_another_setting_and_not_over_a_repeat() -> None:
     assert third.best is not None
     repeated = with_trials(report, params={1: first.params})
     assert second.params != third.params
-    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in str(
-        certainty(repeated)
-    )
+    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in str(certainty(repeated))
 
 
 def test_only_comparable_trials_are_counted() -> None:

@@ -170,8 +170,7 @@ def test_it_has_the_range_of_the_next_study() -> None:
     made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
     report = make_report(of_one_optimizer(4), (made,))
     assert (
-        str(headline(report))
-        == "Add lr: 1e-4 to 1, with a new range of learning_rate. The best trials lie at the top of lr."
+        str(headline(report)) == "Add lr: 1e-4 to 1, with a new range of learning_rate. The best trials lie at the top of lr."
     )
 
 
@@ -202,9 +201,7 @@ def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:
         finding = verdict.findings[0].model_copy(update={"changes": (change,), "message": message})
         verdicts.append(verdict.model_copy(update={"findings": (finding,)}))
     text = str(headline(make_report(of_one_optimizer(4), verdicts)))
-    assert text == (
-        "Search lower learning_rate: 1e-7 to 0.2. The best trials lie at 0.001. All trials from 0.251 up diverged."
-    )
+    assert text == ("Search lower learning_rate: 1e-7 to 0.2. The best trials lie at 0.001. All trials from 0.251 up diverged.")
 
 
 def test_findings_for_later_are_not_counted() -> None:
@@ -218,9 +215,7 @@ def test_findings_for_later_are_not_counted() -> None:
 def test_a_goal_about_several_ranges_leaves_their_numbers_to_the_figure() -> None:
     study = of_one_optimizer(12, dense=False)
     cuts = (("learning_rate", 1e-3, 0.1), ("weight_decay", 1e-6, 1e-3))
-    made = [
-        found(n, "sampling", SetRange(parameter=n, low=a, high=b, scale="log", why="w"), subject=n) for n, a, b in cuts
-    ]
+    made = [found(n, "sampling", SetRange(parameter=n, low=a, high=b, scale="log", why="w"), subject=n) for n, a, b in cuts]
     report = make_report(study, made)
     assert "; " in report.next_studies[0].spec.goal
     assert str(headline_goal_and_reason(report)[0]) == "Narrow learning_rate and weight_decay."

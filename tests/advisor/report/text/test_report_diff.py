@@ -37,9 +37,7 @@ def test_a_better_value_is_compared_to_the_previous_one() -> None:
 
 
 def test_the_first_result_is_named() -> None:
-    assert any(
-        line.startswith("First result: validation/error 0.") for line in describe_report_changes(part(2, 2), part(3, 1))
-    )
+    assert any(line.startswith("First result: validation/error 0.") for line in describe_report_changes(part(2, 2), part(3, 1)))
 
 
 def test_new_and_resolved_findings_are_listed_whatever_their_numbers() -> None:
@@ -48,9 +46,7 @@ def test_new_and_resolved_findings_are_listed_whatever_their_numbers() -> None:
     quiet = spikes.model_copy(update={"status": "quiet", "findings": ()})
     before = make_report(STUDY, (spikes, boundary))
     after = make_report(STUDY, (quiet, boundary.model_copy(update={"findings": (reworded,)}), rest[0]))
-    differences = [
-        line for line in describe_report_changes(before, after) if line.startswith(("New finding", "Resolved"))
-    ]
+    differences = [line for line in describe_report_changes(before, after) if line.startswith(("New finding", "Resolved"))]
     assert differences == [
         "New finding: The best trials are still improving at step 10,000: 0.004 more is expected by step 15,000.",
         "Resolved: Four of the ten best trials have gradient norms above 20, over 15 times their median of 1.1.",

@@ -112,8 +112,7 @@ def test_optunas_own_script_gets_the_space_instead_of_options() -> None:
 
     assert command("python search.py") == ""
     assert (
-        command("python train.py --lr 0.01 --dropout 0.25")
-        == "python train.py --lr {learning_rate} --dropout {model.dropout}"
+        command("python train.py --lr 0.01 --dropout 0.25") == "python train.py --lr {learning_rate} --dropout {model.dropout}"
     )
     report = make_report(make_study(10)).model_copy(
         update={"next_studies": (NextStudy(file="1-a.yaml", spec=SPEC, yaml="", training=""),)}
@@ -129,9 +128,7 @@ def test_an_option_of_another_meaning_keeps_its_value() -> None:
 
 def test_a_value_that_the_study_changes_is_passed() -> None:
     fixed = SPEC.with_parameter("model.dropout", Parameter(role="fixed", value=0.1))
-    assert command_for("python train.py --lr 0.01", fixed).endswith(
-        "--lr {learning_rate} --model.dropout {model.dropout}"
-    )
+    assert command_for("python train.py --lr 0.01", fixed).endswith("--lr {learning_rate} --model.dropout {model.dropout}")
     as_before = SPEC.with_parameter("model.dropout", Parameter(role="fixed", value=0.25))
     assert command_for("python train.py --lr 0.01", as_before).endswith("--lr {learning_rate}")
 
@@ -147,18 +144,14 @@ def test_a_derived_value_stands_for_what_it_is_computed_from() -> None:
         "learning_rate": Parameter(role="derived", formula="base_rate * 2"),
     }
     spec = replace_spec(parameters=parameters)
-    assert (
-        command_for("python train.py --learning-rate 0.01", spec) == "python train.py --learning-rate {learning_rate}"
-    )
+    assert command_for("python train.py --learning-rate 0.01", spec) == "python train.py --learning-rate {learning_rate}"
 
 
 @pytest.mark.parametrize("command", ["python train.py", "python train.py --learning-rate 0.01"])
 def test_a_new_name_is_not_passed_but_what_is_computed_from_it(command: str) -> None:
     """The training knows learning_rate and momentum; learning_rate / (1 - momentum) is only how they are searched."""
     parameters = {
-        "effective_rate": Parameter(
-            type="float", low=0.01, high=1.0, scale="log", equals="learning_rate / (1 - momentum)"
-        ),
+        "effective_rate": Parameter(type="float", low=0.01, high=1.0, scale="log", equals="learning_rate / (1 - momentum)"),
         "learning_rate": Parameter(role="derived", formula="effective_rate * (1 - momentum)"),
         "momentum": Parameter(type="float", low=0.5, high=0.9),
     }

@@ -20,9 +20,7 @@ def thin(evaluations: int, *, trials: int = 12, seeds: list[int] | None = None) 
     rng = np.random.default_rng(3)
     rates = 10 ** rng.uniform(-4, -1, trials)
     at = np.arange(1, evaluations + 1) / evaluations
-    curves = [
-        1 + 0.3 * (np.log10(r) + 2.5) ** 2 + 2 * np.exp(-4 * at) + 0.01 * rng.normal(size=evaluations) for r in rates
-    ]
+    curves = [1 + 0.3 * (np.log10(r) + 2.5) ** 2 + 2 * np.exp(-4 * at) + 0.01 * rng.normal(size=evaluations) for r in rates]
     params = [{"learning_rate": float(r), "dropout": float(rng.uniform(0, 0.5))} for r in rates]
     return make_study(params, {"val/loss": curves}, steps=list((10_000 * at).astype(int)), seeds=seeds)
 
@@ -94,9 +92,7 @@ def test_a_check_that_needs_two_things_is_promised_by_neither():
 
 
 def test_what_a_study_has_is_not_asked_for():
-    assert (
-        missing_data_actions(thin(20), missing(DataNeed("evaluations", 8), DataNeed("design"), DataNeed("other"))) == ()
-    )
+    assert missing_data_actions(thin(20), missing(DataNeed("evaluations", 8), DataNeed("design"), DataNeed("other"))) == ()
     assert missing_data_actions(thin(5), [Verdict(rule="r", status="quiet")]) == ()
 
 

@@ -37,9 +37,7 @@ def store(tmp_path: Path, database: str) -> str:
     return database
 
 
-def ship(
-    uri: str, folder: Path, steps: Rows, evaluations: Rows = (), *, run_id: str | None = None, tags: object = None
-) -> str:
+def ship(uri: str, folder: Path, steps: Rows, evaluations: Rows = (), *, run_id: str | None = None, tags: object = None) -> str:
     """Deliver a run as its trainer would have left it; gives its id."""
     folder.mkdir(parents=True)
     run = {"spool": os.urandom(6).hex(), "experiment": "study", "run_id": run_id, "run_name": folder.name}
@@ -147,9 +145,7 @@ def test_verdicts_are_the_same_with_and_without(store: str, tmp_path: Path) -> N
 
 def test_a_continued_run_keeps_its_first_part(store: str, tmp_path: Path) -> None:
     run_id = ship(store, tmp_path / "first", *training(range(900)))
-    rows, evaluated = training(
-        range(800, 1500), seed=1, offset_ms=10**6
-    )  # from a checkpoint before the first part's end
+    rows, evaluated = training(range(800, 1500), seed=1, offset_ms=10**6)  # from a checkpoint before the first part's end
     assert ship(store, tmp_path / "second", rows, evaluated, run_id=run_id) == run_id
     tag = json.loads(MlflowClient(store).get_run(run_id).data.tags[contract.TAG_CURVE_FILES])
     assert [(p["from_step"], p["to_step"]) for p in tag["parts"]] == [(0, 899), (800, 1499)]
@@ -236,9 +232,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
         "does not have the row order that our logger writes",
     ),
     "later steps": (
-        lambda path: _rewrite(
-            path, lambda t: t.set_column(1, "step", pa.array(t["step"].to_numpy() + 10**9, pa.int64()))
-        ),
+        lambda path: _rewrite(path, lambda t: t.set_column(1, "step", pa.array(t["step"].to_numpy() + 10**9, pa.int64()))),
         "does not have the rows and steps that its run's tag states",
     ),
     "missing values": (

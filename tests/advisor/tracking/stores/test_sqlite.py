@@ -24,9 +24,7 @@ def test_reading_releases_no_lock_of_this_process(odd_database: Path, tmp_path: 
     other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
 
     def blocked() -> bool:
-        reported = subprocess.run(
-            [sys.executable, "-c", other, str(store)], capture_output=True, text=True, check=False
-        )
+        reported = subprocess.run([sys.executable, "-c", other, str(store)], capture_output=True, text=True, check=False)
         return "database is locked" in reported.stderr
 
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
@@ -66,9 +64,7 @@ def test_schemas_of_other_versions(odd_database: Path, tmp_path: Path) -> None:
     refused("mlflow db upgrade sqlite:///", "odd", tracking_uri=str(older))
 
 
-def test_a_locked_store_is_an_error_after_a_wait(
-    odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_store_is_an_error_after_a_wait(odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from advisor.tracking.stores import sqlite
 
     monkeypatch.setattr(sqlite, "_TIMEOUT_S", 0.2)
@@ -182,9 +178,7 @@ _OF_ODD = "SELECT run_uuid FROM runs JOIN experiments USING (experiment_id) WHER
         ("runs", "end_time"),
     ],
 )
-def test_a_blob_instead_of_a_number_is_one_clear_line(
-    odd_database: Path, tmp_path: Path, table: str, column: str
-) -> None:
+def test_a_blob_instead_of_a_number_is_one_clear_line(odd_database: Path, tmp_path: Path, table: str, column: str) -> None:
     store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute(f"UPDATE {table} SET {column} = ? WHERE run_uuid IN ({_OF_ODD})", (b"\0" * 8,))

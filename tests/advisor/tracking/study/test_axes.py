@@ -88,10 +88,7 @@ def test_times_as_steps_are_counted_from_the_start_of_each_trial():
     found, start = axes.remove_step_offsets(seconds, 3)
     assert start.unit == "second"
     assert steps_per_trial(found, "loss", 0) == steps_per_trial(found, "loss", 2) == list(range(1, 11))
-    assert (
-        axes.remove_step_offsets({"loss": block((10**12 + 7 * np.arange(9), np.arange(9.0)))}, 1)[1].unit
-        == "millisecond"
-    )
+    assert axes.remove_step_offsets({"loss": block((10**12 + 7 * np.arange(9), np.arange(9.0)))}, 1)[1].unit == "millisecond"
 
 
 def test_steps_that_start_at_0_stay_as_they_are():

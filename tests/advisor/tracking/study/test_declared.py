@@ -23,9 +23,7 @@ def test_distributions_in_tags_are_ranges(text, domain):
     assert (found.low, found.high, found.scale, found.type) == domain
 
 
-@pytest.mark.parametrize(
-    "text", ["FloatDistribution(high=0.1, lo...", "open('x')", "FloatDistribution(high=0.1)", "normal"]
-)
+@pytest.mark.parametrize("text", ["FloatDistribution(high=0.1, lo...", "open('x')", "FloatDistribution(high=0.1)", "normal"])
 def test_other_tags_declare_nothing(text):
     assert declared.parameters([trial(x_distribution=text)], [{"x": 0.05}]) == {}
 

@@ -38,9 +38,7 @@ def test_a_warning_counts_trials_outside_of_the_declared_space():
         bn=Parameter(type="bool"),
         width=Parameter(choices=(1, "auto")),
     )
-    runs = [
-        run(i, lr=0.001 * i, opt="sgd" if i else "adam", bn=bool(i % 2), width="auto" if i else 1) for i in range(4)
-    ]
+    runs = [run(i, lr=0.001 * i, opt="sgd" if i else "adam", bn=bool(i % 2), width="auto" if i else 1) for i in range(4)]
     study = assemble(experiment(runs, val__loss=points(*((i, 1, 1, 1) for i in range(4)))), spec=spec)
     assert study.warnings == (
         "2 of 4 trials used a value of 'lr' that the study file, from 0.002 to 10, leaves out.",
@@ -86,9 +84,7 @@ def test_a_parameter_whose_condition_no_trial_met_need_not_be_logged():
 
 def test_a_range_of_whole_numbers_that_ends_between_them_is_one_of_numbers():
     """An earlier version wrote such ranges for learning rates that were tried as 5, 10 and 100."""
-    spec = declared(
-        rate=Parameter(type="int", low=0.5, high=7.1, scale="log"), depth=Parameter(type="int", low=1, high=8)
-    )
+    spec = declared(rate=Parameter(type="int", low=0.5, high=7.1, scale="log"), depth=Parameter(type="int", low=1, high=8))
     runs = [run(i, rate=1 + i, depth=2 + i) for i in range(4)]
     study = assemble(experiment(runs, val__loss=points(*((i, 1, 1, 1) for i in range(4)))), spec=spec)
     assert (study.spec.parameters["rate"].type, study.spec.parameters["depth"].type) == ("float", "int")

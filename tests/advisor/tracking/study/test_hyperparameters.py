@@ -38,9 +38,7 @@ def test_a_part_that_lacks_a_measurement_is_joined() -> None:
     part = replace(run(4, lr=0.9), status="KILLED", started=50.0)
     rest = replace(run(5, lr=0.9, best_epoch=4), started=60.0)
     curves = [(i, s, 1.0 / (s + 1), 5.0 * i + s) for i in range(4) for s in range(10)]
-    curves += [(4, s, 1.0 / (s + 1), 50.0 + s) for s in range(5)] + [
-        (5, s, 1.0 / (s + 1), 60.0 + s) for s in range(5, 10)
-    ]
+    curves += [(4, s, 1.0 / (s + 1), 50.0 + s) for s in range(5)] + [(5, s, 1.0 / (s + 1), 60.0 + s) for s in range(5, 10)]
     study = assemble(experiment([*runs, part, rest], val_loss=points(*curves)))
     assert [t.status for t in study.trials] == ["complete"] * 5
 
@@ -49,11 +47,8 @@ def test_a_part_that_lacks_a_measurement_is_joined() -> None:
 def test_a_length_under_any_name_prunes_nobody(name: str) -> None:
     lengths = [200, 400, 800] * 8
     runs = [
-        run(i, lr=0.001 * (i * 7 % 24 + 1), **{name: n // 100 if name == "budget_units" else n})
-        for i, n in enumerate(lengths)
+        run(i, lr=0.001 * (i * 7 % 24 + 1), **{name: n // 100 if name == "budget_units" else n}) for i, n in enumerate(lengths)
     ]
-    curves = points(
-        *[(i, s, 1.0 / (s + i), 1000.0 * i + s) for i, n in enumerate(lengths) for s in range(100, n + 1, 100)]
-    )
+    curves = points(*[(i, s, 1.0 / (s + i), 1000.0 * i + s) for i, n in enumerate(lengths) for s in range(100, n + 1, 100)])
     study = assemble(experiment(runs, val_loss=curves))
     assert {t.status for t in study.trials} == {"complete"}

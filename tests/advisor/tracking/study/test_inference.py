@@ -66,9 +66,7 @@ def test_the_number_of_a_trial_or_a_fold_is_no_hyperparameter(name):
     assert inference.parse_params([{name: str(i), "lr": "0.1"} for i in range(5)]) == [{"lr": 0.1}] * 5
 
 
-@pytest.mark.parametrize(
-    "name", ["trial/lr", "trial_steps", "number_of_layers", "n_heads", "unfold", "folding", "repeat_data"]
-)
+@pytest.mark.parametrize("name", ["trial/lr", "trial_steps", "number_of_layers", "n_heads", "unfold", "folding", "repeat_data"])
 def test_what_only_sounds_like_the_number_of_a_trial_is_a_hyperparameter(name):
     assert inference.parse_params([{name: str(i)} for i in range(5)]) == [{name: i} for i in range(5)]
 

@@ -109,9 +109,7 @@ def test_autologged_scikit_learn_trains_no_network(database: str) -> None:
         x, y = load_digits(n_class=2, return_X_y=True)
         for rate in (0.01, 0.1, 0.3, 1.0):
             model = GradientBoostingClassifier(learning_rate=rate, n_estimators=5, max_depth=2).fit(x[:200], y[:200])
-            mlflow.log_metric(
-                "val_accuracy", model.score(x[200:], y[200:]), run_id=mlflow.last_active_run().info.run_id
-            )
+            mlflow.log_metric("val_accuracy", model.score(x[200:], y[200:]), run_id=mlflow.last_active_run().info.run_id)
     finally:
         mlflow.sklearn.autolog(disable=True)
     found = assemble(read_experiment("boosting", tracking_uri=database), objective="val_accuracy")

@@ -69,10 +69,7 @@ def test_runs_by_hand_are_separated_from_a_tuners_trials():
     data = runs_of([*[{"lr": r, "name": f"try-{r}"} for r in (0.1, 0.01)], *settings(8, tags=tags)])
     population = analysed(data)
     assert len(population.experiment.runs) == 8
-    assert (
-        "tags.state IS NULL" in population.decisions[0].text
-        or "params.name IS NOT NULL" in population.decisions[0].text
-    )
+    assert "tags.state IS NULL" in population.decisions[0].text or "params.name IS NOT NULL" in population.decisions[0].text
 
 
 def test_runs_by_hand_of_another_length_are_no_trials_of_a_launched_study():

@@ -57,9 +57,7 @@ def test_a_single_trial_at_a_level_of_chance():
 def test_equal_results_after_as_much_training_are_judged_alike(evaluations, status):
     """Noise keeps the curve of trial 4 from being flat. A shorter trial had less time to learn."""
     noisy = [0.25 + 0.01 * (s % 3) if s <= evaluations else math.nan for s in range(21)]
-    study = _study(
-        lambda i, s: noisy[s] if i == 4 else 0.25 if i == 5 else _rising(i, s), train__loss=lambda i, s: 1 / s
-    )
+    study = _study(lambda i, s: noisy[s] if i == 4 else 0.25 if i == 5 else _rising(i, s), train__loss=lambda i, s: 1 / s)
     assert [t.status for t in study.trials] == ["complete"] * 4 + [status, "not_learned"]
 
 
@@ -104,18 +102,14 @@ def test_a_gain_before_the_first_evaluation_can_be_lost(end, status):
         experiment(
             [run(i, lr=i + 1) for i in range(6)],
             val__loss=points(*((i, 5 * s + 5, value[i, s], 100 + s) for i, s in steps)),
-            train__loss=points(
-                *((i, 0, 3.0, 99) for i in range(6)), *((i, 5 * s + 5, value[i, s], 100 + s) for i, s in steps)
-            ),
+            train__loss=points(*((i, 0, 3.0, 99) for i in range(6)), *((i, 5 * s + 5, value[i, s], 100 + s) for i, s in steps)),
         ),
         objective="val/loss",
     )
     assert study.trials[2].status == status
 
 
-@pytest.mark.parametrize(
-    "loss", [lambda i, s: 0.05 + 0.1 * s, lambda i, s: 0.01 * (s % 3), lambda i, s: 0.5 + 0.01 * (s % 2)]
-)
+@pytest.mark.parametrize("loss", [lambda i, s: 0.05 + 0.1 * s, lambda i, s: 0.01 * (s % 3), lambda i, s: 0.5 + 0.01 * (s % 2)])
 def test_a_loss_that_never_fell_is_no_sign_of_a_collapse(loss):
     """The return of a policy falls back by 60 %; its loss rises with the returns, starts at zero, or scatters around a level."""
     study = _study(

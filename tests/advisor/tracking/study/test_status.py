@@ -39,9 +39,7 @@ def test_how_a_trial_ended(mlflow_status, tag, last, status):
 
 def test_a_broken_evaluation_is_no_divergence():
     """Trial 0 trained on, 1 did not, of 2 no loss was logged after its last evaluation, and 3 was never evaluated well."""
-    evaluated = [
-        (i, step, math.nan if step == 3 or i == 3 else 1.0, 100 + step) for i in range(4) for step in (1, 2, 3)
-    ]
+    evaluated = [(i, step, math.nan if step == 3 or i == 3 else 1.0, 100 + step) for i in range(4) for step in (1, 2, 3)]
     loss = [(i, step, math.nan if (i, step) == (1, 3) else 1.0, 100 + step) for i in range(4) for step in (1, 2, 3)]
     loss = [point for point in loss if point[:2] != (2, 3)]
     runs = [run(i, lr=i + 1) for i in range(4)]
@@ -63,9 +61,7 @@ def _study(lengths, costs, statuses=None, *, tags=None, params=None, **more):
         for i in range(count)
     ]
     steps = [(i, s) for i, n in enumerate(lengths) for s in range(1, n + 1)]
-    metrics = {
-        m: points(*((i, s, f(i, s), 100 + s) for i, s in steps)) for m, f in {"val__loss": costs, **more}.items()
-    }
+    metrics = {m: points(*((i, s, f(i, s), 100 + s) for i, s in steps)) for m, f in {"val__loss": costs, **more}.items()}
     return assemble(experiment(runs, **metrics), objective="val/loss")
 
 
@@ -221,9 +217,7 @@ def test_a_trial_that_the_guard_has_just_stopped_did_not_crash(status, process):
 
 def test_a_trial_that_went_on_or_has_a_broken_record_is_no_stopped_trial():
     finished = _guarded("doomed", "complete")
-    broken = [
-        {"advisor.status": "pruned", "advisor.stopped": text} for text in ("[1]", "{}", '{"state": 3, "step": 1}')
-    ]
+    broken = [{"advisor.status": "pruned", "advisor.stopped": text} for text in ("[1]", "{}", '{"state": 3, "step": 1}')]
     study = _study([20] * 9, _falling, tags=dict(enumerate([finished, *broken])))
     assert not any("guard" in d.text for d in study.decisions)
     assert [t.status for t in study.trials[:4]] == ["complete", "pruned", "pruned", "pruned"]

@@ -6,9 +6,7 @@ from advisor.tracking.study.assemble import assemble
 
 def test_a_sweeps_parent_is_no_trial_and_a_run_without_data_no_evidence():
     child = {"mlflow.parentRunId": "id0"}
-    study = assemble(
-        experiment([run(0), run(1, tags=child, lr=1), run(2, tags=child, lr=2)], val__loss=points((1, 1, 1, 101)))
-    )
+    study = assemble(experiment([run(0), run(1, tags=child, lr=1), run(2, tags=child, lr=2)], val__loss=points((1, 1, 1, 101))))
     assert [t.name for t in study.trials] == ["r1", "r2"]
     assert study.warnings == ("1 run is the parent of other runs and is not counted as a trial.",)
     assert study.trials[1].status == "no_data"

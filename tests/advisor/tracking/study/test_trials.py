@@ -62,8 +62,7 @@ def test_names_of_runs_measurements_and_ignored_parameters_are_left_out():
 def test_runs_of_the_same_name_are_told_apart_by_their_ids():
     runs = [run(i, lr=i) for i in range(4)]
     named = [
-        replace(r, name=name, id=id)
-        for r, name, id in zip(runs, "aaab", ("12345678", "12345699", "9", "77"), strict=True)
+        replace(r, name=name, id=id) for r, name, id in zip(runs, "aaab", ("12345678", "12345699", "9", "77"), strict=True)
     ]
     assert _distinct_names(named) == ["a (1234567)", "a (1234569)", "a (9)", "b"]
 

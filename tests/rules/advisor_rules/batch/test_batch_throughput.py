@@ -19,10 +19,7 @@ def rates(factors, noise=0.03, count=100, first=1000.0):
 
 
 def study_of(speeds, sizes=SIZES, *, probe=False, tags=None, facts=None, extra=None, **more):
-    noted = [
-        (facts or {}) | ({"probe": "batch-size"} if probe else {}) | (tags[i] if tags else {})
-        for i in range(len(speeds))
-    ]
+    noted = [(facts or {}) | ({"probe": "batch-size"} if probe else {}) | (tags[i] if tags else {}) for i in range(len(speeds))]
     params = [{"batch_size": s, "lr": 0.1 * s} for s in sizes[: len(speeds)]]
     trials = [{"speed": s} | (extra or {}) for s in speeds]
     return timed(*trials, params=params, tags=noted, **more)
@@ -36,9 +33,7 @@ def probe_of(factors, noise=0.03, blocks=8, out_of_memory=None):
     tags = [{"probe": "batch-size", "batch_size": str(s)} for s in sizes]
     if out_of_memory:
         sizes, speeds, status = [*sizes, out_of_memory], [*speeds, None], [*status, "infeasible"]
-        tags.append(
-            {"probe": "batch-size", "batch_size": str(out_of_memory), "error": "out of memory: OutOfMemoryError"}
-        )
+        tags.append({"probe": "batch-size", "batch_size": str(out_of_memory), "error": "out of memory: OutOfMemoryError"})
     metric = "train/examples_per_s"
     return make_study(
         [{"batch_size": s} for s in sizes],

@@ -70,7 +70,6 @@ def test_it_keeps_its_promise(trials, most):
     """The device idles just as much as the limit."""
     counts = RNG.integers(40, 400, size=(len(studies(150)), trials))
     fired = sum(
-        verdict("host-sync", timed(*[steps(0.2, count=int(c)) for c in row], tags=GPU)).status == "fired"
-        for row in counts
+        verdict("host-sync", timed(*[steps(0.2, count=int(c)) for c in row], tags=GPU)).status == "fired" for row in counts
     )
     assert fired <= scaled(most, of=150)

@@ -97,9 +97,7 @@ def test_quiet_where_a_searched_regulariser_decides():
 
 
 def test_it_cannot_tell_without_rates_trials_or_training_curves():
-    one_rate = make_study(
-        [{"momentum": 0.1 * i} for i in range(6)], {"val/loss": [2 - T] * 6, "train/loss": [2 - T] * 6}
-    )
+    one_rate = make_study([{"momentum": 0.1 * i} for i in range(6)], {"val/loss": [2 - T] * 6, "train/loss": [2 - T] * 6})
     for shown in (one_rate, study(OVERFIT[:4], rates=RATES[:4]), study(np.zeros(6), rates=[0.01] * 6)):
         said = verdict(RULE, shown)
         assert said.status == "not-assessed"

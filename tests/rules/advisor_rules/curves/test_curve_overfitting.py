@@ -189,9 +189,7 @@ def test_a_trial_at_chance_has_nothing_to_lose():
 
 def test_a_policy_that_gets_worse_does_not_overfit():
     t = np.arange(50)
-    rewards = (
-        200 * (1 - np.exp(-t / 8)) - np.where(t > 30, 8.0 * (t - 30), 0) + np.random.default_rng(0).normal(0, 2, 50)
-    )
+    rewards = 200 * (1 - np.exp(-t / 8)) - np.where(t > 30, 8.0 * (t - 30), 0) + np.random.default_rng(0).normal(0, 2, 50)
     made = make_study([{"lr": 0.1}], {"episode_reward": [rewards]}, objective="episode_reward", direction="maximize")
     said = verdict("curve-overfitting", made)
     assert said.status == "not-assessed"

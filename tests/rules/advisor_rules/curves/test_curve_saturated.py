@@ -87,9 +87,7 @@ def test_negated_and_maximised_is_the_same():
 def test_the_order_of_runs_and_the_unit_do_not_matter():
     curves = [settling(0.3, 0), settling(0.25, 1), noisy(2.5 - T, seed=3)]
     one, other = verdict(RULE, study(curves)), verdict(RULE, study([1e-4 * c for c in curves[::-1]]))
-    assert (
-        str(one.findings[0].message).split(" of the gain")[0] == str(other.findings[0].message).split(" of the gain")[0]
-    )
+    assert str(one.findings[0].message).split(" of the gain")[0] == str(other.findings[0].message).split(" of the gain")[0]
     assert [c.kind for c in one.findings[0].changes] == [c.kind for c in other.findings[0].changes]
 
 
@@ -111,10 +109,7 @@ def test_keeps_its_promise_on_curves_that_fall_to_the_end(shape):
 def plateau(levels):
     """Trials that stop at nearly the same value after 2 % of the steps."""
     steps = np.arange(1, 101)
-    curves = [
-        np.where(steps < 3, 2.0, level) + np.random.default_rng(i).normal(0, 1e-4, 100)
-        for i, level in enumerate(levels)
-    ]
+    curves = [np.where(steps < 3, 2.0, level) + np.random.default_rng(i).normal(0, 1e-4, 100) for i, level in enumerate(levels)]
     return study(curves)
 
 

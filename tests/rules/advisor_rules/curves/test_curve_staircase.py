@@ -48,9 +48,7 @@ def test_fires_with_its_advice():
 
 
 def test_falls_of_constant_height_are_found_as_well():
-    (finding,) = verdict(
-        "curve-staircase", study_of([noisy(FALLING - 0.4 * (STEPS // EPOCH), i) for i in range(3)])
-    ).findings
+    (finding,) = verdict("curve-staircase", study_of([noisy(FALLING - 0.4 * (STEPS // EPOCH), i) for i in range(3)])).findings
     assert "35 %" in finding.message
 
 

@@ -73,9 +73,7 @@ def test_a_decayed_one_does_not():
 
 def test_training_that_does_not_jump_along_blames_the_validation_set():
     _, finding = first_firing(train_loss=[np.exp(-T) + 1e-3 * np.random.default_rng(9).standard_normal(60)] * 8)
-    assert re.match(
-        r"Evaluate on about \d+ times as many validation examples, or compare the means of", str(finding.action)
-    )
+    assert re.match(r"Evaluate on about \d+ times as many validation examples, or compare the means of", str(finding.action))
     assert finding.changes[0].new_scores
 
 

@@ -166,9 +166,7 @@ def test_compares_trials_of_two_lengths_under_any_schedule(gain):
     rng = np.random.default_rng(0)
     params = [{"lr": lr, "max_steps": steps, "scheduler": "cosine"} for lr in (0.1, 0.2) for steps in (2000, 4000)]
     curves = [
-        1 + np.exp(-np.arange(1, n + 1) / 2) - gain * (n == N) + rng.normal(0, 0.005, n)
-        for _ in range(2)
-        for n in (N // 2, N)
+        1 + np.exp(-np.arange(1, n + 1) / 2) - gain * (n == N) + rng.normal(0, 0.005, n) for _ in range(2) for n in (N // 2, N)
     ]
     result = verdict(RULE, make_study(params, {"val/loss": curves}))
     assert result.status == ("fired" if gain else "quiet")

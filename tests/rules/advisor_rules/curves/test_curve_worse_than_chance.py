@@ -40,9 +40,7 @@ def accuracy(curves, facts=None, **options):
 def loss(curves, facts=None, **options):
     options.setdefault("steps", [0, *range(100, 100 * N, 100)])
     params = [{"lr": 0.1 * (i + 1)} for i in range(len(curves))]
-    return make_study(
-        params, {"val/loss": curves, **options.pop("more", {})}, tags=[facts or {}] * len(curves), **options
-    )
+    return make_study(params, {"val/loss": curves, **options.pop("more", {})}, tags=[facts or {}] * len(curves), **options)
 
 
 TEN = {"classes": "10", "n_valid": "500"}

@@ -71,9 +71,7 @@ def test_a_best_setting_of_which_a_seed_fails_does_not_repeat():
 
 
 def test_a_setting_that_few_of_its_seeds_make_the_best_does_not_repeat():
-    found = verdict(
-        "adopt", repeated({0.1: [0.10, 0.80, 0.801, 0.802, 0.803], 0.2: [0.5, 0.51, 0.52, 0.5, 0.51]})
-    ).findings[0]
+    found = verdict("adopt", repeated({0.1: [0.10, 0.80, 0.801, 0.802, 0.803], 0.2: [0.5, 0.51, 0.52, 0.5, 0.51]})).findings[0]
     assert found.subject == "seed"
     assert found.trials == ("run1", "run2", "run3", "run4")
 
@@ -128,9 +126,7 @@ def test_keeps_its_promise_where_all_settings_are_equal(settings, seeds):
     passed = 0
     for i in studies(100):
         rng = np.random.default_rng(i)
-        values = {
-            0.001 * (k + 1): np.round(rng.normal(1, 0.1, seeds), 2 if i % 2 else 6).tolist() for k in range(settings)
-        }
+        values = {0.001 * (k + 1): np.round(rng.normal(1, 0.1, seeds), 2 if i % 2 else 6).tolist() for k in range(settings)}
         passed += verdict("adopt", repeated(values)).status == "quiet"
     assert passed <= scaled(9, of=100)  # 5 % of 100, and two standard deviations
 

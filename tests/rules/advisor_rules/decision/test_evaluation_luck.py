@@ -70,9 +70,7 @@ def test_the_confidence_is_at_most_the_share_of_studies_in_which_the_other_trial
         levels, course = 0.03 * rng.standard_normal(6), np.exp(-np.arange(40) / 8)
         noise = np.where(np.arange(6) == rng.integers(6), 0.05, 0.005)
         curves = [level + course + sd * rng.standard_normal(40) for level, sd in zip(levels, noise, strict=True)]
-        luck = _evaluation_luck.find_lucky_lead(
-            make_study([{"lr": 0.1 * (i + 1)} for i in range(6)], {"val/loss": curves})
-        )
+        luck = _evaluation_luck.find_lucky_lead(make_study([{"lr": 0.1 * (i + 1)} for i in range(6)], {"val/loss": curves}))
         if luck is not None:
             stated.append(luck.rival_as_good_probability)
             right.append(levels[luck.rival.index] <= levels[luck.best.index])

@@ -56,9 +56,7 @@ def test_the_last_round_counts_where_trials_name_their_study():
     first, second = 2 + flat(20) - 1, flat(20, seed=1)
     rounds = ["a"] * 20 + ["b"] * 20
     again = [1.0, 0.99, 1.01, 1.005]
-    assert (
-        verdict("tuning-saturated", tuned([*first, *second], again, rounds=rounds)).status == "quiet"
-    )  # this round gained
+    assert verdict("tuning-saturated", tuned([*first, *second], again, rounds=rounds)).status == "quiet"  # this round gained
     third = verdict("tuning-saturated", tuned([*second, *flat(20, seed=2)], again, rounds=rounds))
     assert "of 20 settings" in third.findings[0].message
 

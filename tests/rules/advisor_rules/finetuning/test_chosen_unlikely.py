@@ -62,9 +62,7 @@ def test_cannot_tell_without_the_log_probability() -> None:
     result = verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
     assert result.status == "not-assessed"
     assert "preferred answers" in str(result.reason)
-    short = make_study(
-        [{"lr": 0.1}], {"val/acc": [[0.8, 0.9]], "eval_logps/chosen": [[-1.0, -3.0]]}, objective="val/acc"
-    )
+    short = make_study([{"lr": 0.1}], {"val/acc": [[0.8, 0.9]], "eval_logps/chosen": [[-1.0, -3.0]]}, objective="val/acc")
     assert "6 times" in str(verdict(RULE, short).reason)
 
 

@@ -64,9 +64,7 @@ def test_quiet(made: Study) -> None:
     assert verdict(RULE, made).status == "quiet"
 
 
-@pytest.mark.parametrize(
-    "other", ["eval_new_loss", "eval_new_token_accuracy", "train_old_accuracy", "test_new_accuracy"]
-)
+@pytest.mark.parametrize("other", ["eval_new_loss", "eval_new_token_accuracy", "train_old_accuracy", "test_new_accuracy"])
 def test_metrics_of_the_same_data_and_parts_of_metrics_do_not_count(other: str) -> None:
     result = verdict(RULE, study(other=other))
     assert result.status == "not-assessed"
@@ -87,9 +85,7 @@ def test_a_part_of_a_loss_is_no_other_data(part: str) -> None:
     assert verdict(RULE, _named("val/loss", f"val/{part}_loss", "val/loss_epoch")).status == "not-assessed"
 
 
-@pytest.mark.parametrize(
-    ("objective", "variant"), [("accuracy", "top5_accuracy"), ("f1", "macro_f1"), ("f1", "micro_f1")]
-)
+@pytest.mark.parametrize(("objective", "variant"), [("accuracy", "top5_accuracy"), ("f1", "macro_f1"), ("f1", "micro_f1")])
 def test_a_variant_of_a_quantity_is_no_other_data(objective: str, variant: str) -> None:
     made = _named(f"val/{objective}", f"val/{variant}", direction="maximize")
     assert verdict(RULE, made).status == "not-assessed"

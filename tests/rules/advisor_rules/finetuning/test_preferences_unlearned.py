@@ -37,10 +37,7 @@ def study(
     margins = {n: [known * x * scale[n] * AT for x in nats] for n in names}
     accuracy = [0.98 + 0.004 * (np.arange(10) % (2 + i)) for i in range(len(nats))]
     return make_study(
-        [
-            {"learning_rate": r} | ({} if beta is None else {"beta": beta}) | (settings or {})
-            for r in RATES[: len(nats)]
-        ],
+        [{"learning_rate": r} | ({} if beta is None else {"beta": beta}) | (settings or {}) for r in RATES[: len(nats)]],
         {"eval_rewards/accuracies": accuracy, **margins, **(others or {})},
         objective="eval_rewards/accuracies",
         direction="maximize",

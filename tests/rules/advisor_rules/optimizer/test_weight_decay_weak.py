@@ -47,9 +47,7 @@ def test_fires_and_fixes_it():
 
 
 def test_a_fixed_weight_decay_gets_advice():
-    study = study_of(
-        [1e-4, 2e-4], [0.01, 0.01], {"lr": SPACE["lr"], "weight_decay": Parameter(role="fixed", value=0.01)}
-    )
+    study = study_of([1e-4, 2e-4], [0.01, 0.01], {"lr": SPACE["lr"], "weight_decay": Parameter(role="fixed", value=0.01)})
     (finding,) = verdict("weight-decay-weak", study).findings
     assert [c.kind for c in finding.changes] == ["advise"]
     assert finding.confidence == 0.8

@@ -65,18 +65,12 @@ def test_devices_and_micro_batches_share_a_training_batch():
 
 def test_a_batch_that_holds_the_whole_validation_set():
     assert verdict(RULE, study({"batch_size": 256, "eval_batch_size": 100, "n_valid": 100})).status == "quiet"
-    assert (
-        verdict(RULE, study({"batch_size": 512, "eval_batch_size": 50, "n_valid": 100, "ranks": ranks(2)})).status
-        == "quiet"
-    )
+    assert verdict(RULE, study({"batch_size": 512, "eval_batch_size": 50, "n_valid": 100, "ranks": ranks(2)})).status == "quiet"
 
 
 def test_hyperparameters_say_it_as_well():
     params = [{"train.batch_size": 32, "eval.batch_size": 8, "gradient_accumulation_steps": 4}]
-    assert (
-        "8 examples per device; training uses batches of 32"
-        in verdict(RULE, study({}, params=params)).findings[0].message
-    )
+    assert "8 examples per device; training uses batches of 32" in verdict(RULE, study({}, params=params)).findings[0].message
     params = [{"train.batch_size": 8, "eval.batch_size": 8}]
     assert verdict(RULE, study({}, params=params)).status == "quiet"
 

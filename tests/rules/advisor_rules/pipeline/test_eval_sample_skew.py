@@ -70,9 +70,7 @@ def test_one_trial_tells_of_its_level_only():
     assert verdict(RULE, study([[0.5, 0.3, 0.2, 0.11]], [[0.51, 0.29, 0.2, 0.11]])).status == "quiet"
 
 
-@pytest.mark.parametrize(
-    ("sampled", "whole"), [([[0.3], [0.2]], [[0.3], [0.2]]), ([[0.3]] * 4, [None, None, None, [0.3]])]
-)
+@pytest.mark.parametrize(("sampled", "whole"), [([[0.3], [0.2]], [[0.3], [0.2]]), ([[0.3]] * 4, [None, None, None, [0.3]])])
 def test_it_cannot_tell_from_few_pairs(sampled, whole):
     assert verdict(RULE, study(sampled, whole)).status == "not-assessed"
 

@@ -44,9 +44,7 @@ def example():
 def test_a_constant_rate_although_the_study_file_asks_for_a_decay():
     (finding,) = verdict(RULE, example()).findings
     assert (finding.severity, finding.confidence, len(finding.trials)) == ("critical", 0.99, 8)
-    assert (
-        "asks for the learning-rate schedule cosine, warmup_steps 7, but 8 of 8 trials do not decay" in finding.message
-    )
+    assert "asks for the learning-rate schedule cosine, warmup_steps 7, but 8 of 8 trials do not decay" in finding.message
     assert str(finding.action).endswith("in the command: {schedule} and {schedule.warmup_steps}.")
     assert finding.changes[0].schedule == ASKED
 
@@ -91,8 +89,7 @@ def test_a_searched_schedule_need_not_follow_the_study_file():
     study = example()
     searched = {**study.spec.parameters, "lr_scheduler_type": Parameter(choices=("constant", "cosine"))}
     trials = tuple(
-        replace(t, params={**t.params, "lr_scheduler_type": ("constant", "cosine")[i % 2]})
-        for i, t in enumerate(study.trials)
+        replace(t, params={**t.params, "lr_scheduler_type": ("constant", "cosine")[i % 2]}) for i, t in enumerate(study.trials)
     )
     made = replace(study, trials=trials, spec=study.spec.model_copy(update={"parameters": searched}))
     assert verdict(RULE, made).status == "not-assessed"

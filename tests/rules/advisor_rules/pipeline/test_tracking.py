@@ -88,7 +88,5 @@ def test_it_keeps_its_promise():
     rng = np.random.default_rng(0)
     for _ in studies(200):
         commit = f"{rng.integers(2**40):x}"
-        tags = [{**WHOLE, "git_commit": commit, "git_dirty": str(rng.random() < 0.5).lower()}] * int(
-            rng.integers(1, 20)
-        )
+        tags = [{**WHOLE, "git_commit": commit, "git_dirty": str(rng.random() < 0.5).lower()}] * int(rng.integers(1, 20))
         assert verdict(RULE, study(*tags)).status == "quiet"

@@ -16,9 +16,7 @@ from advisor.report.text import headline
 RULE = "completions-truncated"
 
 
-def study(
-    start: float, late: float, trials: int = 3, seed: int = 0, size: int = 64, end: float = 0.8, **params: int
-) -> Study:
+def study(start: float, late: float, trials: int = 3, seed: int = 0, size: int = 64, end: float = 0.8, **params: int) -> Study:
     """A share of truncated completions that goes from `start` to `late`, counted over `size` completions a step.
 
     end: reward at the end; it is 0.3 at the start.
@@ -54,9 +52,7 @@ def test_a_reward_that_rises_shows_that_answers_may_fit() -> None:
     """Completions that are all cut off can earn the full reward; then a limit that is too short is less certain."""
     rises, flat = study(1.0, 1.0, max_completion_length=6), study(1.0, 1.0, max_completion_length=6, end=0.3)
     (high,), (low,) = (verdict(RULE, made).findings for made in (rises, flat))
-    assert str(high.message).startswith(
-        "In 3 of 3 trials, nearly all completions are cut off at 6 tokens, from the start"
-    )
+    assert str(high.message).startswith("In 3 of 3 trials, nearly all completions are cut off at 6 tokens, from the start")
     assert "only their end is cut off" in high.message
     assert "can lack its final answer" in low.message
     assert high.confidence < low.confidence
@@ -116,9 +112,7 @@ def test_completions_that_grow_into_the_limit_late_are_found() -> None:
     rng = np.random.default_rng(0)
     share = 0.9 / (1 + np.exp(-30 * (np.linspace(0, 1, POINTS) - 0.75)))
     curves = [rng.binomial(96, share) / 96 for _ in range(2)]
-    (finding,) = verdict(
-        RULE, policy_study([learning(rng) for _ in curves], completions__clipped_ratio=curves)
-    ).findings
+    (finding,) = verdict(RULE, policy_study([learning(rng) for _ in curves], completions__clipped_ratio=curves)).findings
     assert "independent of length" in finding.action
 
 

@@ -25,9 +25,7 @@ def stuck(rng: np.random.Generator, level: float, points: int = POINTS) -> Float
     return np.asarray(0.3 + (level - 0.3) * np.clip(10 * AT, 0, 1) + 0.03 * rng.normal(size=points))
 
 
-def study(
-    speed: float, level: float, trials: int = 3, seed: int = 0, *, spread: bool = True, still: bool = True
-) -> Study:
+def study(speed: float, level: float, trials: int = 3, seed: int = 0, *, spread: bool = True, still: bool = True) -> Study:
     rng = np.random.default_rng(seed)
     rewards = [stuck(rng, level) if still else learning(rng, end=level) for _ in range(trials)]
     more = {}

@@ -20,9 +20,7 @@ def growing(rng: np.random.Generator, scatter: float = 0.3, level: float = 0.5) 
     return np.asarray(level * (1 - np.exp(-4 * at)) * np.exp(scatter * rng.normal(size=POINTS)))
 
 
-def study(
-    jumps: int, factor: float = 300.0, trials: int = 3, seed: int = 0, scatter: float = 0.3, level: float = 0.5
-) -> Study:
+def study(jumps: int, factor: float = 300.0, trials: int = 3, seed: int = 0, scatter: float = 0.3, level: float = 0.5) -> Study:
     rng = np.random.default_rng(seed)
     curves = [growing(rng, scatter, level) for _ in range(trials)]
     for curve in curves:
@@ -106,9 +104,7 @@ def few_rewards(drop: float, seed: int) -> Study:
     steps = {"eval_reward": [np.arange(10, POINTS + 1, 10)] * 3, "train/reward": [np.arange(1, POINTS + 1, 5)] * 3}
     curves["train/kl"] = [made.curve(t, "policy_kl").values for t in made.trials]
     steps["train/kl"] = [np.arange(1, POINTS + 1)] * 3
-    return make_study(
-        [t.params for t in made.trials], curves, steps=steps, objective="eval_reward", direction="maximize"
-    )
+    return make_study([t.params for t in made.trials], curves, steps=steps, objective="eval_reward", direction="maximize")
 
 
 def test_most_trials_show_together_what_few_noisy_rewards_show_in_none() -> None:

@@ -89,9 +89,7 @@ def repeated(*means: float, seeds: int, seed: int = 0) -> Any:
 def test_a_comparison_of_repeated_values_needs_no_other_hyperparameter() -> None:
     (finding,) = verdict(RULE, repeated(0.0, 5.0, seeds=5)).findings
     assert "code = v0 is better than v1 by" in finding.message
-    assert finding.changes == (
-        FixParameter(parameter="code", value="v0", why=str(finding.message).split(". The")[0] + "."),
-    )
+    assert finding.changes == (FixParameter(parameter="code", value="v0", why=str(finding.message).split(". The")[0] + "."),)
     (finding,) = verdict(RULE, repeated(0.0, 0.0, seeds=5)).findings
     assert "No difference between the values of code larger than" in finding.message
     assert "tuned" not in finding.message
@@ -172,7 +170,5 @@ def test_of_many_switches_it_compares_the_strongest_and_says_how_many_are_left_o
     (named,) = (f for f in findings if f.changes)
     assert named.subject == "flag7"
     assert any(
-        "14 hyperparameters with weaker effects" in str(text)
-        for e in named.evidence
-        for _, text in getattr(e, "rows", ())
+        "14 hyperparameters with weaker effects" in str(text) for e in named.evidence for _, text in getattr(e, "rows", ())
     )

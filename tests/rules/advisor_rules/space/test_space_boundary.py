@@ -179,9 +179,7 @@ def test_keeps_its_promise_where_the_optimum_is_inside() -> None:
     rng = np.random.default_rng(3)
     fired = [
         any(f.subject == "x0" for f in verdict("space-boundary", s).findings)
-        for s in (
-            uniform_study(rng, 24, 3, lambda u: (u[0] - 0.65) ** 2 + 0.05 * rng.standard_normal()) for _ in studies(100)
-        )
+        for s in (uniform_study(rng, 24, 3, lambda u: (u[0] - 0.65) ** 2 + 0.05 * rng.standard_normal()) for _ in studies(100))
     ]
     assert kept(sum(fired), len(fired))
 
@@ -198,9 +196,7 @@ def test_the_same_whatever_the_order_the_unit_and_the_direction() -> None:
     scaled = verdict("space-boundary", make_study(params, {"val/loss": 1e6 * costs - 5})).findings
     turned = make_study(params, {"val/score": -costs}, objective="val/score", direction="maximize")
     for other in (mixed, scaled, verdict("space-boundary", turned).findings):
-        assert [(f.message, f.confidence, f.changes) for f in other] == [
-            (f.message, f.confidence, f.changes) for f in plain
-        ]
+        assert [(f.message, f.confidence, f.changes) for f in other] == [(f.message, f.confidence, f.changes) for f in plain]
 
 
 @pytest.mark.parametrize(
@@ -325,9 +321,7 @@ def test_a_regulariser_that_is_only_strong_is_searched_from_none_on() -> None:
 def test_momentum_is_not_extended_if_trials_fail_at_high_learning_rates() -> None:
     params = [{"learning_rate": 10 ** (-4 + (7 * i % 16) / 8), "momentum": 0.5 + 0.4 * i / 15} for i in range(16)]
     costs = [1 - 0.05 * i for i in range(16)]
-    failing = [
-        np.nan if p["learning_rate"] > params[-1]["learning_rate"] else c for p, c in zip(params, costs, strict=True)
-    ]
+    failing = [np.nan if p["learning_rate"] > params[-1]["learning_rate"] else c for p, c in zip(params, costs, strict=True)]
     assert verdict("space-boundary", make_study(params, {"val/loss": costs})).status == "fired"
     assert verdict("space-boundary", make_study(params, {"val/loss": failing})).status == "quiet"
 

@@ -57,8 +57,7 @@ def test_a_lack_of_memory_is_a_limit_and_no_threshold_to_fix() -> None:
     study = sweep("x", 10, 3)
     facts = [{"error": "out of memory"} if t.status == "diverged" else {} for t in study.trials]
     trials = tuple(
-        replace(t, status="infeasible" if fact else t.status, facts=fact)
-        for t, fact in zip(study.trials, facts, strict=True)
+        replace(t, status="infeasible" if fact else t.status, facts=fact) for t, fact in zip(study.trials, facts, strict=True)
     )
     assert verdict("space-boundary-infeasible", replace(study, trials=trials)).status == "quiet"
 
@@ -76,8 +75,5 @@ def test_keeps_its_promise() -> None:
         status = rng.permutation(["diverged"] * 4 + ["complete"] * 8).tolist()
         params = [{"a": float(u), "b": float(v)} for u, v in rng.random((12, 2))]
         curves = [[3.0, np.nan if s == "diverged" else float(rng.random())] for s in status]
-        fired += (
-            verdict("space-boundary-infeasible", make_study(params, {"val/loss": curves}, status=status)).status
-            == "fired"
-        )
+        fired += verdict("space-boundary-infeasible", make_study(params, {"val/loss": curves}, status=status)).status == "fired"
     assert fired <= scaled(0.09 * 120, of=120)

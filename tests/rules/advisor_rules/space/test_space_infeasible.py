@@ -239,9 +239,7 @@ def test_a_corner_that_holds_good_trials_or_many_successes_is_not_forbidden() ->
 
 
 def test_a_failure_at_by_far_the_highest_rate_is_told_from_the_others() -> None:
-    params = [
-        {"learning_rate": rate, "beta": b} for rate, b in ((2.004, 0.1), (0.001, 0.3), (0.002, 0.0), (0.003, 0.2))
-    ]
+    params = [{"learning_rate": rate, "beta": b} for rate, b in ((2.004, 0.1), (0.001, 0.3), (0.002, 0.0), (0.003, 0.2))]
     curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
     (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
     assert "learning_rate: it is at least 2 in all failed trials and at most 0.003 in the others" in finding.action
@@ -250,9 +248,7 @@ def test_a_failure_at_by_far_the_highest_rate_is_told_from_the_others() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_of_two_equal_thresholds_that_of_the_step_length_counts_and_poor_short_steps_are_left_out(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    params = [
-        {"learning_rate": float(10 ** rng.uniform(-3, 0)), "momentum": float(rng.uniform(0.6, 0.95))} for _ in range(18)
-    ]
+    params = [{"learning_rate": float(10 ** rng.uniform(-3, 0)), "momentum": float(rng.uniform(0.6, 0.95))} for _ in range(18)]
     params += [{"learning_rate": float(r), "momentum": 0.9} for r in (20, 22, 25)]
     steps = [p["learning_rate"] / (1 - p["momentum"]) for p in params]
     curves = [[2.0, np.nan if i >= 18 else 0.4 + 0.1 * np.log10(s) ** 2] for i, s in enumerate(steps)]
@@ -292,9 +288,7 @@ def test_trials_that_learned_nothing_at_low_rates_ask_for_higher_ones() -> None:
 
 def seeds_of_one_failing_setting() -> Any:
     """Five settings with five seeds each; all seeds of the one with the highest learning rate fail."""
-    params = [
-        {"learning_rate": rate, "beta": b} for rate, b in ((0.001, 0.5), (0.002, 0.6), (0.003, 0.7), (0.004, 0.8))
-    ]
+    params = [{"learning_rate": rate, "beta": b} for rate, b in ((0.001, 0.5), (0.002, 0.6), (0.003, 0.7), (0.004, 0.8))]
     params.append({"learning_rate": 1.9494, "beta": 0.1})
     repeated = [dict(p) for p in params for _ in range(5)]
     curves = [[2.0, math.nan if p["learning_rate"] > 1 else 1.0 + 0.01 * i] for i, p in enumerate(repeated)]
@@ -312,9 +306,7 @@ def test_repeats_of_one_failing_setting_are_no_evidence_of_a_range() -> None:
 
 
 def test_a_bound_in_the_advice_stays_true_when_it_is_rounded() -> None:
-    params = [
-        {"learning_rate": rate, "beta": b} for rate, b in ((1.9494, 0.1), (0.001, 0.3), (0.00370512, 0.0), (0.003, 0.2))
-    ]
+    params = [{"learning_rate": rate, "beta": b} for rate, b in ((1.9494, 0.1), (0.001, 0.3), (0.00370512, 0.0), (0.003, 0.2))]
     curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
     (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
     assert "it is at least 1.94 in all failed trials and at most 0.00371 in the others" in finding.action

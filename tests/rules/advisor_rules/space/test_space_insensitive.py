@@ -23,8 +23,7 @@ SPACE = {
 def study(count: int, cost: Any, seed: int = 0, **more: Any) -> Any:
     rng = np.random.default_rng(seed)
     params = [
-        {name: p.draw(u) for (name, p), u in zip(SPACE.items(), rng.random(4).tolist(), strict=True)}
-        for _ in range(count)
+        {name: p.draw(u) for (name, p), u in zip(SPACE.items(), rng.random(4).tolist(), strict=True)} for _ in range(count)
     ]
     at = [{name: float(p.to_positions([row[name]])[0]) for name, p in SPACE.items()} for row in params]
     costs = [cost(row, rng) for row in at]
@@ -90,23 +89,17 @@ def momentum_with(optimizers: tuple[str, ...], effect: float) -> Any:
 
 
 def test_says_with_which_choice_it_matters() -> None:
-    (finding,) = [
-        f for f in verdict(RULE, momentum_with(("sgd", "adam", "lion"), 2.0)).findings if f.subject == "momentum"
-    ]
+    (finding,) = [f for f in verdict(RULE, momentum_with(("sgd", "adam", "lion"), 2.0)).findings if f.subject == "momentum"]
     assert str(finding.message).startswith("momentum matters only with optimizer = sgd.")
     assert str(finding.action) == "Search momentum only with optimizer = sgd. Fix it elsewhere."
     assert not any(isinstance(c, FixParameter) for c in finding.changes)
-    (finding,) = [
-        f for f in verdict(RULE, momentum_with(("sgd", "adam", "lion"), 0.0)).findings if f.subject == "momentum"
-    ]
+    (finding,) = [f for f in verdict(RULE, momentum_with(("sgd", "adam", "lion"), 0.0)).findings if f.subject == "momentum"]
     assert any(isinstance(c, FixParameter) for c in finding.changes)
     assert "With only" not in finding.message
 
 
 def test_says_that_few_settings_with_one_choice_may_hide_an_effect() -> None:
-    (finding,) = [
-        f for f in verdict(RULE, momentum_with(("a", "b", "c", "d", "e"), 0.0)).findings if f.subject == "momentum"
-    ]
+    (finding,) = [f for f in verdict(RULE, momentum_with(("a", "b", "c", "d", "e"), 0.0)).findings if f.subject == "momentum"]
     assert (
         "With only 12 settings for optimizer = a, an effect of momentum that occurs only there may be missed."
         in finding.message
@@ -124,9 +117,7 @@ def test_a_regulariser_that_no_trial_did_without_stays_open() -> None:
     rng = np.random.default_rng(0)
     params = [{n: p.draw(float(rng.random())) for n, p in space.items()} for _ in range(48)]
     costs = [float(np.log10(p["learning_rate"])) + 0.01 * rng.standard_normal() for p in params]  # type: ignore[arg-type]
-    assert "dropout" not in {
-        f.subject for f in verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings
-    }
+    assert "dropout" not in {f.subject for f in verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings}
 
 
 @pytest.mark.parametrize(("optimizer", "stays"), [("sgd", True), ("adamw", False)])

@@ -21,9 +21,7 @@ SPACE = {
 
 def study(count: int, cost: Any, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
-    params = [
-        {n: p.draw(u) for (n, p), u in zip(SPACE.items(), rng.random(3).tolist(), strict=True)} for _ in range(count)
-    ]
+    params = [{n: p.draw(u) for (n, p), u in zip(SPACE.items(), rng.random(3).tolist(), strict=True)} for _ in range(count)]
     at = [{n: float(p.to_positions([row[n]])[0]) for n, p in SPACE.items()} for row in params]
     return make_study(params, {"val/loss": [cost(row, rng) for row in at]}, space=SPACE)
 

@@ -26,8 +26,7 @@ def study(cost: Any, count: int = 48, seed: int = 0, space: Any = None, **more: 
     space = space or LINEAR
     rng = np.random.default_rng(seed)
     params = [
-        {n: p.draw(u) for (n, p), u in zip(space.items(), rng.random(len(space)).tolist(), strict=True)}
-        for _ in range(count)
+        {n: p.draw(u) for (n, p), u in zip(space.items(), rng.random(len(space)).tolist(), strict=True)} for _ in range(count)
     ]
     return make_study(params, {"val/loss": [cost(row, rng) for row in params]}, space=space, **more)
 

@@ -23,9 +23,7 @@ def valley(point: Any) -> float:
 
 def sweep(costs: Any, **more: Any) -> Study:
     rates = np.geomspace(1e-6, 1.0, len(costs))
-    return make_study(
-        [{"learning_rate": float(r)} for r in rates], {"val/loss": costs}, space={"learning_rate": LR}, **more
-    )
+    return make_study([{"learning_rate": float(r)} for r in rates], {"val/loss": costs}, space={"learning_rate": LR}, **more)
 
 
 def example() -> Study:

@@ -142,9 +142,7 @@ def equally_good(rng: np.random.Generator, trials: int, names: int, kind: str) -
     if kind != "choices":
         values = iter(costs)
         return uniform_study(rng, trials, names, lambda _: next(values), status=status)
-    params: list[dict[str, Any]] = [
-        {"a": "pq"[i and int(rng.integers(2))], "b": float(rng.random())} for i in range(trials)
-    ]
+    params: list[dict[str, Any]] = [{"a": "pq"[i and int(rng.integers(2))], "b": float(rng.random())} for i in range(trials)]
     space = {
         "a": Parameter(type="categorical", choices=("p", "q")),
         "b": Parameter(low=0.0, high=1.0, when={"a": "p"}),

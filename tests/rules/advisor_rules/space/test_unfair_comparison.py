@@ -93,10 +93,7 @@ def test_failures_count_as_fewer_chances() -> None:
 
 def test_quiet_where_the_loser_would_have_lost_with_as_many() -> None:
     rng = np.random.default_rng(3)
-    rows = [
-        ("a" if i < 4 else "b", r, float(i < 4) + float(rng.random()))
-        for i, r in enumerate(10 ** rng.uniform(-4, -1, 40))
-    ]
+    rows = [("a" if i < 4 else "b", r, float(i < 4) + float(rng.random())) for i, r in enumerate(10 ** rng.uniform(-4, -1, 40))]
     assert verdict(RULE, study(rows)).status == "quiet"
 
 
@@ -171,8 +168,7 @@ def test_keeps_its_promise_where_all_are_sampled_alike(count: int, levels: int, 
         kind = rng.integers(levels, size=count)
         cost = -2 * u[:, 0] + 0.3 * kind + 0.3 * rng.standard_normal(count)
         params = [
-            {"kind": "abcd"[k], "x": float(x), **({"y": float(y)} if k else {})}
-            for k, (x, y) in zip(kind, u, strict=True)
+            {"kind": "abcd"[k], "x": float(x), **({"y": float(y)} if k else {})} for k, (x, y) in zip(kind, u, strict=True)
         ]
         status = ["diverged" if x > 0.8 and y > 0.5 else "complete" for x, y in u]
         if status.count("complete") < 3:

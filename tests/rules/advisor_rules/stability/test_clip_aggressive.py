@@ -48,10 +48,7 @@ def test_fires_and_raises_the_threshold_to_the_90th_percentile():
 )
 def test_optimizers_that_divide_by_the_gradients_need_no_change(optimizer):
     tags = [{"optimizer": optimizer}] * 4
-    assert (
-        verdict("clip-aggressive", study_of([norms(5.0) for _ in range(4)], limits=[1.0] * 4, tags=tags)).status
-        == "quiet"
-    )
+    assert verdict("clip-aggressive", study_of([norms(5.0) for _ in range(4)], limits=[1.0] * 4, tags=tags)).status == "quiet"
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,7 @@ def test_says_what_to_log(study, wanted):
 def test_it_keeps_its_promise(trials):
     """Stable trainings of a post-norm model."""
     fired = sum(
-        verdict("residual-norm", study_of([losses(noise=0.1) for _ in range(trials)], lrs=[0.1] * trials)).status
-        == "fired"
+        verdict("residual-norm", study_of([losses(noise=0.1) for _ in range(trials)], lrs=[0.1] * trials)).status == "fired"
         for _ in studies(60)
     )
     assert fired <= scaled(6, of=60)

@@ -189,9 +189,7 @@ def test_it_keeps_its_promise(noise):
 def test_an_objective_that_is_maximised_falls_in_its_own_values():
     good, bad = (0.9 - 0.5 * np.exp(-np.arange(60) / 8) + 0.002 * RNG.normal(size=60) for _ in range(2))
     bad[1:5] = 0.1
-    study = make_study(
-        [{"lr": 0.1}, {"lr": 0.3}], {"val_acc": [good, bad]}, objective="val_acc", direction="maximize", every=1
-    )
+    study = make_study([{"lr": 0.1}, {"lr": 0.3}], {"val_acc": [good, bad]}, objective="val_acc", direction="maximize", every=1)
     (finding,) = verdict("stability-early", study).findings
     assert "objective" in finding.message
     assert re.search(r"fell from 0\.\d+ at its start to .* at step 2", str(finding.message))

@@ -213,9 +213,7 @@ def test_evaluations_too_noisy_to_show_it_excuse_nothing():
     assert verdict("stability-mid", noisy).status == "fired"
 
 
-@pytest.mark.parametrize(
-    ("count", "rate", "severity"), [(5, 0.05, "critical"), (12, 0.2, "warning"), (12, 0.05, "note")]
-)
+@pytest.mark.parametrize(("count", "rate", "severity"), [(5, 0.05, "critical"), (12, 0.2, "warning"), (12, 0.05, "note")])
 def test_one_of_many_that_is_none_of_the_best_is_a_warning_at_a_higher_rate_and_else_a_note(count, rate, severity):
     losses = [falling() for _ in range(count - 1)] + [jumping()]
     finals = [0.1 + 0.01 * i for i in range(count - 1)] + [1.0]
@@ -245,9 +243,7 @@ def test_a_loss_that_ends_with_its_evaluations_still_shows_a_divergence():
     losses[2][300:] = np.nan
     evaluations = [loss[::40].copy() for loss in losses]
     steps = {"train/loss": [STEPS] * 6, "val/loss": [STEPS[::40]] * 6}
-    study = make_study(
-        [{"lr": 0.1 * 2**i} for i in range(6)], {"train/loss": losses, "val/loss": evaluations}, steps=steps
-    )
+    study = make_study([{"lr": 0.1 * 2**i} for i in range(6)], {"train/loss": losses, "val/loss": evaluations}, steps=steps)
     assert verdict("stability-mid", study).status == "fired"
 
 

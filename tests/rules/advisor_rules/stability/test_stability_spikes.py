@@ -135,9 +135,7 @@ def test_it_keeps_its_promise(kind):
         "log-laplace": lambda: np.exp(0.3 * RNG.laplace(size=300)),
         "gamma": lambda: RNG.gamma(2, size=300),
     }[kind]
-    fired = sum(
-        verdict("stability-spikes", study_of([draw() for _ in range(3)])).status == "fired" for _ in studies(100)
-    )
+    fired = sum(verdict("stability-spikes", study_of([draw() for _ in range(3)])).status == "fired" for _ in studies(100))
     assert fired <= scaled(8, of=100)
 
 

@@ -76,9 +76,7 @@ def example() -> Study:
     return warmup_study("uuss")
 
 
-@pytest.mark.parametrize(
-    ("kinds", "length"), [("uuss", 200), ("dsss", 50), ("ssss", 10), ("susd", None), ("suss", 200)]
-)
+@pytest.mark.parametrize(("kinds", "length"), [("uuss", 200), ("dsss", 50), ("ssss", 10), ("susd", None), ("suss", 200)])
 def test_the_shortest_from_which_on_all_are_stable(kinds: str, length: int | None) -> None:
     (finding,) = verdict("warmup-shortest", warmup_study(kinds)).findings
     if length is None:

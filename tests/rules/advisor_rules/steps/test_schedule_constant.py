@@ -96,9 +96,7 @@ def test_stays_quiet(study):
 MISSING = {
     "nothing": study_of([None, None]),
     "a schedule of noise": study_of([None], params=[{"lr": 0.1, "beta_schedule": "linear"}]),
-    "two points": make_study(
-        [{"lr": 0.1}], {"val/loss": [[2.0, 1.0]], "train/learning_rate": [[0.1, 0.1]]}, steps=[0, 1]
-    ),
+    "two points": make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]], "train/learning_rate": [[0.1, 0.1]]}, steps=[0, 1]),
     "warms up to the end": study_of([T + 0.01]),
     "cut short": study_of([np.ones(N)], tags=[{"max_train_steps": "1000"}]),
     "unreadable": study_of([None], tags=[{"schedule": "cosine"}]),
@@ -133,9 +131,7 @@ def test_it_keeps_its_promise():
 
 
 def test_a_study_file_that_says_more_is_no_obstacle():
-    spec = StudySpec(
-        study="s", objective=Objective(metric="val/loss", direction="minimize"), schedule={"warmup_steps": 5}
-    )
+    spec = StudySpec(study="s", objective=Objective(metric="val/loss", direction="minimize"), schedule={"warmup_steps": 5})
     study = study_of([np.ones(N)])
     study = type(study)(**{**study.__dict__, "spec": spec.model_copy(update={"parameters": study.spec.parameters})})
     assert verdict("schedule-constant", study).status == "fired"
