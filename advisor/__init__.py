@@ -18,17 +18,7 @@ if TYPE_CHECKING:
     from advisor.model.study import Study
     from advisor.report import Report
 
-__all__ = [
-    "AdvisorError",
-    "Report",
-    "Rule",
-    "Study",
-    "StudySpec",
-    "__version__",
-    "analyze",
-    "open_study",
-    "report_trial",
-]
+__all__ = ["AdvisorError", "Report", "Rule", "Study", "StudySpec", "__version__", "analyze", "open_study", "report_trial"]
 
 _EXPORT_MODULES = {
     "analyze": "advisor.analysis",

@@ -60,8 +60,7 @@ def analyze(
     """
     report_progress = on_progress or ignore_progress
     loaded = load_rules(
-        settings=find_settings(Path.cwd()) if settings is None else settings,
-        directories=[Path(folder) for folder in rules],
+        settings=find_settings(Path.cwd()) if settings is None else settings, directories=[Path(folder) for folder in rules]
     )
     rounds = read_rounds(
         experiment,
@@ -122,11 +121,7 @@ def analyze_study(
 
 
 def _complete_specs(
-    study: Study,
-    verdicts: Sequence[Verdict],
-    next_round: Plan,
-    rules: Sequence[Rule],
-    limit: planning_budget.CostLimit | None,
+    study: Study, verdicts: Sequence[Verdict], next_round: Plan, rules: Sequence[Rule], limit: planning_budget.CostLimit | None
 ) -> list[StudySpec]:
     """Return the next studies, each with its number of trials, predicted effects and cost. limit: maximum total cost of the
     studies."""

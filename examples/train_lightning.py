@@ -95,9 +95,7 @@ def main() -> None:
         enable_model_summary=False,
     )
     trainer.fit(
-        module,
-        DataLoader(train, batch_size=args.batch_size, shuffle=True, drop_last=True),
-        DataLoader(valid, batch_size=450),
+        module, DataLoader(train, batch_size=args.batch_size, shuffle=True, drop_last=True), DataLoader(valid, batch_size=450)
     )
     if tuning.recording is not None and tuning.recording.best is not None:
         best = tuning.recording.best

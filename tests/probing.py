@@ -47,13 +47,7 @@ class Training:
     def goes_on(self, steps: int = 5) -> list[float]:
         """Return the losses of further steps, then a number from each random generator, and the learning rate."""
         losses = [self.step().item() for _ in range(steps)]
-        return [
-            *losses,
-            torch.rand(1).item(),
-            random.random(),
-            float(np.random.rand()),
-            self.scheduler.get_last_lr()[0],
-        ]
+        return [*losses, torch.rand(1).item(), random.random(), float(np.random.rand()), self.scheduler.get_last_lr()[0]]
 
 
 def runs_of(uri: str, experiment: str) -> list[Run]:

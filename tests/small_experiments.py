@@ -10,12 +10,7 @@ from advisor.tracking.runs import Experiment, Points, Run
 
 def run(i, status="FINISHED", tags=None, **params):
     return Run(
-        id=f"id{i}",
-        name=f"r{i}",
-        status=status,
-        params={k: str(v) for k, v in params.items()},
-        tags=tags or {},
-        started=100.0,
+        id=f"id{i}", name=f"r{i}", status=status, params={k: str(v) for k, v in params.items()}, tags=tags or {}, started=100.0
     )
 
 

@@ -145,17 +145,14 @@ ODD = {
     ),
     "huge": make_study([{"lr": 10.0**-i} for i in range(6)], {"val/loss": [[1e308, -1e308, 1e308, 0.0]] * 6}),
     "one step": make_study(
-        [{"lr": 0.1 * i} for i in range(1, 9)],
-        {"val/loss": [[float(i)] for i in range(8)], "train/grad_norm": [[1.0]] * 8},
+        [{"lr": 0.1 * i} for i in range(1, 9)], {"val/loss": [[float(i)] for i in range(8)], "train/grad_norm": [[1.0]] * 8}
     ),
     "negative steps": make_study([{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[3.0, 2.0, 1.0]] * 2}, steps=[-5, 0, 7]),
     "no params": make_study(
         [{}, {}], {"val/accuracy": [[0.1, 0.2], [0.2, 0.3]]}, objective="val/accuracy", direction="maximize"
     ),
     "words": make_study(
-        [{"opt": "a"}, {"opt": "b"}, {"opt": "b"}],
-        {"val/loss": [[1.0, 0.5]] * 3},
-        status=["infeasible", "complete", "stopped"],
+        [{"opt": "a"}, {"opt": "b"}, {"opt": "b"}], {"val/loss": [[1.0, 0.5]] * 3}, status=["infeasible", "complete", "stopped"]
     ),
 }
 

@@ -14,9 +14,7 @@ GUIDES = [CHECKOUT / "docs" / f"{name}.md" for name in ("logging", "importing", 
 README = (CHECKOUT / "README.md").read_text()
 TEXT = README + "".join(guide.read_text() for guide in GUIDES)
 
-ELSEWHERE = {
-    "pip install -e .": ("-e '.[demo]'", CHECKOUT / "Makefile"),
-}
+ELSEWHERE = {"pip install -e .": ("-e '.[demo]'", CHECKOUT / "Makefile")}
 """Commands that CI runs by itself, and where."""
 NOT_DECIDED = 3
 """Exit status of `advisor gate` where it asks for more seeds, as the guide's table makes it do."""

@@ -30,10 +30,7 @@ class GuardController:
     has a value."""
 
     def __init__(
-        self,
-        is_evaluated: Callable[[], bool],
-        on_verdict: Callable[[GuardVerdict], None],
-        warn: Callable[[str, str], None],
+        self, is_evaluated: Callable[[], bool], on_verdict: Callable[[GuardVerdict], None], warn: Callable[[str, str], None]
     ) -> None:
         """is_evaluated: returns whether the objective has a value. on_verdict: receives each new verdict of the guard. warn:
         logs a warning in one line, once per key."""
@@ -76,8 +73,7 @@ class GuardController:
         except OSError as error:
             self._ended = True
             self._warn(
-                "guard ended",
-                f"the guard could not be started ({one_line_error(error)}); training continues without it",
+                "guard ended", f"the guard could not be started ({one_line_error(error)}); training continues without it"
             )
 
 

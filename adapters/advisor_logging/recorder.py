@@ -18,13 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from advisor.contract import TAG_LOST_POINTS
-from advisor.contract.redact import (
-    one_line_error,
-    redact,
-    redact_value,
-    register_address_secrets,
-    register_argument_secrets,
-)
+from advisor.contract.redact import one_line_error, redact, redact_value, register_address_secrets, register_argument_secrets
 from advisor_logging.backlog import FrameBacklog
 from advisor_logging.disk_quota import DEFAULT_SPOOL_QUOTA_MB, SPOOL_QUOTA_VARIABLE, DiskQuota, read_quota_bytes
 from advisor_logging.guard_process import GuardController
@@ -336,10 +330,7 @@ class Recorder:
         self._watched_at = time.monotonic()
         self._spool_sample(last=False)
         if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.exit_reason()):
-            self.warn(
-                "ended",
-                f"the shipper process failed with {ended}; training continues, points are kept in {self.folder}",
-            )
+            self.warn("ended", f"the shipper process failed with {ended}; training continues, points are kept in {self.folder}")
         if error := self._read_status().get("error"):
             self.warn(
                 "store",

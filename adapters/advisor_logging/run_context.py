@@ -35,11 +35,7 @@ class RunContext:
 
     def tags(self) -> dict[str, str]:
         """Return facts about the run as tags whose texts every store accepts."""
-        facts = {
-            contract.TAG_COMMAND: shell_command,
-            contract.TAG_GIT_COMMIT: _commit_of_code,
-            contract.TAG_SEED: _find_seed,
-        }
+        facts = {contract.TAG_COMMAND: shell_command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _find_seed}
         tags: dict[str, str] = {}
         for tag, find in facts.items():
             with suppress(Exception):  # an error must not stop the training, so the tag is omitted

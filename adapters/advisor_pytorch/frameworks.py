@@ -28,12 +28,7 @@ CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objecti
 
 class FrameworkCallback:
     def __init__(
-        self,
-        objective: str,
-        *,
-        direction: Direction | None = None,
-        params: Mapping[str, object] | None = None,
-        **settings: Any,
+        self, objective: str, *, direction: Direction | None = None, params: Mapping[str, object] | None = None, **settings: Any
     ) -> None:
         """Create a callback that records each training run of the trainers to which it is passed.
 
@@ -58,13 +53,7 @@ class FrameworkCallback:
         return self._log or self._last_log
 
     def _start_recording(
-        self,
-        model: Any,
-        optimizer: Any,
-        params: Mapping[str, object],
-        start_step: int,
-        defaults: Mapping[str, Any],
-        **run: Any,
+        self, model: Any, optimizer: Any, params: Mapping[str, object], start_step: int, defaults: Mapping[str, Any], **run: Any
     ) -> TuningLogger:
         """Start recording a training run. defaults: values of settings that the user did not pass. run: arguments that override
         the user's settings."""

@@ -43,8 +43,7 @@ class GuardListener:
         if one rank stopped alone."""
         if self._mode == "stop" and current_world_size() > 1:
             self._warn(
-                "guard ranks",
-                "with several ranks, guard='stop' only warns: all ranks would have to stop at the same step",
+                "guard ranks", "with several ranks, guard='stop' only warns: all ranks would have to stop at the same step"
             )
             return False
         return self._mode == "stop"

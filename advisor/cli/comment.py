@@ -11,10 +11,7 @@ from advisor.model.words import replace_surrogates
 from advisor.system.atomic import write_files
 
 markdown_option = click.option(
-    "--markdown",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the answer as a comment for a pull request.",
+    "--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Also write the answer as a comment for a pull request."
 )
 
 

@@ -114,11 +114,7 @@ class ExperimentCache:
     def read_once(self, name: str) -> Study:
         if name not in self.study_by_name:
             self.study_by_name[name] = read_study(
-                name,
-                tracking_uri=self.tracking_uri,
-                objective=self.objective,
-                direction=self.direction,
-                reading=self.reading,
+                name, tracking_uri=self.tracking_uri, objective=self.objective, direction=self.direction, reading=self.reading
             )
         return self.study_by_name[name]
 

@@ -110,8 +110,7 @@ def _read_past_trials(spec: StudySpec, experiment: str | None, tracking_uri: str
     inside = [t for t in ended if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
     if len(inside) < len(ended):
         click.echo(
-            f"advisor: {len(ended) - len(inside)} of {len(ended)} trials are outside the space and were left out",
-            err=True,
+            f"advisor: {len(ended) - len(inside)} of {len(ended)} trials are outside the space and were left out", err=True
         )
     return [
         PastTrial(t.params, sign * float(study.costs[t.index]) if study.feasible[t.index] else None)

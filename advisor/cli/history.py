@@ -63,10 +63,7 @@ def history(
     loaded = load_rules(directories=rules, settings=find_settings(Path.cwd()))
     with progress_bar(enabled=not quiet) as on_progress:
         result = read_lineages(
-            study,
-            loaded,
-            tracking_uri=tracking_uri,
-            on_progress=lambda done, total: on_progress("Reading runs", done, total),
+            study, loaded, tracking_uri=tracking_uri, on_progress=lambda done, total: on_progress("Reading runs", done, total)
         )
     if brief or format_ == "json":
         click.echo(short_history_json(result) if brief else result.ascii_json())

@@ -54,14 +54,10 @@ def _shared_import_options(command: Any) -> Any:
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
         click.option(
-            "--direction",
-            type=click.Choice(["minimize", "maximize"]),
-            help="Whether a lower or a higher objective is better.",
+            "--direction", type=click.Choice(["minimize", "maximize"]), help="Whether a lower or a higher objective is better."
         ),
         click.option(
-            "--objective",
-            metavar="METRIC",
-            help="Metric to judge trials by.  [default: as the source says, else inferred]",
+            "--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as the source says, else inferred]"
         ),
         click.option("--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: named by the source]"),
         tracking_option,
@@ -302,13 +298,7 @@ def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str 
 
 
 def _import_metric_tables(
-    kind: Literal["csv", "jsonl"],
-    path: Path,
-    step: str | None,
-    run: str | None,
-    params: str,
-    time: str | None,
-    **options: Any,
+    kind: Literal["csv", "jsonl"], path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any
 ) -> None:
     from advisor.interop.importers.tabular import TableImporter
 

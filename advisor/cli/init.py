@@ -53,9 +53,7 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) 
 
 @click.command()
 @click.option(
-    "--optimizer",
-    type=click.Choice(OPTIMIZER_NAMES, case_sensitive=False),
-    help="Optimizer whose hyperparameters to tune.",
+    "--optimizer", type=click.Choice(OPTIMIZER_NAMES, case_sensitive=False), help="Optimizer whose hyperparameters to tune."
 )
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Number of trials in the first study.")
 @click.option("--max-train-steps", type=click.IntRange(min=1), metavar="N", help="Optimizer steps of each trial.")
@@ -239,11 +237,7 @@ def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tupl
         raise AdvisorError(f"--{what} {text!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
-_OPTION_SYNTAX_TEXTS = {
-    "tune": "NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=a,b,c",
-    "fix": "NAME=VALUE",
-    "compare": "NAME=a,b",
-}
+_OPTION_SYNTAX_TEXTS = {"tune": "NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=a,b,c", "fix": "NAME=VALUE", "compare": "NAME=a,b"}
 
 
 def _default_scale(name: str, low: float) -> Literal["linear", "log"]:

@@ -131,10 +131,7 @@ def _make_engine(spec: StudySpec, options: LaunchOptions, folder: Path) -> Engin
             gpus_per_trial=gpus or 0,
             parallel=parallel,
             timeout_s=options.timeout_s,
-            options={
-                "cpus_per_task": str(max(1, round(cpus))),
-                **dict(_parse_slurm_option(text) for text in options.slurm),
-            },
+            options={"cpus_per_task": str(max(1, round(cpus))), **dict(_parse_slurm_option(text) for text in options.slurm)},
             max_submitted=(parallel or 1) if spec.sampler.kind == "adaptive" else None,
         )
     return LocalEngine(make_slots(find_gpus(), gpus, parallel))
@@ -255,13 +252,7 @@ def _launch_progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Itera
     Print a line for each failed trial in both cases.
     """
     console = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
         task = bar.add_task("", total=plan.queue.total)
         lines = EndedRunLines(plan.spec.objective.metric, seed)

@@ -79,15 +79,7 @@ def cli() -> None:
     """
 
 
-_UNUSABLE_PATH_ERRNOS = (
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ENOSPC,
-    errno.EROFS,
-)
+_UNUSABLE_PATH_ERRNOS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOSPC, errno.EROFS)
 """Codes of operating-system errors whose cause is the user's path or disk, not a bug in this program."""
 
 

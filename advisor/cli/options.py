@@ -22,9 +22,7 @@ tracking_option = click.option(
     help="MLflow store: sqlite:///mlflow.db, http://…  [default: $MLFLOW_TRACKING_URI, ./mlruns or ./mlflow.db]",
 )
 ray_address_option = click.option(
-    "--ray-address",
-    metavar="ADDRESS",
-    help="Ray cluster to use.  [default: $RAY_ADDRESS, or a new cluster on this machine]",
+    "--ray-address", metavar="ADDRESS", help="Ray cluster to use.  [default: $RAY_ADDRESS, or a new cluster on this machine]"
 )
 objective_option = click.option(
     "--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as logged, else inferred]"
@@ -141,11 +139,7 @@ analysis_options = options_as_dataclass(
     ),
     click.option("--kind", type=click.Choice(get_args(WorkloadKind)), help="Kind of workload.  [default: inferred]"),
     click.option(
-        "--out",
-        type=click.Path(path_type=Path),
-        default=Path("advisor-report"),
-        show_default=True,
-        help="Output folder.",
+        "--out", type=click.Path(path_type=Path), default=Path("advisor-report"), show_default=True, help="Output folder."
     ),
     rules_option,
     click.option(

@@ -14,12 +14,7 @@ from advisor.execution.engines.devices import find_gpus
 from advisor.model import placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter, StudySpec
-from advisor.planning.recipes.recipe import (
-    RECIPE_NAMES,
-    RECIPES_WITH_TOKEN_LENGTH,
-    RecipeRequest,
-    first_study_of_recipe,
-)
+from advisor.planning.recipes.recipe import RECIPE_NAMES, RECIPES_WITH_TOKEN_LENGTH, RecipeRequest, first_study_of_recipe
 from advisor.system.processes import usable_cpus
 
 MAX_TOKENS_OR_PARAMETERS = 10**18
@@ -39,11 +34,7 @@ _MODEL_OPTION = "--model-name-or-path MODEL"
 pre-training has no such option."""
 _POLICY_LOGGING_OPTION = "--logging-steps 1"
 """Option with which TRL logs a policy's curves at every step, not at every tenth step, so that rules can judge short trainings."""
-_TRAINER_ARGUMENT_NAMES = {
-    "schedule": "lr_scheduler_type",
-    "max_train_steps": "max_steps",
-    "evaluate_every": "eval_steps",
-}
+_TRAINER_ARGUMENT_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
 """For each placeholder, the field of Transformers' TrainingArguments that it sets."""
 
 Command = TypeVar("Command")

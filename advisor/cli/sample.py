@@ -20,10 +20,7 @@ from advisor.planning.sampling.halton import draw_trials as draw
 @click.command()
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option(
-    "-n",
-    "--count",
-    type=click.IntRange(min=0),
-    help="Number of trials.  [default: the study's number of trials, or 10]",
+    "-n", "--count", type=click.IntRange(min=0), help="Number of trials.  [default: the study's number of trials, or 10]"
 )
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials, to extend a study.")
 @click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "table"]), default="jsonl", show_default=True)

@@ -36,12 +36,7 @@ the store busy at most half of the time."""
 @notify_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the page.  [default: a free port]")
 def watch(
-    experiment: str,
-    options: AnalysisOptions,
-    study_file: Path | None,
-    log_to_mlflow: bool,
-    notify: str | None,
-    port: int,
+    experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool, notify: str | None, port: int
 ) -> None:
     """Analyze EXPERIMENT whenever trials log new data, and serve the latest report as a web page on this machine.
 

@@ -21,11 +21,7 @@ def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatena
 
     @wraps(function)
     def cached(study: Study, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = (
-            function,
-            *map(_argument_key, args),
-            *sorted((name, _argument_key(value)) for name, value in kwargs.items()),
-        )
+        key = (function, *map(_argument_key, args), *sorted((name, _argument_key(value)) for name, value in kwargs.items()))
         if key not in study.computed:
             study.computed[key] = function(study, *args, **kwargs)
         result: T = study.computed[key]

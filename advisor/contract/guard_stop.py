@@ -57,11 +57,7 @@ def read_guard_stop(text: str | None) -> GuardStop | None:
             return None
         reason = found.get("reason", "")
         return GuardStop(
-            state,
-            max(0, step),
-            reason if isinstance(reason, str) else "",
-            at,
-            None if length is None else float(length),
+            state, max(0, step), reason if isinstance(reason, str) else "", at, None if length is None else float(length)
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None

@@ -29,17 +29,7 @@ _MAX_ERROR_CHARS = 20_000
 _MIN_PASSWORD_CHARS = 3
 """Minimum number of characters of a password to hide, if the password comes from an address that the user provided."""
 HIDDEN_TEXT = "***"
-_DATABASE_DIALECTS = {
-    "postgresql",
-    "postgres",
-    "mysql",
-    "mariadb",
-    "mssql",
-    "oracle",
-    "cockroachdb",
-    "redshift",
-    "snowflake",
-}
+_DATABASE_DIALECTS = {"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "redshift", "snowflake"}
 """SQLAlchemy dialects whose addresses may contain a password. Drivers of these databases split passwords from addresses
 differently than `urllib` does."""
 
@@ -216,20 +206,7 @@ _UNQUOTED_ASSIGNMENT_PATTERN = re.compile(
     r"(?m)^([+ -]?[ \t]*+(?:export[ \t]++)?)([\w.-]++)([ \t]*+[:=]\s{0,100}+)([^\s#'\"(){}\[\],]++)[ \t]*+$"
 )
 """Pattern of an unquoted text that a line of configuration assigns to a name."""
-_HARMLESS_VALUES = {
-    "None",
-    "True",
-    "False",
-    "null",
-    "true",
-    "false",
-    "str",
-    "bytes",
-    "int",
-    "float",
-    "bool",
-    HIDDEN_TEXT,
-}
+_HARMLESS_VALUES = {"None", "True", "False", "null", "true", "false", "str", "bytes", "int", "float", "bool", HIDDEN_TEXT}
 
 
 def redact_code(text: str) -> str:

@@ -53,11 +53,7 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
 
 def _build_explanation(link: CausalLink, cause: Finding) -> Explanation:
     return Explanation(
-        rule=cause.rule,
-        subject=cause.subject,
-        side=cause.side,
-        because=link.relation.because,
-        waits=link.relation.waits,
+        rule=cause.rule, subject=cause.subject, side=cause.side, because=link.relation.because, waits=link.relation.waits
     )
 
 

@@ -47,16 +47,8 @@ def _measured_rates_table(rows: Sequence[MeasuredCounts]) -> list[str]:
     count as one."""
     if not rows:
         return ["No labelled study tests this rule; the section “How sure” says what is known."]
-    head = [
-        "| trials | fires where it must | of | fires where it must not | of | lacks data |",
-        "|---|---|---|---|---|---|",
-    ]
-    return [
-        "On labelled studies (`python benchmarks/quality/diagnosis.py`):",
-        "",
-        *head,
-        *map(_measured_rates_row, rows),
-    ]
+    head = ["| trials | fires where it must | of | fires where it must not | of | lacks data |", "|---|---|---|---|---|---|"]
+    return ["On labelled studies (`python benchmarks/quality/diagnosis.py`):", "", *head, *map(_measured_rates_row, rows)]
 
 
 def _training_measurements(rows: Sequence[TrainedCounts]) -> list[str]:

@@ -25,23 +25,13 @@ from advisor.execution.ledger import Ledger
 from advisor.execution.ledger.claims import HEARTBEAT_INTERVAL_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import BLOCKED_STATES
-from advisor.execution.ledger.record import (
-    CallRejectedError,
-    JobOutcome,
-    StoreUnreachableError,
-    retry_while_unreachable,
-)
+from advisor.execution.ledger.record import CallRejectedError, JobOutcome, StoreUnreachableError, retry_while_unreachable
 from advisor.execution.queue import JobQueue, make_queue
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load_study_file
-from advisor.tracking.stores.location import (
-    StoreLocation,
-    absolute_uri,
-    default_location_for_writing,
-    parse_tracking_uri,
-)
+from advisor.tracking.stores.location import StoreLocation, absolute_uri, default_location_for_writing, parse_tracking_uri
 
 _MAX_ERROR_CHARS = 500
 GUARD_POLL_INTERVAL_S = 1.0
@@ -128,10 +118,7 @@ class OpenStudy:
         retry_while_unreachable(lambda: self._ledger.deliver_left_records(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
         queue = make_queue(
-            self.spec,
-            count,
-            first_seed=first_seed,
-            read_earlier=lambda: retry_while_unreachable(self._ledger.preceding_trials),
+            self.spec, count, first_seed=first_seed, read_earlier=lambda: retry_while_unreachable(self._ledger.preceding_trials)
         )
         done = {entry.key for entry in retry_while_unreachable(self._ledger.entries) if entry.state == "done"}
         while (job := self._next_job(queue)) is not None:

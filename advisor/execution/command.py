@@ -16,17 +16,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.placeholders import SCHEDULE, command_option
 from advisor.model.space import HyperparameterValue
 
-BUILT_IN_PLACEHOLDERS = (
-    "trial",
-    "seed",
-    "json",
-    "args",
-    "study",
-    "run_id",
-    "max_train_steps",
-    "evaluate_every",
-    SCHEDULE,
-)
+BUILT_IN_PLACEHOLDERS = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every", SCHEDULE)
 """Placeholders in commands that do not stand for hyperparameters. A hyperparameter with the same name as one of these
 placeholders takes precedence."""
 _ALL_HYPERPARAMETERS_PLACEHOLDERS = {"json", "args"}

@@ -7,15 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from advisor.history import fairness
-from advisor.history.answer import (
-    MAX_NAME_CHARS,
-    Answer,
-    MoreRuns,
-    Side,
-    describe_further_runs,
-    describe_runs_cost,
-    quote_name,
-)
+from advisor.history.answer import MAX_NAME_CHARS, Answer, MoreRuns, Side, describe_further_runs, describe_runs_cost, quote_name
 from advisor.history.fairness import BudgetExcess, Limit
 from advisor.history.proposals import (
     Decision,
@@ -143,10 +135,7 @@ def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
     every = proposed_settings(study, key)
     candidate = setting_of_trials(every, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
-        incumbent, incumbent_is = (
-            setting_of_trials(every, find_trials(study, question.against, experiment, key)),
-            "as asked",
-        )
+        incumbent, incumbent_is = (setting_of_trials(every, find_trials(study, question.against, experiment, key)), "as asked")
     else:
         incumbent, incumbent_is = default_incumbent(every, candidate)
     if incumbent is candidate:

@@ -14,14 +14,7 @@ import math
 import time
 
 from advisor.history import fairness
-from advisor.history.answer import (
-    Answer,
-    MoreRuns,
-    describe_budget_excess,
-    describe_violated_limit,
-    percent_text,
-    quote_name,
-)
+from advisor.history.answer import Answer, MoreRuns, describe_budget_excess, describe_violated_limit, percent_text, quote_name
 from advisor.history.case import Case, GateQuestion, build_case
 from advisor.history.compare import validation_sd
 from advisor.history.proposals import Decision, GateRecord, positions_in_loop

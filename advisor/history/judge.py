@@ -12,15 +12,7 @@ from scipy import stats
 from advisor.computed.space import failures
 from advisor.history.model import Judgement, Outcome
 from advisor.model.finding import Verdict
-from advisor.model.prediction import (
-    BestBeyond,
-    BestNear,
-    BestReaches,
-    Prediction,
-    Settled,
-    ShareOfTrials,
-    describe_prediction,
-)
+from advisor.model.prediction import BestBeyond, BestNear, BestReaches, Prediction, Settled, ShareOfTrials, describe_prediction
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import share, short_text
@@ -116,10 +108,7 @@ def _judge_best_near(study: Study, expects: BestNear) -> JudgementWithReason:
         return "kept", result
     ratio = max(value / expects.value, expects.value / value) if value > 0 else math.inf
     away = f"{short_text(ratio)} times {'higher' if value > expects.value else 'lower'}"
-    return (
-        "not kept",
-        f"{result}, {away}; the best near {short_text(expects.value)} gave {_objective_text(study, near[0])}",
-    )
+    return ("not kept", f"{result}, {away}; the best near {short_text(expects.value)} gave {_objective_text(study, near[0])}")
 
 
 def _judge_value_reached(study: Study, expectation: BestReaches) -> JudgementWithReason:

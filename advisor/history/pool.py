@@ -40,10 +40,7 @@ _FACTS_THAT_MAY_DIFFER: Mapping[str, Callable[[str], bool]] = {
 }
 """Logged facts that may differ between rounds if the study searches the hyperparameter that sets the fact. Without this
 exception, earlier trials would be excluded if a few later trials had the same value by chance."""
-_FACTS_OFF_IF_MISSING = {
-    "grad_clip_norm": "clipped gradients differently",
-    "grad_clip_value": "clipped gradients differently",
-}
+_FACTS_OFF_IF_MISSING = {"grad_clip_norm": "clipped gradients differently", "grad_clip_value": "clipped gradients differently"}
 """Logged facts that must be equal in the earlier and the later round, and whose absence means "switched off". Each fact maps to
 the phrase by which a report describes trials with another value."""
 
@@ -73,10 +70,7 @@ def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> S
         later_study = replace(later_study, outside=outside)
     if not earlier_trials:
         return StudyWithEarlierTrials(later_study, tuple(counted_trials), tuple(notes))
-    sources = [
-        *earlier_trials,
-        *((later_study, _assign_to_round(later_study, trial, None)) for trial in later_study.trials),
-    ]
+    sources = [*earlier_trials, *((later_study, _assign_to_round(later_study, trial, None)) for trial in later_study.trials)]
     curves = {name: [s.metric(t, name) for s, t in sources] for name in later_study.metrics}
     fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
     blocks = {name: _concatenate_curves(each, fits=fits_in_memory) for name, each in curves.items()}

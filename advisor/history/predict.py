@@ -22,15 +22,7 @@ from advisor.engine.rule import Expectation, Rule
 from advisor.history import forecast
 from advisor.model.change import AddParameter, Change, FixParameter, RunPlan, SetField, SetRange, SetSchedule
 from advisor.model.finding import Finding, MissingData, Verdict
-from advisor.model.prediction import (
-    BestBeyond,
-    BestReaches,
-    Expected,
-    Prediction,
-    Settled,
-    ShareOfTrials,
-    round_significant,
-)
+from advisor.model.prediction import BestBeyond, BestReaches, Expected, Prediction, Settled, ShareOfTrials, round_significant
 from advisor.model.space import is_training_length
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
@@ -231,11 +223,7 @@ def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
     now, middle, worst = (
         sign * v
-        for v in (
-            prediction.current_best,
-            prediction.point_forecast,
-            prediction.high if study.minimize else prediction.low,
-        )
+        for v in (prediction.current_best, prediction.point_forecast, prediction.high if study.minimize else prediction.low)
     )
     bound = max(_best_cost_reached(case, probability) - (now - worst), curve_tails.lowest_possible_cost(study, costs))
     value, expected, than = (study.objective_value(cost) for cost in (min(bound, best), min(middle, best), best))

@@ -18,15 +18,7 @@ from advisor.model.words import clean
 
 Severity = Literal["critical", "warning", "note"]
 Goal = Literal[
-    "pipeline",
-    "stability",
-    "infeasible",
-    "boundary",
-    "sampling",
-    "steps",
-    "regularisation",
-    "efficiency",
-    "exploitation",
+    "pipeline", "stability", "infeasible", "boundary", "sampling", "steps", "regularisation", "efficiency", "exploitation"
 ]
 """Topic of a finding; the topics are in the order of the Deep Learning Tuning Playbook. Work on a topic pays off only after the
 findings on all earlier topics are resolved."""

@@ -249,9 +249,6 @@ def convert_to_message(value: Any) -> Any:
 
 
 MessageField = Annotated[
-    Message,
-    BeforeValidator(convert_to_message),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string"}),
+    Message, BeforeValidator(convert_to_message), PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"})
 ]
 """Type of a message as a field of a pydantic model; its JSON form is plain text."""

@@ -31,14 +31,7 @@ _ARCHITECTURE_WORDS = frozenset(
     "channels filter filters kernel kernels head heads nhead nheads expert experts embed embd nembd embedding embeddings "
     "bottleneck intermediate mlp ffn patch stride dilation".split()
 )
-_ARCHITECTURE_WORD_PAIRS = (
-    {"d", "model"},
-    {"d", "ff"},
-    {"lora", "r"},
-    {"lora", "rank"},
-    {"growth", "rate"},
-    {"model", "size"},
-)
+_ARCHITECTURE_WORD_PAIRS = ({"d", "model"}, {"d", "ff"}, {"lora", "r"}, {"lora", "rank"}, {"growth", "rate"}, {"model", "size"})
 _NON_ARCHITECTURE_WORDS = frozenset(
     "norm std scale noise temperature weight loss coef coefficient penalty freeze frozen unfreeze activation act bias tree trees "
     "leaf leaves".split()

@@ -205,15 +205,7 @@ def _study_file_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterat
     if spec.trials is not None:
         yield _yaml_entry("trials", spec.trials)
     yield _yaml_entry("sampler", spec.sampler.model_dump(), flow=True)
-    for key in (
-        "max_train_steps",
-        "final_train_steps",
-        "evaluate_every",
-        "checkpoints",
-        "seeds",
-        "starts_from",
-        "reading",
-    ):
+    for key in ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "starts_from", "reading"):
         if key in data:
             yield _yaml_entry(key, data[key], flow=True)
     if spec.schedule is not None:

@@ -61,13 +61,7 @@ MAX_SEARCHED_CHARS = 200
 """Maximum number of characters of a name or value that are searched for words."""
 _NOT_PRETRAINED_VALUES = frozenset(("", "0", "false", "no", "none", "null"))
 _PRETRAINED_WORDS = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
-_PRETRAINED_WORD_PAIRS = (
-    {"fine", "tune"},
-    {"fine", "tuning"},
-    {"fine", "tuned"},
-    {"base", "model"},
-    {"pre", "trained"},
-)
+_PRETRAINED_WORD_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
 
 
 def rates_of_optimizer(name: str) -> UsualRates | None:

@@ -151,11 +151,7 @@ def share(part: float) -> str:
     return f"{percent:.0f} %"
 
 
-CONFIDENCE_LEVELS = (
-    (0.9, "high", "High confidence"),
-    (0.7, "medium", "Medium confidence"),
-    (0.0, "low", "Low confidence"),
-)
+CONFIDENCE_LEVELS = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
 """Levels of confidence, each as (minimum confidence, key, label)."""
 
 

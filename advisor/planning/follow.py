@@ -57,8 +57,7 @@ class FindingFollower:
         """
         if finding.confidence < MIN_CONFIDENCE:
             self.defer(
-                finding,
-                f"the finding is too uncertain: it is right with a probability of {100 * finding.confidence:.0f} %",
+                finding, f"the finding is too uncertain: it is right with a probability of {100 * finding.confidence:.0f} %"
             )
             return
         if finding.severity == "note" and finding.goal in REGULARISATION_STAGE and not recommends_only_advice(finding):

@@ -180,8 +180,7 @@ class PlanMerger(FindingFollower):
         if opened is not None and (edits.only_adds_trials or self.specs[0].searches_within(before)):
             for finding in (f for f in edits.findings if any(c in edits.changes for c in f.changes)):
                 self.defer(
-                    finding,
-                    f"the next study searches {next(iter(opened.searched))} together with another hyperparameter",
+                    finding, f"the next study searches {next(iter(opened.searched))} together with another hyperparameter"
                 )
             self.specs, self.drafted_indices = [opened], []
             return

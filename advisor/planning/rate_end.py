@@ -37,11 +37,7 @@ def wider_rate_range(study: Study, spec: StudySpec) -> SetRange | None:
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:
-        side, now, start = (
-            _best_trials_end(study, name),
-            spec.parameters[name],
-            extension.round_inferred_range(study, name),
-        )
+        side, now, start = (_best_trials_end(study, name), spec.parameters[name], extension.round_inferred_range(study, name))
         if side is None or getattr(now, side) != getattr(start, side):
             continue
         moved = extension.extend_range(study, name, side, 0.0)

@@ -87,12 +87,7 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
     ):
         why = reason.format(what="values")
         return Parameter(
-            role="scientific",
-            type="int",
-            choices=tuple(map(int, tried)),
-            limits=parameter.limits,
-            when=parameter.when,
-            why=why,
+            role="scientific", type="int", choices=tuple(map(int, tried)), limits=parameter.limits, when=parameter.when, why=why
         )
     return parameter.model_copy(update={"role": "scientific", "why": reason.format(what="range")})
 

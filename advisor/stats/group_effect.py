@@ -155,11 +155,7 @@ def draw_further_results(
     blocks = _coordinate_blocks(*columns)
     groups = np.zeros(len(subset), dtype=np.int64)
     model = _Model(blocks, groups, scale.to_scores(bounded), scale.noise_factors(bounded))
-    rng, noise_rng, best = (
-        np.random.default_rng(SEED),
-        np.random.default_rng(SEED + 1),
-        model.points[int(bounded.argmin())],
-    )
+    rng, noise_rng, best = (np.random.default_rng(SEED), np.random.default_rng(SEED + 1), model.points[int(bounded.argmin())])
     gains, noise, new_bests = [], [], []
     for hyper in model.draw_parameters(rng):
         places = np.vstack([best, _random_settings(*columns, min(number, MAX_DRAWN_POINTS), rng)])
@@ -368,10 +364,7 @@ def _prior_covariance(model_parameters: FloatArray, similarity: FloatArray, same
 def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
     """Return the correlation, shape (n, m), between responses of one group at points with squared distances of shape (axes, n,
     m)."""
-    scaled, additive = (
-        np.exp(model_parameters[: len(distances), None, None]) * distances,
-        float(expit(model_parameters[-4])),
-    )
+    scaled, additive = (np.exp(model_parameters[: len(distances), None, None]) * distances, float(expit(model_parameters[-4])))
     single = np.mean([_matern_kernel(d)[0] for d in scaled], axis=0)
     return np.asarray(additive * single + (1 - additive) * _matern_kernel(np.sum(scaled, axis=0))[0])
 

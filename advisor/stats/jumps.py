@@ -275,12 +275,7 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
         exceeded = np.flatnonzero(early_levels[i] - start > limits)
         p = float(_TABULATED_PROBABILITIES[exceeded[0]]) if len(exceeded) else 1.0
         candidates.append(
-            (
-                p,
-                -float(early_levels[i]),
-                i + 1,
-                float(np.interp(math.log(0.05), np.log(_TABULATED_PROBABILITIES), limits)),
-            )
+            (p, -float(early_levels[i]), i + 1, float(np.interp(math.log(0.05), np.log(_TABULATED_PROBABILITIES), limits)))
         )
     p, level, index, limit = min(candidates)
     gain = float(values[0]) - float(running_medians(values, 3).min())

@@ -48,10 +48,7 @@ def p_value_of_unusual_start(values: FloatArray, early_points: int) -> float:
         return min(1.0, chance)
     # For few values or heavy tails, the scale is the extreme residual divided by the expected extreme of as many normal values.
     normal_extreme = float(stats.norm.isf(0.5 / max(independent, 2.0)))
-    lower, upper = (
-        max(spread, -float(residual.min()) / normal_extreme),
-        max(spread, float(residual.max()) / normal_extreme),
-    )
+    lower, upper = (max(spread, -float(residual.min()) / normal_extreme), max(spread, float(residual.max()) / normal_extreme))
     error, freedom = math.sqrt(1 + 4 / independent), max(independent - 2, 1.0)
     p_below = float(stats.t.sf((level - float(values[0])) / (lower * error), freedom))
     p_above = float(stats.t.sf((float(values[:early_points].max()) - level) / (upper * error), freedom))

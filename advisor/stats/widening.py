@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import math
 
-from advisor.model.space import (
-    Domain,
-    RangeSide,
-    as_number,
-    is_learning_rate,
-    natural_limits_of_name,
-    round_significant,
-)
+from advisor.model.space import Domain, RangeSide, as_number, is_learning_rate, natural_limits_of_name, round_significant
 
 MIN_WIDENING_FACTOR = 3.0
 """Minimum factor by which an end of a range of learning rates moves. We chose half a decade."""

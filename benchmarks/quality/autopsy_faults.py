@@ -86,11 +86,7 @@ class NoWarmup(Regression):
     def network(self) -> nn.Module:
         super().network()
         return nn.Sequential(
-            nn.Linear(6, self.width),
-            nn.Softplus(),
-            nn.Linear(self.width, self.width),
-            nn.Softplus(),
-            nn.Linear(self.width, 1),
+            nn.Linear(6, self.width), nn.Softplus(), nn.Linear(self.width, self.width), nn.Softplus(), nn.Linear(self.width, 1)
         )
 
     def make_optimizer(self) -> torch.optim.Optimizer:

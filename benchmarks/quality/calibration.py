@@ -75,10 +75,7 @@ def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list
         merged[round(float(stated[b].mean()), 3)].append((float(share), len(b)))
     return [
         CalibrationPoint(
-            rule,
-            at,
-            round(float(np.average([s for s, _ in some], weights=[n for _, n in some])), 3),
-            sum(n for _, n in some),
+            rule, at, round(float(np.average([s for s, _ in some], weights=[n for _, n in some])), 3), sum(n for _, n in some)
         )
         for at, some in merged.items()
     ]
@@ -123,9 +120,7 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=600, help="simulated studies to report on; default: 600")
     parser.add_argument("--first-seed", type=int, default=100_000, help="default: 100000")
     parser.add_argument(
-        "--write",
-        action="store_true",
-        help="fit the calibration maps on twice as many studies from seed 0, and write them",
+        "--write", action="store_true", help="fit the calibration maps on twice as many studies from seed 0, and write them"
     )
     parser.add_argument("--rules", nargs="*", default=list(TRUTHS), choices=list(TRUTHS), help="default: all of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes; default: 2")

@@ -27,12 +27,7 @@ from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run, RunStatus
 from advisor.tracking.study.assemble import assemble
 
-_RUN_STATUS: Mapping[str, RunStatus] = {
-    "infeasible": "FAILED",
-    "no_data": "FAILED",
-    "stopped": "KILLED",
-    "running": "RUNNING",
-}
+_RUN_STATUS: Mapping[str, RunStatus] = {"infeasible": "FAILED", "no_data": "FAILED", "stopped": "KILLED", "running": "RUNNING"}
 
 
 @dataclass(frozen=True)
@@ -115,11 +110,7 @@ class Case:
         raw = self.raw
         experiment = _experiment(self.source, raw)
         spec = _spec(raw, experiment) if raw["space"] else None
-        return experiment, {
-            "spec": spec,
-            "objective": raw["objective"],
-            "direction": raw["direction"] and _direction(raw),
-        }
+        return experiment, {"spec": spec, "objective": raw["objective"], "direction": raw["direction"] and _direction(raw)}
 
     def study(self) -> Study:
         experiment, arguments = self.assemble_arguments()

@@ -121,8 +121,7 @@ def main() -> None:
     for source in (*CONSTANT, *DECAYING):
         if (REAL.folder / source).is_dir():
             print(
-                line(f"{source}, {'constant' if source in CONSTANT else 'decays'}", halves_of_real_curves(source)),
-                flush=True,
+                line(f"{source}, {'constant' if source in CONSTANT else 'decays'}", halves_of_real_curves(source)), flush=True
             )
 
 

@@ -74,16 +74,7 @@ class Family:
 
 
 SHALLOW = Family(
-    "standard",
-    scaled=False,
-    widths=(32, 64, 128),
-    next=256,
-    hidden=2,
-    steps=400,
-    cosine=True,
-    task=123,
-    seeds=45,
-    developed=15,
+    "standard", scaled=False, widths=(32, 64, 128), next=256, hidden=2, steps=400, cosine=True, task=123, seeds=45, developed=15
 )
 DEEP = Family(
     "deep-standard",
@@ -97,12 +88,7 @@ DEEP = Family(
     seeds=30,
     developed=10,
 )
-FAMILIES = [
-    SHALLOW,
-    replace(SHALLOW, name="scaled", scaled=True),
-    DEEP,
-    replace(DEEP, name="deep-scaled", scaled=True),
-]
+FAMILIES = [SHALLOW, replace(SHALLOW, name="scaled", scaled=True), DEEP, replace(DEEP, name="deep-scaled", scaled=True)]
 
 
 # --- trainings ------------------------------------------------------------------------------------------------------------------
@@ -257,10 +243,7 @@ def main() -> None:
     for family in families:
         optima = [truth(results(family, width, options.runs)) for width in (*family.widths, family.next)]
         print(
-            f"{family.name}: best rates",
-            *(f"{math.exp(r):.4f}" for r, _ in optima),
-            "losses",
-            *(f"{v:.4f}" for _, v in optima),
+            f"{family.name}: best rates", *(f"{math.exp(r):.4f}" for r, _ in optima), "losses", *(f"{v:.4f}" for _, v in optima)
         )
     head = "trainings seeds studies moves stays cannot-be-told rate-held octaves loss-held width last-rate decided runs".split()
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")

@@ -284,11 +284,7 @@ def learned_nothing(random: Random) -> Made:
     values = [random.binomial(examples, 0.1, n) / examples for _ in range(count)]
     facts = {**FACTS, "classes": "10", "n_valid": str(examples)}
     made = study(
-        draw_settings(random, count),
-        {"val/accuracy": values},
-        facts=facts,
-        objective="val/accuracy",
-        direction="maximize",
+        draw_settings(random, count), {"val/accuracy": values}, facts=facts, objective="val/accuracy", direction="maximize"
     )
     return made, {}
 
@@ -376,8 +372,6 @@ def _draw_batch_size_study(params: Sequence[Mapping[str, Any]], curves: Mapping[
         tags[contract.TAG_BATCH_SIZE] = str(chosen["batch_size"])
         values = {metric: each[i] for metric, each in curves.items()}
         store.log(
-            chosen,
-            {m: (np.linspace(steps / len(v), steps, len(v)).astype(np.int64), v) for m, v in values.items()},
-            tags=tags,
+            chosen, {m: (np.linspace(steps / len(v), steps, len(v)).astype(np.int64), v) for m, v in values.items()}, tags=tags
         )
     return assemble(store.experiment(), objective="val/loss", direction="minimize")

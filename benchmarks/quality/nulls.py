@@ -95,9 +95,7 @@ FAMILIES: tuple[NullFamily, ...] = (
     NullFamily("noisy cliff, 12", noise_results(12, cliff=True), _all("space-boundary unfair-comparison")),
     NullFamily("noisy cliff, 24", noise_results(24, cliff=True), _all("space-boundary unfair-comparison space-interaction")),
     NullFamily(
-        "best inside, 24",
-        noise_results(24, bowl=True),
-        _all("space-boundary space-interaction unfair-comparison space-scale"),
+        "best inside, 24", noise_results(24, bowl=True), _all("space-boundary space-interaction unfair-comparison space-scale")
     ),
     NullFamily("equal settings, repeated", repeated_settings(5, 4), _all("space-boundary", adopt=is_quiet)),
     NullFamily("tuning goes on, 1 axis", unfinished(1, 16), _all("tuning-saturated")),
@@ -144,9 +142,7 @@ FAMILIES: tuple[NullFamily, ...] = (
     ),
     *(
         NullFamily(
-            f"{shape} over {n} epochs, {kind} noise",
-            healthy_curves(kind, shape=shape, epochs=n),
-            _all("curve-staircase"),
+            f"{shape} over {n} epochs, {kind} noise", healthy_curves(kind, shape=shape, epochs=n), _all("curve-staircase")
         )
         for shape, n, kind in (
             ("settles", 3, "white"),

@@ -61,11 +61,7 @@ QUESTIONS: Mapping[str, PeerQuestion] = {
     "stability-early": PeerQuestion(_BLOWUP, phase=(0.0, 0.25)),
     "stability-mid": PeerQuestion(_BLOWUP, phase=(0.1, 1.0)),
     "stability-spikes": PeerQuestion(
-        {
-            "runmedic": ("loss_spikes", "grad_spikes"),
-            "trainspotter": ("spikes", "grad_norm"),
-            "losslint": ("loss_spike",),
-        }
+        {"runmedic": ("loss_spikes", "grad_spikes"), "trainspotter": ("spikes", "grad_norm"), "losslint": ("loss_spike",)}
     ),
     "space-infeasible": PeerQuestion(
         {

@@ -164,11 +164,7 @@ def from_table(table: str, seed: int) -> Case:
     chosen = places[random.choice(len(places), int(random.choice([12, 24, 48])), replace=False)]
     costs = np.array([known.costs[tuple(p)][random.integers(known.costs.shape[-1])] for p in chosen])
     return Case(
-        _unit_positions(known, chosen, axes),
-        costs,
-        _unit_positions(known, places, axes),
-        known.means.ravel(),
-        known.noise,
+        _unit_positions(known, chosen, axes), costs, _unit_positions(known, places, axes), known.means.ravel(), known.noise
     )
 
 

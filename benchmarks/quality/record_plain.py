@@ -100,10 +100,7 @@ def main() -> None:
             began, cpu = time.perf_counter(), time.process_time()
             experiment, truth = record(study, f"sqlite:///{folder}/mlflow.db")
             write_tables(DATA, known, {study.name: tables(experiment, study, truth)}, tick_s=TICK_S)
-            print(
-                f"{study.name}: {time.perf_counter() - began:.0f} s, {time.process_time() - cpu:.0f} s of CPU",
-                flush=True,
-            )
+            print(f"{study.name}: {time.perf_counter() - began:.0f} s, {time.process_time() - cpu:.0f} s of CPU", flush=True)
     lines = [json.dumps(cases(study)) for study in studies()]
     (DATA / "cases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))

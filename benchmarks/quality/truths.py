@@ -182,13 +182,7 @@ def _response(random: Random, names: tuple[str, ...], choices: int) -> Response:
     made = Response(names, optimum, weights, curvature, offsets, edge, 1.0)
     within = made(random.random((500, axes)), 0)
     return Response(
-        names,
-        optimum,
-        weights,
-        curvature,
-        offsets,
-        edge,
-        float(np.median(within) - made.lowest([(0.0, 1.0)] * axes, 0)),
+        names, optimum, weights, curvature, offsets, edge, float(np.median(within) - made.lowest([(0.0, 1.0)] * axes, 0))
     )
 
 

@@ -53,11 +53,7 @@ def record(case: Case) -> str:
     line = {
         "view": case.view,
         "verdicts": [
-            {
-                "rule": v.rule,
-                "status": v.status,
-                "findings": [_without_free_text(_compared_fields(f)) for f in v.findings],
-            }
+            {"rule": v.rule, "status": v.status, "findings": [_without_free_text(_compared_fields(f)) for f in v.findings]}
             for v in verdicts
         ],
         "next": [_without_free_text(spec.model_dump(mode="json")) for spec in specs],

@@ -52,11 +52,7 @@ class TrackingServer:
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--workers", str(self._workers)] if self._workers else []
         command += ["--artifacts-destination", str(self._folder / "artifacts")]
-        environment = {
-            **os.environ,
-            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-        }
+        environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
         with open(self._folder / "server.log", "ab") as log:
             started = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
         self._process = started
@@ -274,12 +270,7 @@ class FaultyProxy:
 
 
 def _answer(
-    client: BaseHTTPRequestHandler,
-    status: int,
-    headers: list[tuple[str, str]],
-    content: bytes,
-    *,
-    truncated: bool = False,
+    client: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], content: bytes, *, truncated: bool = False
 ) -> None:
     with contextlib.suppress(OSError):
         client.send_response(status)

@@ -95,13 +95,7 @@ def trials(store: Path) -> dict[str, object]:
         if done:
             while name in finished:
                 name += "#"
-            facts = (
-                tags.get("advisor.status"),
-                tags["advisor.seed"],
-                run.info.status,
-                run.data.params,
-                run.data.metrics,
-            )
+            facts = (tags.get("advisor.status"), tags["advisor.seed"], run.info.status, run.data.params, run.data.metrics)
             finished[name] = json.dumps(facts)
     return finished
 

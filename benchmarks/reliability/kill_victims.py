@@ -90,10 +90,7 @@ class Analyze(KilledCommand):
         if not self.number:
             super().renew()
             return
-        for path in [
-            *self._cache.rglob("*.points"),
-            *(self._out / name for name in self._written().keys() - self._old),
-        ]:
+        for path in [*self._cache.rglob("*.points"), *(self._out / name for name in self._written().keys() - self._old)]:
             path.unlink()
         for name, content in self._old.items():
             (self._out / name).write_bytes(content)
@@ -143,11 +140,7 @@ class Sync(KilledCommand):
                 "run_name": name,
                 "ends_run": True,
             }
-            about |= {
-                "start_ms": 1_700_000_000_000,
-                "source_tags": {SOURCE_RUN_TAG: name},
-                "tracking_uri": "sqlite:///x.db",
-            }
+            about |= {"start_ms": 1_700_000_000_000, "source_tags": {SOURCE_RUN_TAG: name}, "tracking_uri": "sqlite:///x.db"}
             spool.write_json(place / "run.json", {**about, "cwd": str(folder), "host": "", "process": 2**22 + 1})
             facts = {"git_commit": None, "git_diff": "+ 1", "git_dirty": True, "requirements": "mlflow"}
             spool.write_json(place / "reproduction.json", facts)

@@ -134,12 +134,7 @@ def main() -> None:
     names = args.models.split(",") if args.models else list(MODELS) if on_gpu else list(MODELS)[:3]
     for model in names:
         measure(
-            model,
-            device,
-            args.pairs,
-            args.block,
-            not args.ours_only,
-            time.process_time if args.cpu_time else time.perf_counter,
+            model, device, args.pairs, args.block, not args.ours_only, time.process_time if args.cpu_time else time.perf_counter
         )
     for model in ("gpt2", "resnet50"):
         if model not in names:

@@ -129,15 +129,7 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
                 "INSERT INTO runs (run_uuid, name, status, start_time, end_time, lifecycle_stage, artifact_uri, experiment_id, "
                 "source_type, source_name, entry_point_name, user_id, source_version) "
                 "VALUES (?, ?, ?, ?, ?, 'active', ?, ?, 'UNKNOWN', '', '', '', '')",
-                (
-                    id,
-                    f"trial {number}",
-                    "FAILED" if crashed else "FINISHED",
-                    start,
-                    start + 50_000,
-                    "/nowhere",
-                    experiment,
-                ),
+                (id, f"trial {number}", "FAILED" if crashed else "FINISHED", start, start + 50_000, "/nowhere", experiment),
             )
             connection.executemany(
                 "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)",

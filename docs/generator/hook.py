@@ -61,16 +61,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         {"Worked examples": sorted(worked.nav())},
         {"Rules": ["rules/index.md", *reference.rules_nav()]},
         {"Plans": ["plans/index.md", *reference.plans_nav()]},
-        {
-            "Reference": [
-                "study.md",
-                "commands.md",
-                "signals.md",
-                "optimizers.md",
-                "compatibility.md",
-                "contributing.md",
-            ]
-        },
+        {"Reference": ["study.md", "commands.md", "signals.md", "optimizers.md", "compatibility.md", "contributing.md"]},
     ]
     return config
 

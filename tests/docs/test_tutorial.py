@@ -26,13 +26,7 @@ def test_the_tutorial_leads_to_a_better_model(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     for command in rest:
         done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
+            ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900, check=False
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"

@@ -25,12 +25,7 @@ TRAINER = {
     "trial_params": {"lr": 0.1},
     "log_history": [{"step": 10, "loss": 1.0}, {"step": 20, "loss": 0.5, "eval_loss": 0.5, "epoch": 1.0}],
 }
-ARGUMENTS = {
-    "learning_rate": 1e-3,
-    "metric_for_best_model": "loss",
-    "greater_is_better": False,
-    "nested": {"a": [1, 2]},
-}
+ARGUMENTS = {"learning_rate": 1e-3, "metric_for_best_model": "loss", "greater_is_better": False, "nested": {"a": [1, 2]}}
 SUMMARY = {"_step": 5, "loss": 0.1, "best": {"loss": 0.1}, "_wandb": {"runtime": 1}}
 CONFIG = {"lr": {"desc": None, "value": 0.1}, "_wandb": {"value": {}}, "layers": {"value": [1, 2]}, "wandb_version": 1}
 CARD = b"# m\n\n### Training hyperparameters\n- learning_rate: 5e-05\n- seed: 42\n\n### Framework\n- x: y\n"
@@ -153,12 +148,7 @@ def parquet() -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {
-        "trial": ["1", "1", "2"],
-        "step": [0, 1, 0],
-        "val_loss": [1.0, float("nan"), 0.5],
-        "note": ["a", None, "b"],
-    }
+    columns = {"trial": ["1", "1", "2"], "step": [0, 1, 0], "val_loss": [1.0, float("nan"), 0.5], "note": ["a", None, "b"]}
     file = io.BytesIO()
     pq.write_table(pa.table(columns), file)
     return file.getvalue()

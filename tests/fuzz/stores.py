@@ -84,87 +84,18 @@ _WORDS = ("0.1", "1e-3", "nan", "inf", "-inf", "1e999", "True", "none", "", "3",
 FACTS = tuple(
     f"advisor.{name}"
     for name in (
-        *(
-            "schema",
-            "objective",
-            "direction",
-            "status",
-            "seed",
-            "max_train_steps",
-            "batch_size",
-            "optimizer",
-            "norm_layers",
-        ),
-        *(
-            "model_parameters",
-            "grad_clip_norm",
-            "grad_clip_value",
-            "checkpoints",
-            "micro_batches",
-            "schedule",
-            "averaging",
-        ),
-        *(
-            "norm_order",
-            "batch_norm",
-            "regularisers",
-            "compiled",
-            "precision",
-            "backends",
-            "classes",
-            "chance",
-            "n_train",
-        ),
-        *(
-            "n_valid",
-            "steps_per_epoch",
-            "step_unit",
-            "shuffle",
-            "loader",
-            "eval_batch_size",
-            "valid_class_counts",
-            "ranks",
-        ),
-        *(
-            "device_memory_bytes",
-            "sidecar",
-            "probe",
-            "command",
-            "config",
-            "git_commit",
-            "git_dirty",
-            "device",
-            "libraries",
-        ),
+        *("schema", "objective", "direction", "status", "seed", "max_train_steps", "batch_size", "optimizer", "norm_layers"),
+        *("model_parameters", "grad_clip_norm", "grad_clip_value", "checkpoints", "micro_batches", "schedule", "averaging"),
+        *("norm_order", "batch_norm", "regularisers", "compiled", "precision", "backends", "classes", "chance", "n_train"),
+        *("n_valid", "steps_per_epoch", "step_unit", "shuffle", "loader", "eval_batch_size", "valid_class_counts", "ranks"),
+        *("device_memory_bytes", "sidecar", "probe", "command", "config", "git_commit", "git_dirty", "device", "libraries"),
         *("study", "trial", "repeat", "launch", "lost_points", "error", "spool", "report", "headline", "verdict.x"),
     )
 )
 _JSON = (
-    *(
-        '{"kind": "cosine"}',
-        "[]",
-        "{}",
-        "null",
-        "1",
-        '{"sampler": [1]}',
-        '{"a": {"b": []}}',
-        "[[[]]]",
-        '[{"step": "x"}]',
-    ),
-    *(
-        '{"keep_best": -1, "every": "a"}',
-        '{"0": 5, "1": NaN}',
-        '{"world_size": 1e999}',
-        '[1, "a", null]',
-        "1e999",
-        "-1",
-        "NaN",
-    ),
-    *(
-        '{"parts": [{"path": "../../../etc/passwd", "rows": 5, "from_step": 0, "to_step": 9}]}',
-        '{"parts": [[]]}',
-        "[" * 3000,
-    ),
+    *('{"kind": "cosine"}', "[]", "{}", "null", "1", '{"sampler": [1]}', '{"a": {"b": []}}', "[[[]]]", '[{"step": "x"}]'),
+    *('{"keep_best": -1, "every": "a"}', '{"0": 5, "1": NaN}', '{"world_size": 1e999}', '[1, "a", null]', "1e999", "-1", "NaN"),
+    *('{"parts": [{"path": "../../../etc/passwd", "rows": 5, "from_step": 0, "to_step": 9}]}', '{"parts": [[]]}', "[" * 3000),
     '{"parts": [{"path": "advisor/curves.parquet", "rows": 1e99, "from_step": 0, "to_step": 9}]}',
     *("complete", "minimize"),
 )
@@ -212,9 +143,7 @@ odd = st.builds(
     runs=st.one_of(st.sampled_from([0, 1, 2]), st.integers(3, 14)),
     metrics=st.builds(lambda known, others: {"val/loss": known, **others}, kinds, _named(METRICS, kinds, 4)),
     params=_named(
-        PARAMS,
-        st.one_of(st.just(["log"]), st.lists(st.one_of(st.sampled_from(_WORDS), text), min_size=1, max_size=4)),
-        4,
+        PARAMS, st.one_of(st.just(["log"]), st.lists(st.one_of(st.sampled_from(_WORDS), text), min_size=1, max_size=4)), 4
     ),
     tags=_named(FACTS, fact, 4),
     of_experiment=st.fixed_dictionaries(
@@ -228,9 +157,7 @@ odd = st.builds(
         },
     ),
     status=st.lists(
-        st.sampled_from(["FINISHED", "FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED", "?"]),
-        min_size=1,
-        max_size=3,
+        st.sampled_from(["FINISHED", "FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED", "?"]), min_size=1, max_size=3
     ),
     stage=st.lists(st.sampled_from(["active", "active", "active", "deleted"]), min_size=1, max_size=3),
     name=text,
@@ -251,8 +178,7 @@ def write(template: Path, folder: Path, what: Odd) -> Path:
     connection.execute("BEGIN")
     artifacts = folder / "artifacts"
     connection.execute(
-        "INSERT INTO experiments VALUES (7, ?, ?, 'active', 0, 0, 'default')",
-        (_stored(what.experiment), str(artifacts)),
+        "INSERT INTO experiments VALUES (7, ?, ?, 'active', 0, 0, 'default')", (_stored(what.experiment), str(artifacts))
     )
     connection.executemany("INSERT INTO experiment_tags VALUES (?, ?, 7)", _texts(what.of_experiment.items()))
     for number in range(what.runs):
@@ -275,15 +201,7 @@ def _run(connection: sqlite3.Connection, number: int, what: Odd, rng: np.random.
     start = START + 1000 * number if number % 5 else None
     connection.execute(
         "INSERT INTO runs VALUES (?, ?, 'UNKNOWN', '', '', 'u', ?, ?, ?, '', ?, ?, 7, NULL)",
-        (
-            id,
-            _stored(name),
-            status,
-            start,
-            START - 10**9 if number == 3 else None,
-            stage,
-            f"{artifacts}/{id}/artifacts",
-        ),
+        (id, _stored(name), status, start, START - 10**9 if number == 3 else None, stage, f"{artifacts}/{id}/artifacts"),
     )
     params = {key: _param(values, number, rng) for key, values in what.params.items()}
     connection.executemany("INSERT INTO params VALUES (?, ?, ?)", [(k, v, id) for k, v in _texts(params.items())])

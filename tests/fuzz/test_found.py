@@ -33,11 +33,7 @@ STUDY = "study: {}\nobjective: {{metric: m, direction: minimize}}\nparameters: {
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("pyproject.toml", "tool = 1"),
-        ("advisor.toml", "a = " + "9" * 5000),
-        ("advisor.toml", "a = " + "[" * 3000),
-    ],
+    [("pyproject.toml", "tool = 1"), ("advisor.toml", "a = " + "9" * 5000), ("advisor.toml", "a = " + "[" * 3000)],
 )
 def test_settings(name: str, content: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)

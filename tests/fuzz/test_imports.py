@@ -11,15 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from advisor.interop.importers import (
-    algoperf,
-    guess,
-    lightning,
-    ray,
-    tensorboard,
-    trainer_state,
-    wandb,
-)
+from advisor.interop.importers import algoperf, guess, lightning, ray, tensorboard, trainer_state, wandb
 from advisor.interop.importers.mlflow_runs import MlflowNames, convert_run
 from advisor.interop.importers.optuna import OptunaStorage
 from advisor.interop.importers.results_tsv import ResultsTsv
@@ -79,11 +71,7 @@ WHOLE = {
 }
 BESIDE = {
     "lightning": {"v/metrics.csv": sources.LIGHTNING},
-    "ray": {
-        "e/t1/params.json": b'{"lr": 0.1}',
-        "e/t1/result.json": sources.lines(sources.RESULT),
-        "e/t1/error.txt": b"x",
-    },
+    "ray": {"e/t1/params.json": b'{"lr": 0.1}', "e/t1/result.json": sources.lines(sources.RESULT), "e/t1/error.txt": b"x"},
     "trainer-state": {"trainer_state.json": as_json(sources.TRAINER)},
     "wandb": {"w/files/wandb-summary.json": as_json(sources.SUMMARY)},
 }

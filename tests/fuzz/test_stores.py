@@ -22,11 +22,7 @@ whole = pytest.mark.slow
 OPTIONS = st.one_of(
     st.just([]),
     st.sampled_from(
-        [
-            ["--objective", "val/loss"],
-            ["--direction", "maximize"],
-            ["--objective", "train/loss", "--direction", "minimize"],
-        ]
+        [["--objective", "val/loss"], ["--direction", "maximize"], ["--objective", "train/loss", "--direction", "minimize"]]
     ),
     text.filter(lambda t: "\0" not in t and t.isprintable()).map(lambda t: [f"--objective={t}"]),
     text.filter(lambda t: "\0" not in t and t.isprintable()).map(lambda t: [f"--filter=params.lr = '{t}'"]),

@@ -125,19 +125,9 @@ def hostile(texts: list[str]) -> StudySpec | None:
         return None
 
 
-ALLOWED = {
-    "optuna",
-    "trial",
-    "params",
-    "study",
-    "storage",
-    "tune",
-    "space",
-    "create",
-    "objective",
-    "suggest",
-    "value",
-} | {*("PAST", "POINTS", "METRIC", "MODE", "NUM_SAMPLES", "NotImplementedError", "__name__")}
+ALLOWED = {"optuna", "trial", "params", "study", "storage", "tune", "space", "create", "objective", "suggest", "value"} | {
+    *("PAST", "POINTS", "METRIC", "MODE", "NUM_SAMPLES", "NotImplementedError", "__name__")
+}
 """All names that code of an export may have."""
 
 
@@ -147,9 +137,7 @@ def checked(kind: str, spec: StudySpec, exported: str) -> None:
         assert {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= ALLOWED
         assert {
             alias.name for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
-        } <= {
-            *("optuna", "tune"),
-        }
+        } <= {*("optuna", "tune")}
         return
     if kind == "algoperf":
         read = json.loads(exported)

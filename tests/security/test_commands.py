@@ -49,10 +49,7 @@ def study(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     spec = {
         "study": "hostile $(touch pwned)",
         "objective": {"metric": "val/loss; touch pwned", "direction": "minimize"},
-        "parameters": {
-            **parameters,
-            "searched": {"type": "categorical", "choices": ["x", "y"]},
-        },
+        "parameters": {**parameters, "searched": {"type": "categorical", "choices": ["x", "y"]}},
         "trials": 1,
     }
     (tmp_path / "train.py").write_text(TRAINING)

@@ -346,11 +346,7 @@ RAW = "postgresql://user:pl/anted:pa55@word@127.0.0.1:9/x"  # SQLAlchemy takes a
     ],
 )
 def test_no_error_tells_what_signs_in(
-    words: str,
-    environment: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    words: str, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY)

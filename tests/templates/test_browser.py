@@ -318,11 +318,7 @@ def test_a_live_page_lists_the_running_trials_above_the_report(
         assert page.locator("#report").bounding_box()["height"] > 300
         axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python")
         assert [v["id"] for v in axe.Axe().run(page, context="#running").response["violations"]] == []
-        later = [
-            trial("a", "doomed", "Later.", 0.5),
-            trial("b", "unknown", "Still no plan."),
-            trial("c", "stuck", "It is."),
-        ]
+        later = [trial("a", "doomed", "Later.", 0.5), trial("b", "unknown", "Still no plan."), trial("c", "stuck", "It is.")]
         live.show(report.to_html(), "10:00:10", (), later, "3 running trials.")
         page.locator("#running > summary", has_text="3 running trials.").wait_for(timeout=10_000)
         assert rows.count() == 3

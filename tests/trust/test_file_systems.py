@@ -93,12 +93,7 @@ def test_a_working_directory_that_was_deleted(store: Path, tmp_path: Path) -> No
 
 
 def test_no_home_and_no_place_for_temporary_files(store: Path, tmp_path: Path) -> None:
-    nowhere = {
-        "HOME": "/nonexistent",
-        "XDG_CACHE_HOME": "/proc/none",
-        "XDG_STATE_HOME": "/proc/none",
-        "TMPDIR": "/proc",
-    }
+    nowhere = {"HOME": "/nonexistent", "XDG_CACHE_HOME": "/proc/none", "XDG_STATE_HOME": "/proc/none", "TMPDIR": "/proc"}
     environment = {name: text for name, text in os.environ.items() if name != "ADVISOR_CACHE"} | nowhere
     words = ["analyze", "e", "--tracking-uri", f"sqlite:///{store}", "--out", tmp_path / "out", "-q"]
     done = run(tmp_path, environment, *words)

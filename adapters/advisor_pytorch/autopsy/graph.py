@@ -18,28 +18,9 @@ FactsByName = dict[str, Any]
 
 MAX_GRAPH_NODES = 20_000
 MAX_LISTED_OPERATIONS = 24
-_COPYING_OPERATIONS = (
-    "T",
-    "Transpose",
-    "ToCopy",
-    "View",
-    "UnsafeView",
-    "Expand",
-    "Permute",
-    "Clone",
-    "Alias",
-    "Squeeze",
-)
+_COPYING_OPERATIONS = ("T", "Transpose", "ToCopy", "View", "UnsafeView", "Expand", "Permute", "Clone", "Alias", "Squeeze")
 """Operations that only rearrange or copy values, so their result is finite exactly if their input is finite."""
-_FINITENESS_KEEPING_OPERATIONS = (
-    "Relu",
-    "Gelu",
-    "LeakyRelu",
-    "Hardtanh",
-    "MaxPool2DWithIndices",
-    "Dropout",
-    "NativeDropout",
-)
+_FINITENESS_KEEPING_OPERATIONS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
 """Operations that never create a non-finite value, but pass a non-finite input on to their output."""
 _OUTPUT_TENSOR_NAMES = ("result", "output", "result0", "result1", "result2", "out")
 
@@ -121,10 +102,7 @@ def _short_operation_name(node: Any) -> str:
 def _operation_name_with_exponent(node: Any) -> str:
     """Return the name of an operation, with its exponent as in `Pow(2)` if the exponent is at least 1: the derivative of such a
     power is finite at 0."""
-    name, exponent = (
-        _short_operation_name(node),
-        getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None,
-    )
+    name, exponent = (_short_operation_name(node), getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None)
     return f"{name}({exponent:g})" if isinstance(exponent, (int, float)) and exponent >= 1 else name
 
 

@@ -14,13 +14,7 @@ from advisor_logging.table import MetricTable
 MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
 """Numbers of rows to keep: rows before the first non-finite value, rows at the start of the training, and rows after the first
 non-finite value."""
-HISTORY_METRICS = (
-    contract.TRAIN_LOSS,
-    contract.GRAD_NORM,
-    contract.LEARNING_RATE,
-    contract.LOSS_SCALE,
-    contract.SKIPPED_STEPS,
-)
+HISTORY_METRICS = (contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RATE, contract.LOSS_SCALE, contract.SKIPPED_STEPS)
 
 
 class History:
@@ -57,12 +51,7 @@ class History:
 
     def facts(self) -> dict[str, Sequence[Any]]:
         """Return the rows at the start of the training, just before the first non-finite value, and just after it."""
-        return {
-            "columns": ("step", *HISTORY_METRICS),
-            "first": self._first,
-            "before": list(self._last),
-            "after": self._after,
-        }
+        return {"columns": ("step", *HISTORY_METRICS), "first": self._first, "before": list(self._last), "after": self._after}
 
 
 def _all_finite(values: Any) -> bool:

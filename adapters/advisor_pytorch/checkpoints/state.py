@@ -44,10 +44,7 @@ class TrainingState:
         scaler: Stateful | None = None,
     ) -> None:
         self._model, self._scaler = model, scaler
-        self._several: dict[str, list[Stateful]] = {
-            "optimizers": _as_list(optimizer),
-            "schedulers": _as_list(scheduler),
-        }
+        self._several: dict[str, list[Stateful]] = {"optimizers": _as_list(optimizer), "schedulers": _as_list(scheduler)}
 
     def replace_optimizer(self, k: int, optimizer: Stateful) -> None:
         """Save `optimizer` instead of optimizer number k in all later checkpoints."""

@@ -200,11 +200,7 @@ class RankReceiver(_ChannelThread):
     `table.Completion`."""
 
     def __init__(
-        self,
-        world_size: int,
-        parallel: str,
-        note: Callable[[Mapping[str, str]], None],
-        warn: Callable[[str, str], None],
+        self, world_size: int, parallel: str, note: Callable[[Mapping[str, str]], None], warn: Callable[[str, str], None]
     ) -> None:
         super().__init__(world_size)
         self._world_size, self._parallel = world_size, parallel

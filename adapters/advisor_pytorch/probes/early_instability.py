@@ -129,13 +129,7 @@ def early_instability(
     if not multiples or not all(m > 0 and math.isfinite(m) for m in multiples):
         raise ValueError(f"multiples must be positive numbers, not {list(multiples)}")
     with ProbeBench(
-        model,
-        optimizer,
-        probe="early-instability",
-        params=params,
-        also=also,
-        experiment=experiment,
-        tracking_uri=tracking_uri,
+        model, optimizer, probe="early-instability", params=params, also=also, experiment=experiment, tracking_uri=tracking_uri
     ) as bench:
         best = bench.rates.first if learning_rate is None else learning_rate
         if not (best > 0 and math.isfinite(best)):

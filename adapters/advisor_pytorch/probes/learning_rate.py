@@ -156,13 +156,7 @@ def learning_rate_range(
         raise ValueError(f"low and high must be positive and in this order, not {low:g} and {high:g}")
     rates = [low * (high / low) ** (i / max(trials - 1, 1)) for i in range(trials)]
     with ProbeBench(
-        model,
-        optimizer,
-        probe="learning-rate",
-        params=params,
-        also=also,
-        experiment=experiment,
-        tracking_uri=tracking_uri,
+        model, optimizer, probe="learning-rate", params=params, also=also, experiment=experiment, tracking_uri=tracking_uri
     ) as bench:
         sweep = _LearningRateSweep(bench, step, reset, steps, warmup_steps, max_train_steps)
         made = []

@@ -43,10 +43,7 @@ def _total_of_norms(norms: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def _norms_of_tensors(gradients: list[torch.Tensor]) -> torch.Tensor:
     try:
-        narrow = gradients[0].dtype in (
-            torch.float16,
-            torch.bfloat16,
-        )  # squares of gradients lose precision in 16-bit dtypes
+        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares of gradients lose precision in 16-bit dtypes
         return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
     except (RuntimeError, TypeError):  # sparse gradients, several devices, or dtypes that the fused kernel rejects
         return _norms_one_by_one(gradients)

@@ -91,11 +91,7 @@ def _create_or_empty_folder(out: Path) -> None:
 def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
     _run_trials(pool, spec, file, uri, out.parent / "checkpoints", seed)
     report = analyze(
-        spec.study,
-        tracking_uri=uri,
-        study=file,
-        settings={},
-        command=f"advisor analyze {spec.study} --study {file.name}",
+        spec.study, tracking_uri=uri, study=file, settings={}, command=f"advisor analyze {spec.study} --study {file.name}"
     )
     report.save(out)
     return report

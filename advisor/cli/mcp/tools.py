@@ -94,12 +94,7 @@ class StoreTools:
         study = planned[number - 1]
         if len(study.yaml) > MAX_STUDY_CHARS or parse_study_file(without_invisible_characters(study.yaml)) != study.spec:
             raise AdvisorError("the study file is too long, or names in it are not printable; use: advisor analyze EXPERIMENT")
-        data: dict[str, Json] = {
-            "goal": study.spec.goal,
-            "studies": len(planned),
-            "file": study.file,
-            "yaml": study.yaml,
-        }
+        data: dict[str, Json] = {"goal": study.spec.goal, "studies": len(planned), "file": study.file, "yaml": study.yaml}
         if not self.allow_run:
             return quote_store_texts(data, STUDY_NOT_WRITTEN_NOTE)
         save_report(report, self.out)
@@ -116,8 +111,7 @@ class StoreTools:
             Field(description=f"Setting to replace. {SETTING}. Default: the last one kept, else the best one with repeats."),
         ] = None,
         worthwhile: Annotated[
-            str | None,
-            Field(description="Smallest gain that is worth finding: 0.002 (in units of the objective) or 1%."),
+            str | None, Field(description="Smallest gain that is worth finding: 0.002 (in units of the objective) or 1%.")
         ] = None,
         at_most: LimitsArgument = (),
         at_least: LimitsArgument = (),
@@ -128,10 +122,7 @@ class StoreTools:
         run."""
         question = GateQuestion(candidate, against, worthwhile, at_most, at_least)
         answer = gate.answer_gate_question(
-            self._experiment_cache(objective, direction, Reading(population="all")),
-            question,
-            experiment,
-            record=self.allow_run,
+            self._experiment_cache(objective, direction, Reading(population="all")), question, experiment, record=self.allow_run
         )
         return _quoted_answer(gate.short_gate_json(answer), None if self.allow_run else NOT_RECORDED_NOTE)
 

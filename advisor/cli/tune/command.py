@@ -41,16 +41,11 @@ DEFAULT_SEARCH_FOLDER = Path("advisor-tune")
     help="Budget, in trials of the study's length; a longer trial counts as several.  [default: as in the study file]",
 )
 @click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="First seed; each trial has its own.  [default: 0 in round 1]",
+    "--seed", type=click.IntRange(min=0), metavar="N", help="First seed; each trial has its own.  [default: 0 in round 1]"
 )
 @launch_options
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the blocks and the trials' output.  [default: advisor-tune]",
+    "--out", type=click.Path(path_type=Path), help="Folder for the blocks and the trials' output.  [default: advisor-tune]"
 )
 @rules_option
 @click.option("--dry-run", is_flag=True, help="Only print the commands of the first block.")

@@ -117,10 +117,7 @@ class SearchLoop:
                 return
             if not waits:
                 self.print_line(f"Waiting for {left} trials of block {number} that another launcher trains.")
-            waits, launcher = (
-                True,
-                replace(launcher, retry="none"),
-            )  # a trial that failed during this wait is not restarted
+            waits, launcher = (True, replace(launcher, retry="none"))  # a trial that failed during this wait is not restarted
             time.sleep(_STORE_POLL_S)
 
     def _stop_if_all_fail(self, summary: Summary, file: BlockFile, number: int) -> None:

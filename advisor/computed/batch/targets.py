@@ -13,14 +13,7 @@ import numpy as np
 from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
-from advisor.model.space import (
-    FloatArray,
-    HyperparameterValue,
-    as_number,
-    is_learning_rate,
-    is_number_of_epochs,
-    words_of_name,
-)
+from advisor.model.space import FloatArray, HyperparameterValue, as_number, is_learning_rate, is_number_of_epochs, words_of_name
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats.steps_to_target import GroupStatistic
 

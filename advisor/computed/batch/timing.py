@@ -63,10 +63,7 @@ def read_step_times(study: Study, trial: Trial) -> StepTimes | None:
     # Each logged value is a mean over a logging window, so weight it by the number of steps in its window.
     weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_FIRST_STEPS:].astype(np.float64)
     steps = steps[SKIPPED_FIRST_STEPS:]
-    step_times, waited = (
-        _values_at_steps(steps, step.steps, step.values),
-        _values_at_steps(steps, wait.steps, wait.values),
-    )
+    step_times, waited = (_values_at_steps(steps, step.steps, step.values), _values_at_steps(steps, wait.steps, wait.values))
     if not step_times.sum() > 0:
         return None
     blocked = None

@@ -170,15 +170,8 @@ def forecast_longer_training(study: Study, ending: CurveEnding, extension: float
     curve, best = _truncate_curve(full_curve, ending.last_constant_rate_step), float(full_curve.values.min())
     floor = lowest_possible_cost(study, full_curve.values)
     costs = [
-        max(
-            best - float(curve.values.min()) + trend.cost_after_gain(curve.steps, curve.values, share * extension),
-            floor,
-        )
-        for share in (
-            ending.end.forecast_interval(level)[0],
-            ending.end.forecast_gain,
-            ending.end.forecast_interval(level)[1],
-        )
+        max(best - float(curve.values.min()) + trend.cost_after_gain(curve.steps, curve.values, share * extension), floor)
+        for share in (ending.end.forecast_interval(level)[0], ending.end.forecast_gain, ending.end.forecast_interval(level)[1])
     ]
     low, high = sorted((study.objective_value(costs[0]), study.objective_value(costs[2])))
     return Forecast(

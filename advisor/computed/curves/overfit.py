@@ -315,8 +315,7 @@ def _compare_strengths(study: Study) -> AddParameter:
     ]
     candidates = ["weight_decay", "dropout"] if study.kind in _WEIGHT_DECAY_WORKLOADS else ["dropout", "weight_decay"]
     new = next(
-        (n for n in candidates if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters)),
-        "label_smoothing",
+        (n for n in candidates if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters)), "label_smoothing"
     )
     name, value = fixed[0] if fixed else (new, 0.0)
     strengths = _WEIGHT_DECAY_STRENGTHS if _is_regulariser_kind("weight_decay", name) else _DROPOUT_STRENGTHS
@@ -384,8 +383,5 @@ def _widen_range_upwards(parameter: Parameter, name: str) -> SetRange | None:
         return None
     almost_none = 0.01 * high if log else 0.0
     if low > almost_none:
-        low, why = (
-            max(almost_none, parameter.declared_limits[0]),
-            f"{why}. The new range starts at almost no regularisation",
-        )
+        low, why = (max(almost_none, parameter.declared_limits[0]), f"{why}. The new range starts at almost no regularisation")
     return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)

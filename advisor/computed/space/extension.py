@@ -112,8 +112,7 @@ def _usual_rate_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimi
         value, where = min(rates.low, domain.low / MIN_EXTENSION_FACTOR), "below"
     usual_end = rates.high if side == "high" else rates.low
     return ExtensionLimit(
-        round_significant(value),
-        f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small",
+        round_significant(value), f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small"
     )
 
 

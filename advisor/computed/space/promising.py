@@ -240,8 +240,7 @@ def _draw_candidate_settings(
     ]
     leaders = [fit.trials[i % len(fit.trials)].params for i in range(_NUMBER_OF_PERTURBED_TRIALS)]
     scales = np.tile(
-        np.repeat(_PERTURBATION_SCALES, _POINTS_PER_PERTURBED_TRIAL // len(_PERTURBATION_SCALES)),
-        _NUMBER_OF_PERTURBED_TRIALS,
+        np.repeat(_PERTURBATION_SCALES, _POINTS_PER_PERTURBED_TRIAL // len(_PERTURBATION_SCALES)), _NUMBER_OF_PERTURBED_TRIALS
     )
     for name in (n for n in fit.names if n in spec.searched and n not in case):
         parameter = spec.parameters[name]

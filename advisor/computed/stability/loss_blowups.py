@@ -399,7 +399,6 @@ def study_instability(
     tests = 2 * max(judged_count, 1)
     unstable = [[b for b in pair if b.p_value * tests <= false_alarms and b.share >= material] for pair in blowups]
     worst = sorted(
-        (min(s, key=lambda b: (b.p_value, -b.share)) for s in unstable if s),
-        key=lambda b: (b.p_value, -b.share, b.trial.index),
+        (min(s, key=lambda b: (b.p_value, -b.share)) for s in unstable if s), key=lambda b: (b.p_value, -b.share, b.trial.index)
     )
     return StudyInstability(judged_count, tuple(worst), min(worst[0].p_value * tests, 1.0) if worst else 1.0)

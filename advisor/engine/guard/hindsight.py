@@ -263,12 +263,7 @@ def pruning_stoppers() -> dict[str, Callable[[], Stopper]]:
 
 
 def replay_outcomes(
-    trials: Sequence[TrialProgress],
-    whole: set[int],
-    ways: Mapping[str, Callable[[], Stopper]],
-    workers: int,
-    *,
-    noise: float,
+    trials: Sequence[TrialProgress], whole: set[int], ways: Mapping[str, Callable[[], Stopper]], workers: int, *, noise: float
 ) -> list[StoppingOutcome]:
     """Replay each early-stopping method, and return its outcome.
 

@@ -26,11 +26,7 @@ from advisor.model.spec import Direction
 
 _BATCH_FILE, _EVALUATION_FILE, _PARAMS_FILE = "measurements.csv", "eval_measurements.csv", "hparams.json"
 _TIME_COLUMN = "accumulated_submission_time"
-_RENAMED_METRICS = {
-    "loss": "train_batch/loss",
-    "grad_norm": "train_batch/grad_norm",
-    "total_duration": "total_duration_s",
-}
+_RENAMED_METRICS = {"loss": "train_batch/loss", "grad_norm": "train_batch/grad_norm", "total_duration": "total_duration_s"}
 _WORKLOAD_OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
     "criteo1tb": ("validation/loss", "minimize"),
     "fastmri": ("validation/ssim", "maximize"),
@@ -63,10 +59,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
     if folder == root:
         name, experiment = files.folder_name(folder), files.folder_name(folder.absolute().parent)
     else:
-        name, above = (
-            files.printable_text(folder.name),
-            files.printable_text(folder.parent.relative_to(root).as_posix()),
-        )
+        name, above = (files.printable_text(folder.name), files.printable_text(folder.parent.relative_to(root).as_posix()))
         experiment = files.folder_name(root) + ("" if above == "." else f"/{above}")
     workload = files.folder_name(folder.absolute().parent)
     objective = _WORKLOAD_OBJECTIVES.get(workload.split("_", 1)[0])

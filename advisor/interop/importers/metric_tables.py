@@ -19,13 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from advisor.interop.importers import files, table_files
-from advisor.interop.importers.points import (
-    DEFAULT_RUN_START_MS,
-    UNKNOWN_TIME,
-    RunCurves,
-    convert_to_step,
-    convert_to_value,
-)
+from advisor.interop.importers.points import DEFAULT_RUN_START_MS, UNKNOWN_TIME, RunCurves, convert_to_step, convert_to_value
 from advisor.model.errors import AdvisorError
 from advisor.model.space import BoolArray, FloatArray
 
@@ -34,17 +28,7 @@ STEP_COLUMNS = (
     *("train_step", "training_step", "update", "updates", "batch", "epoch", "epochs"),
 )
 """Usual names of the column that contains the step, in order of preference."""
-TIME_COLUMNS = (
-    "timestamp",
-    "wall_time",
-    "time",
-    "runtime",
-    "time_s",
-    "time_total_s",
-    "elapsed",
-    "elapsed_s",
-    "seconds",
-)
+TIME_COLUMNS = ("timestamp", "wall_time", "time", "runtime", "time_s", "time_total_s", "elapsed", "elapsed_s", "seconds")
 RUN_COLUMNS = ("run", "run_id", "run_name", "trial", "trial_id", "trial_name", "trial_number")
 _DECIMAL_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 

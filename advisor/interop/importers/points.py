@@ -32,12 +32,7 @@ class MetricPoints:
         if bool((np.diff(self.steps) > 0).all()):
             return self
         nan = np.isnan(self.values)
-        columns = (
-            nan,
-            np.where(nan, 0.0, np.clip(self.values, -LARGEST_FLOAT, LARGEST_FLOAT)),
-            self.times_ms,
-            self.steps,
-        )
+        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST_FLOAT, LARGEST_FLOAT)), self.times_ms, self.steps)
         order = np.lexsort(columns)
         repeated = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
         keep = np.ones(len(order), dtype=np.bool_)

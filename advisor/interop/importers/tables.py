@@ -64,16 +64,7 @@ _FACT_TAGS = (
     contract.TAG_STEP_UNIT,
     *(
         contract.TAG_PREFIX + key
-        for key in (
-            "n_train",
-            "n_valid",
-            "n_test",
-            "steps_per_epoch",
-            "stop_reason",
-            "step_hint",
-            "train_thin",
-            "licence",
-        )
+        for key in ("n_train", "n_valid", "n_test", "steps_per_epoch", "stop_reason", "step_hint", "train_thin", "licence")
     ),
 )
 _TAG_BY_FACT = {

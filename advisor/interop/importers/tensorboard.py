@@ -116,11 +116,7 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
         for path in part.event_files:
             try:
                 _read_event_file(path, part, reading)
-            except (
-                ValueError,
-                TypeError,
-                OverflowError,
-            ) as error:  # a protobuf error, or a step with more than 64 bits
+            except (ValueError, TypeError, OverflowError) as error:  # a protobuf error, or a step with more than 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
     reading.curves.drop(_final_result_metrics(reading.curves.metrics))
     if not len(reading.curves) and not reading.params:

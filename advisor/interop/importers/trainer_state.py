@@ -108,10 +108,7 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
                 curves.add(key, step, value)
     arguments = _training_arguments(argument_files)
     trial = state.get("trial_params")
-    planned, reached = (
-        convert_to_value(state.get("max_steps")) or 0.0,
-        convert_to_value(state.get("global_step")) or 0.0,
-    )
+    planned, reached = (convert_to_value(state.get("max_steps")) or 0.0, convert_to_value(state.get("global_step")) or 0.0)
     tags = _objective_tags(state, history, arguments)
     batch = arguments.get("total_train_batch_size") or state.get("train_batch_size")
     for tag, value in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch)):

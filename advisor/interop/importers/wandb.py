@@ -236,12 +236,7 @@ def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
                 return
             position += _CHUNK_HEADER.size + length
             content = chunk if kind in (_FULL_CHUNK, _FIRST_CHUNK) else content + chunk
-            if len(content) > _MAX_RECORD_BYTES or kind not in (
-                _FULL_CHUNK,
-                _FIRST_CHUNK,
-                _MIDDLE_CHUNK,
-                _LAST_CHUNK,
-            ):
+            if len(content) > _MAX_RECORD_BYTES or kind not in (_FULL_CHUNK, _FIRST_CHUNK, _MIDDLE_CHUNK, _LAST_CHUNK):
                 return
             if kind in (_FULL_CHUNK, _LAST_CHUNK):
                 yield position, content

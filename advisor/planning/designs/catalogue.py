@@ -8,16 +8,7 @@ from typing import Protocol
 from advisor.model.change import Change, RunPlan, StudyDesignName
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.planning.designs import (
-    batch_sweep,
-    clip,
-    exploit,
-    per_optimizer,
-    probe_early,
-    rounds,
-    steps_initial,
-    warmup,
-)
+from advisor.planning.designs import batch_sweep, clip, exploit, per_optimizer, probe_early, rounds, steps_initial, warmup
 
 
 class StudyDesign(Protocol):

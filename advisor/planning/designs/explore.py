@@ -44,10 +44,7 @@ def explore(
         return None
     trials = max(trials, *(len(p.options) for p in base.searched.values()))
     more = base.model_copy(update={"trials": trials})
-    notes = (
-        *base.notes,
-        price.power_sentence(study, settings.read_settings(study).result_count, trials, len(base.searched)),
-    )
+    notes = (*base.notes, price.power_sentence(study, settings.read_settings(study).result_count, trials, len(base.searched)))
     return more.model_copy(update={"goal": goal(more), "notes": notes})
 
 

@@ -84,12 +84,7 @@ def enough_trials_for_response(trials: int, spec: StudySpec) -> bool:
 
 
 def search_fewer_hyperparameters(
-    study: Study,
-    spec: StudySpec,
-    trials: int,
-    why: str,
-    keep: Collection[str] = (),
-    least: int = MIN_SEARCHED_PARAMETERS,
+    study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = (), least: int = MIN_SEARCHED_PARAMETERS
 ) -> StudySpec | None:
     """Return the study with only as many hyperparameters as `trials` allow, but at least `least`; None if no hyperparameter
     would be fixed.

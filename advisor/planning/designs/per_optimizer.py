@@ -109,10 +109,7 @@ def one_study_per_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[St
     made = [(_study_of_optimizer(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)]
     return [
         own.model_copy(
-            update={
-                "study": _optimizer_study_name(spec.study, names[value]),
-                "goal": _optimizer_goal(own, value, options),
-            }
+            update={"study": _optimizer_study_name(spec.study, names[value]), "goal": _optimizer_goal(own, value, options)}
         )
         for own, value in made
     ]

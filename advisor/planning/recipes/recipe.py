@@ -113,9 +113,7 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
     new = old.model_copy(update={"low": _scaled_rate(old.low, rate), "high": _scaled_rate(old.high, rate), "why": why})
     settings = tuple({"learning_rate": _scaled_rate(setting["learning_rate"], rate)} for setting in spec.settings)
     near = Prediction(
-        rule="step-law",
-        subject="learning_rate",
-        expects=BestNear(parameter="learning_rate", value=_scaled_rate(1, rate)),
+        rule="step-law", subject="learning_rate", expects=BestNear(parameter="learning_rate", value=_scaled_rate(1, rate))
     )
     update = {"settings": settings, "predictions": (near,)}
     spec = spec.with_parameter("learning_rate", new).model_copy(update=update)

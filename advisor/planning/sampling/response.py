@@ -84,13 +84,7 @@ class SearchAxes:
         return ends
 
     def points_beyond_ranges(
-        self,
-        points: FloatArray,
-        name: str,
-        side: RangeSide,
-        wider: tuple[float, float],
-        count: int,
-        rng: np.random.Generator,
+        self, points: FloatArray, name: str, side: RangeSide, wider: tuple[float, float], count: int, rng: np.random.Generator
     ) -> FloatArray:
         """Return `count` random points near each of the given points. In each new point, one hyperparameter lies outside its
         current range but inside its range in `wider`."""

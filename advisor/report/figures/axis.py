@@ -93,10 +93,7 @@ def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = 
             frame.group_elements(start, id=f"{shared}-dots")
     if hot:
         frame.add_element(
-            "path",
-            "pts hot",
-            d=dots_path_data(plot.dot_pixels[p.index] for p in hot),
-            data_t=_indices_of_positions(hot),
+            "path", "pts hot", d=dots_path_data(plot.dot_pixels[p.index] for p in hot), data_t=_indices_of_positions(hot)
         )
     if plot.column_labels is None:
         frame.add_vertical_labels([(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x])
@@ -189,10 +186,7 @@ def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
         dots = [p for p in plot.drawn_trials if p.row.comparable is comparable]
         if dots:
             frame.add_element(
-                "path",
-                cls,
-                d=dots_path_data(plot.dot_pixels[p.index] for p in dots),
-                data_t=_indices_of_positions(dots),
+                "path", cls, d=dots_path_data(plot.dot_pixels[p.index] for p in dots), data_t=_indices_of_positions(dots)
             )
     if plot.trials_outside_axis:
         edge, cls = (frame.y.end_px + 5, "over") if report.minimize else (frame.y.start_px - 5, "over low")
@@ -205,11 +199,7 @@ def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
     if plot.failed_trials:
         lane = [(p.x, TOP_MARGIN + 7 + dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials]
         frame.add_line(
-            frame.left_px,
-            TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX,
-            frame.right_px,
-            TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX,
-            "lane",
+            frame.left_px, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX, frame.right_px, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX, "lane"
         )
         frame.add_label(frame.left_px - 6, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX / 2 + 4, "failed", "bad", anchor="end")
         frame.add_element("path", "bad pts", d=dots_path_data(lane), data_t=_indices_of_positions(plot.failed_trials))

@@ -35,11 +35,7 @@ def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
         times=number(fastest.examples_per_s / first.examples_per_s, 2),
         first=plain_number(first.batch_size),
     )
-    legend = (
-        Key("k-dot", "trials with one batch size"),
-        Key("k-whisker", "90 % interval"),
-        Key("k-mark", "linear speedup"),
-    )
+    legend = (Key("k-dot", "trials with one batch size"), Key("k-whisker", "90 % interval"), Key("k-mark", "linear speedup"))
     return Figure(svg=frame.render_svg("Throughput against batch size"), caption=caption, legend=legend)
 
 

@@ -118,10 +118,7 @@ def _draw_curve_plot(
     _draw_curve_marks(frame, evidence.marks, drawn)
     metrics = " and ".join(clean(s.metric) for s, _ in group)
     svg = frame.render_svg(f"{metrics} over training steps of {count(len(order), 'trial')}")
-    notes: tuple[Message | str, ...] = (
-        *_clipped_value_notes(limits, drawn),
-        *_omitted_curve_notes(group, evidence, trials),
-    )
+    notes: tuple[Message | str, ...] = (*_clipped_value_notes(limits, drawn), *_omitted_curve_notes(group, evidence, trials))
     return Figure(svg=svg, caption=caption, legend=_curve_legend(report, group, order), notes=notes)
 
 
@@ -146,11 +143,7 @@ def _curve_legend(report: ReportData, group: Sequence[_MetricCurves], order: dic
     dashes = [clean(s.metric) for s, _ in group] if two else []
     return (
         *(
-            Key(
-                f"k-crv s{i % MAX_CURVE_COLOURS} d{0 if two else i // MAX_CURVE_COLOURS}",
-                shorten(names[t], 28),
-                names[t],
-            )
+            Key(f"k-crv s{i % MAX_CURVE_COLOURS} d{0 if two else i // MAX_CURVE_COLOURS}", shorten(names[t], 28), names[t])
             for t, i in order.items()
         ),
         *(Key(f"k-crv d{i}", shorten(metric, 28), metric) for i, metric in enumerate(dashes)),

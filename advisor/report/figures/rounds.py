@@ -80,9 +80,7 @@ def _draw_round_results(frame: Frame, rounds: tuple[Round, ...], forecasts: list
         if y.can_represent(f.predicted_bound) and y.can_represent(f.most_likely_value):
             at, bound, likely = x(f.round_index), y(f.predicted_bound), y(f.most_likely_value)
             frame.add_element(
-                "path",
-                "whisker",
-                d=f"M{px_text(at)} {px_text(bound)}V{px_text(likely)}M{px_text(at - 6)} {px_text(bound)}h12",
+                "path", "whisker", d=f"M{px_text(at)} {px_text(bound)}V{px_text(likely)}M{px_text(at - 6)} {px_text(bound)}h12"
             )
             frame.add_element("path", "whisker", d=f"M{px_text(at - 9)} {px_text(likely)}h18")
     steps = [(x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_represent(r.incumbent)]

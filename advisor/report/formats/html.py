@@ -19,12 +19,7 @@ from advisor.report.figures.ranges import range_comparison
 from advisor.report.figures.rounds import round_history_figure
 from advisor.report.formats import sheet, view
 from advisor.report.formats.embedded import page_data_block
-from advisor.report.formats.index import (
-    EXPERIMENT_STATE_LABELS,
-    AnalysisOutcome,
-    count_experiment_states,
-    sort_worst_first,
-)
+from advisor.report.formats.index import EXPERIMENT_STATE_LABELS, AnalysisOutcome, count_experiment_states, sort_worst_first
 from advisor.report.model import TRIAL_STATUS_LABELS, ReportData
 from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import next_study_command, task_after_command, tasks_before_command
@@ -97,10 +92,7 @@ def render_live_page() -> tuple[str, str]:
     environment = _template_environment()
     css, script = (_read_template_file(environment, name) for name in ("live.css", "live.js"))
     page = environment.get_template("live.html.j2").render(css=Markup(css), script=Markup(script))  # noqa: S704 - our own files
-    return (
-        page,
-        f"{_content_security_policy(css, script)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'",
-    )
+    return (page, f"{_content_security_policy(css, script)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'")
 
 
 def _finding_tally_rows(report: ReportData, todo: Sequence[view.FindingCard]) -> list[tuple[str, int, str]]:

@@ -107,8 +107,4 @@ class _FindingsSchemaGenerator(GenerateJsonSchema):
 
 def findings_schema() -> dict[str, Any]:
     schema = FindingsFile.model_json_schema(by_alias=True, mode="serialization", schema_generator=_FindingsSchemaGenerator)
-    return {
-        **schema,
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Findings of the tuning advisor",
-    }
+    return {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Findings of the tuning advisor"}

@@ -64,13 +64,7 @@ def search_space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
-        (
-            n,
-            p.role,
-            describe_domain(p),
-            setting(best.get(n, p.value)),
-            clean(report.inferred.get(n) or _parameter_source(p)),
-        )
+        (n, p.role, describe_domain(p), setting(best.get(n, p.value)), clean(report.inferred.get(n) or _parameter_source(p)))
         for n, p in items
     )
 

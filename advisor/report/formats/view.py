@@ -83,10 +83,7 @@ def finding_cards(report: ReportData) -> tuple[FindingCard, ...]:
     made: list[FindingCard] = []
     for head, below in report.findings_by_cause:
         ident = next(idents)
-        made += [
-            _finding_card(report, head, ident, None),
-            *(_finding_card(report, f, next(idents), ident) for f in below),
-        ]
+        made += [_finding_card(report, head, ident, None), *(_finding_card(report, f, next(idents), ident) for f in below)]
     return tuple(made)
 
 
@@ -295,11 +292,7 @@ def reading_decisions(report: ReportData) -> tuple[Decision, ...]:
         "direction": (f"Direction: {report.spec.objective.direction}", "--direction minimize|maximize"),
     }
     inferred = (
-        Decision(
-            topic="objective",
-            text=f"{text}, inferred {_inference_reason_text(report.inferred[key])}.",
-            overrule=overrule,
-        )
+        Decision(topic="objective", text=f"{text}, inferred {_inference_reason_text(report.inferred[key])}.", overrule=overrule)
         for key, (text, overrule) in known.items()
         if key in report.inferred
     )

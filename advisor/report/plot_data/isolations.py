@@ -44,8 +44,7 @@ def isolation_plots(study: Study) -> tuple[IsolationPlot, ...]:
     medians = settings.median_cost_per_setting(study).tolist()
     pooled = [_TriedSetting(group, cost) for group, cost in zip(tried.trials, medians, strict=True)]
     names = sorted(
-        (n for n in study.searched if n not in tried.unexamined_positions),
-        key=lambda n: study.searched[n].role != "scientific",
+        (n for n in study.searched if n not in tried.unexamined_positions), key=lambda n: study.searched[n].role != "scientific"
     )
     known = [i for n in names if (i := _make_isolation_plot(study, costs, n, pooled)) is not None]
     return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)

@@ -281,10 +281,7 @@ def _extends_unproposed_range_end(report: ReportData, name: str, new: Parameter)
     assert new.low is not None
     assert new.high is not None
     low, high = old.to_positions([new.low, new.high])
-    sides: tuple[tuple[RangeSide, bool], ...] = (
-        ("low", low < -RANGE_END_TOLERANCE),
-        ("high", high > 1 + RANGE_END_TOLERANCE),
-    )
+    sides: tuple[tuple[RangeSide, bool], ...] = (("low", low < -RANGE_END_TOLERANCE), ("high", high > 1 + RANGE_END_TOLERANCE))
     return any(
         beyond and not any(_proposes_range_end(f, name, side, getattr(new, side)) for f in report.findings)
         for side, beyond in sides

@@ -145,13 +145,7 @@ def _request_histories(client: Any, batch: Sequence[CurveRequest]) -> tuple[dict
         steps = np.fromiter((m["step"] for m in metrics), np.int64, len(metrics))
         values = np.fromiter((m["value"] for m in metrics), np.float64, len(metrics))
         times = np.fromiter((m["timestamp"] for m in metrics), np.int64, len(metrics))
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ):  # for example, a proxy returned an HTML page
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # for example, a proxy returned an HTML page
         return None, []
     complete = _find_complete_curves(batch, place, steps)
     runs = np.array([curve.run for curve in batch])

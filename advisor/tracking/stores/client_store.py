@@ -11,13 +11,7 @@ import numpy as np
 
 from advisor import contract
 from advisor.tracking.points import cache, collect
-from advisor.tracking.points.sidecar import (
-    SidecarCurves,
-    SidecarSource,
-    max_curve_points,
-    read_sidecars,
-    replace_by_sidecars,
-)
+from advisor.tracking.points.sidecar import SidecarCurves, SidecarSource, max_curve_points, read_sidecars, replace_by_sidecars
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores import bulk
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, filter_error, quiet_mlflow

@@ -101,12 +101,7 @@ def _connect(location: StoreLocation) -> Connection:
 
     try:
         url = sqlalchemy.make_url(location.uri)
-        options = {
-            "connect_timeout": str(_CONNECT_TIMEOUT_S),
-            **_certificate_paths(),
-            **url.query,
-            "charset": "utf8mb4",
-        }
+        options = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **_certificate_paths(), **url.query, "charset": "utf8mb4"}
         engine = sqlalchemy.create_engine(url.set(query=options), poolclass=sqlalchemy.NullPool)
     except (ValueError, sqlalchemy.exc.ArgumentError):
         raise AdvisorError(

@@ -11,11 +11,7 @@ from advisor.tracking.study.probes import exclude_report_runs
 
 
 def read_experiment(
-    name_or_id: str,
-    *,
-    tracking_uri: str | None = None,
-    filter: str | None = None,
-    on_progress: ProgressCallback | None = None,
+    name_or_id: str, *, tracking_uri: str | None = None, filter: str | None = None, on_progress: ProgressCallback | None = None
 ) -> Experiment:
     """Read all active runs of an experiment, with their parameters, tags and all points of their metrics.
 

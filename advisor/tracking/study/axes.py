@@ -238,8 +238,7 @@ def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Hyperpa
 def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
     """Return the number of epochs that each trial's parameters state, shape (trials,); -9 if they state none."""
     return np.array(
-        [next((as_number(v) for n, v in p.items() if is_number_of_epochs(n)), -9.0) for p in params],
-        dtype=np.float64,
+        [next((as_number(v) for n, v in p.items() if is_number_of_epochs(n)), -9.0) for p in params], dtype=np.float64
     )
 
 

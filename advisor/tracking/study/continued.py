@@ -133,11 +133,7 @@ def _params_key(params: Mapping[str, HyperparameterValue]) -> tuple[tuple[str, s
 def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
     """Return the runs that have points and a known start time, by index."""
     count = len(experiment.runs)
-    low, high, interval = (
-        np.full(count, _MISSING_STEP),
-        np.full(count, -1, dtype=np.int64),
-        np.zeros(count, dtype=np.int64),
-    )
+    low, high, interval = (np.full(count, _MISSING_STEP), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64))
     ended = np.full(count, -np.inf)
     for metric, points in experiment.points.items():
         if metric.startswith("system/") or not len(points.runs):

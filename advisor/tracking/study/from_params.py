@@ -12,13 +12,7 @@ from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.space import HyperparameterValue, as_number, is_training_length, words_of_name
 from advisor.model.spec import Direction
 
-_OBJECTIVE_NAME_ENDINGS = (
-    ("best", "model"),
-    ("monitor",),
-    ("objective",),
-    ("target", "metric"),
-    ("optimize", "metric"),
-)
+_OBJECTIVE_NAME_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
 """Last words in the names of parameters whose value is the objective's name, such as metric_for_best_model and
 early_stopping.monitor."""
 _STEP_COUNT_WORDS = frozenset(("steps", "step", "iterations", "iters", "updates"))

@@ -124,13 +124,7 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
         ours = points.get(contract.TRAIN_LOSS, 0)
         of_batches = max(
             train,
-            key=lambda m: (
-                _is_batch_loss(m) and points[m] > ours,
-                m == contract.TRAIN_LOSS,
-                _is_batch_loss(m),
-                points[m],
-                m,
-            ),
+            key=lambda m: (_is_batch_loss(m) and points[m] > ours, m == contract.TRAIN_LOSS, _is_batch_loss(m), points[m], m),
         )
         signals["train_loss"] = of_batches
         evaluated = [m for m in losses if split_of_metric(m) == "train" and m != of_batches and not _is_batch_loss(m)]

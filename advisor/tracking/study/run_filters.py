@@ -29,10 +29,7 @@ def _candidate_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterat
             having = frozenset(i for i, values in enumerate(logged) if key in values)
             value = first.get(key)
             if value is not None and "'" not in value and len(value) <= 100 and not key.startswith("mlflow."):
-                yield (
-                    f"{kind}.{_quote_filter_key(key)} = '{value}'",
-                    frozenset(i for i in having if logged[i][key] == value),
-                )
+                yield (f"{kind}.{_quote_filter_key(key)} = '{value}'", frozenset(i for i in having if logged[i][key] == value))
         for key in keys:
             having = frozenset(i for i, values in enumerate(logged) if key in values)
             yield f"{kind}.{_quote_filter_key(key)} IS NOT NULL", having

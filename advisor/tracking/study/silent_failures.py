@@ -204,10 +204,7 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 
 def _has_fallen_clearly(loss: FloatArray) -> bool:
     """Return whether the training loss decreased by more than its noise before it reached its lowest level."""
-    fall, noise = (
-        float(loss[0] - _moving_median(loss).min()),
-        float(np.median(np.abs(np.diff(loss)))),
-    )
+    fall, noise = (float(loss[0] - _moving_median(loss).min()), float(np.median(np.abs(np.diff(loss)))))
     return fall > max(_MIN_GAIN_TO_NOISE_RATIO * noise, MIN_LEARNED_IMPROVEMENT * abs(float(loss[0])))
 
 

@@ -67,14 +67,7 @@ def load(folder: Path) -> dict[str, Result]:
         return {}
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
     results = [
-        Result(
-            **{
-                **row,
-                "setting": Setting(**row["setting"]),
-                "log": tuple(row["log"]),
-                "predictions": _task_seed_pairs(row),
-            }
-        )
+        Result(**{**row, "setting": Setting(**row["setting"]), "log": tuple(row["log"]), "predictions": _task_seed_pairs(row)})
         for row in rows
     ]
     return {result.key: result for result in results}

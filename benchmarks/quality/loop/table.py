@@ -171,9 +171,5 @@ def _loss_lines(results: Sequence[Result], regrets: Regrets) -> list[str]:
             if task == r.task and c != LOOP and seeds.get(r.seed, np.inf) < own
         ]
         if better:
-            lines += [
-                "",
-                f"{r.task}, seed {r.seed}: {own:.3g}, behind {', '.join(better)}",
-                *(f"    {t}" for t in r.log),
-            ]
+            lines += ["", f"{r.task}, seed {r.seed}: {own:.3g}, behind {', '.join(better)}", *(f"    {t}" for t in r.log)]
     return lines

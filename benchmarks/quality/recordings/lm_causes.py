@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recordings.recorded_study import (
-    TEXT,
-    WALK,
-    Label,
-    RecordedStudy,
-    linear_range,
-    log_range,
-    must_fire,
-    must_not_fire,
-)
+from recordings.recorded_study import TEXT, WALK, Label, RecordedStudy, linear_range, log_range, must_fire, must_not_fire
 from recordings.training import Training
 
 # Arguments are packed into few lines, which the formatter would undo.

@@ -44,9 +44,7 @@ def train(
     model = tasks.build(training)
     optimizer = optimizer_of(model, training)
     loader = _make_loader(
-        _BatchDataset(train_set, training.wait_s, training.wait_per_example_s),
-        training.batch_size,
-        shuffle=training.shuffle,
+        _BatchDataset(train_set, training.wait_s, training.wait_per_example_s), training.batch_size, shuffle=training.shuffle
     )
     valid_loader = _make_loader(_BatchDataset(valid_set), training.eval_batch_size)
     scheduler = _make_scheduler(optimizer, training)

@@ -20,8 +20,7 @@ def _short_then_long(random: Random) -> SimulatedStudy:
             loss = 0.3 + 2 * np.exp(-at / (2 * short)) + 0.01 * random.standard_normal(length)
             params = {"lr": rate, "weight_decay": 10 ** random.uniform(-6, -2)}
             store.log(
-                params | ({length_name: length} if length_name else {}),
-                {"val_loss": (at, loss), "train_loss": (at, loss)},
+                params | ({length_name: length} if length_name else {}), {"val_loss": (at, loss), "train_loss": (at, loss)}
             )
     return SimulatedStudy(store.experiment(), {"objective": "val_loss", "direction": "minimize"})
 

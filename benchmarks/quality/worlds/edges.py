@@ -297,10 +297,7 @@ SITUATIONS: tuple[Situation, ...] = (
         _finds_pair,
     ),
     Situation(
-        "D25 space sampled on a grid",
-        "more trials without a gain",
-        partial(sampled_space, grid=True),
-        _asks_for_useless_trials,
+        "D25 space sampled on a grid", "more trials without a gain", partial(sampled_space, grid=True), _asks_for_useless_trials
     ),
     Situation(
         "D25 space sampled at random",
@@ -309,18 +306,11 @@ SITUATIONS: tuple[Situation, ...] = (
         _asks_for_useless_trials,
     ),
     Situation(
-        "D25 8 trials of 4 hyperparameters",
-        "space-undersampled is quiet",
-        sparse,
-        _rules_are_quiet("space-undersampled"),
-        0.1,
+        "D25 8 trials of 4 hyperparameters", "space-undersampled is quiet", sparse, _rules_are_quiet("space-undersampled"), 0.1
     ),
     Situation("D25 the amount that more trials gain", "the amount is missing", sparse, _amount_missing, 0.0),
     Situation(
-        "D26 the noisiest trial wins",
-        "noise is not reported",
-        noisy_winner,
-        _rules_are_quiet("curve-step-variance", "adopt"),
+        "D26 the noisiest trial wins", "noise is not reported", noisy_winner, _rules_are_quiet("curve-step-variance", "adopt")
     ),
     Situation(
         "D27 equal settings, the two best repeated",

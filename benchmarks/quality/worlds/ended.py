@@ -105,10 +105,7 @@ SITUATIONS: tuple[Situation, ...] = (
         for pruner, status in _PRUNERS
     ),
     Situation(
-        "A02 pruned by ASHA",
-        "a next study is shorter than complete trials",
-        pruned_by("asha", "FAILED"),
-        _plans_short_length,
+        "A02 pruned by ASHA", "a next study is shorter than complete trials", pruned_by("asha", "FAILED"), _plans_short_length
     ),
     Situation(
         "A02 pruned by median",
@@ -135,10 +132,7 @@ SITUATIONS: tuple[Situation, ...] = (
         _says_hardly_matters,
     ),
     Situation(
-        "A04 stopped early by patience",
-        "best steps are judged, or stopping is not reported",
-        early_stopped,
-        _judges_best_step,
+        "A04 stopped early by patience", "best steps are judged, or stopping is not reported", early_stopped, _judges_best_step
     ),
     Situation("A04 stopped early by patience, status", "a trial's end is misread", early_stopped, _misreads_how_trials_ended),
     Situation(
@@ -155,24 +149,15 @@ SITUATIONS: tuple[Situation, ...] = (
         _misreads_how_trials_ended,
     ),
     Situation(
-        "A06 training loss ends NaN: where",
-        "no region of failures is named",
-        failing_studies(not_a_number),
-        _names_no_region,
+        "A06 training loss ends NaN: where", "no region of failures is named", failing_studies(not_a_number), _names_no_region
     ),
     Situation(
-        "A06 skipped batches, broken loss (control)",
-        "a healthy trial is misread",
-        skipped_batches,
-        _misreads_how_trials_ended,
+        "A06 skipped batches, broken loss (control)", "a healthy trial is misread", skipped_batches, _misreads_how_trials_ended
     ),
     Situation("A07 stuck at chance", "a trial's end is misread", failing_studies(at_chance), _misreads_how_trials_ended),
     Situation("A07 stuck at chance: where", "no region of failures is named", failing_studies(at_chance), _names_no_region),
     Situation(
-        "A08 collapse to a constant",
-        "a trial's end is misread",
-        failing_studies(collapsed_trial),
-        _misreads_how_trials_ended,
+        "A08 collapse to a constant", "a trial's end is misread", failing_studies(collapsed_trial), _misreads_how_trials_ended
     ),
     Situation(
         "A09 out of memory, error text",

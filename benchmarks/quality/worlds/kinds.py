@@ -12,13 +12,7 @@ from worlds import shapes
 from worlds.shapes import Curves, Rates
 from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
 
-_TRAINING = (
-    "stability-early",
-    "stability-mid",
-    "curve-train-loss-rises",
-    "curve-worse-than-chance",
-    "curve-overfitting",
-)
+_TRAINING = ("stability-early", "stability-mid", "curve-train-loss-rises", "curve-worse-than-chance", "curve-overfitting")
 """Rules that could mistake the normal curves of these workloads for faults."""
 
 
@@ -253,12 +247,7 @@ def _boosting_study(random: Random) -> SimulatedStudy:
         metrics: Curves = {"validation-logloss": (t, valid), "train-logloss": (t, 0.1 + 0.55 * fall)}
         if library == "sklearn":
             metrics = {"val_log_loss": ([0], valid[-1:]), "training_score": ([0], 1 - fall[-1:])}
-        params = {
-            "learning_rate": rate,
-            "max_depth": depth,
-            "n_estimators": rounds,
-            "subsample": random.uniform(0.5, 1),
-        }
+        params = {"learning_rate": rate, "max_depth": depth, "n_estimators": rounds, "subsample": random.uniform(0.5, 1)}
         store.log(params, metrics, tags={"mlflow.autologging": library})
     objective = "val_log_loss" if library == "sklearn" else "validation-logloss"
     return SimulatedStudy(store.experiment(), {"objective": objective, "direction": "minimize"})

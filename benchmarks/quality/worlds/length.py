@@ -168,19 +168,14 @@ def make(random: Random, kind: str, low: float, high: float, known: str, axis: S
     declared = random.choice(_DECLARED[kind])
     for run, rate in enumerate(rates):
         losses = law.curve(float(rate), shape, STEPS)
-        params: dict[str, Any] = {
-            "learning_rate": float(rate) * 1e-3,
-            "weight_decay": float(10 ** random.uniform(-4, -1)),
-        }
+        params: dict[str, Any] = {"learning_rate": float(rate) * 1e-3, "weight_decay": float(10 ** random.uniform(-4, -1))}
         if known == "declared":
             params["lr_scheduler_type"] = declared
         metrics = _metrics(random, (objective, train, logged), losses, float(rate), shape, at, known, noise)
         store.log(params, {m: (axis.logged(np.asarray(x), run), y) for m, (x, y) in metrics.items()}, step_s=1e-3)
     direction = "maximize" if "acc" in objective else "minimize"
     return SimulatedStudy(
-        store.experiment(),
-        {"objective": objective, "direction": direction},
-        {"kind": kind, "steps": total * axis.scale},
+        store.experiment(), {"objective": objective, "direction": direction}, {"kind": kind, "steps": total * axis.scale}
     )
 
 

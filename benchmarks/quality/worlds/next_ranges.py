@@ -35,11 +35,7 @@ def _kind_of_training(random: Random) -> tuple[str, dict[str, Any]]:
     kind = str(random.choice(list(USUAL)))
     if kind != "fine-tuning":
         return kind, {str(random.choice(["optimizer", "optim"])): kind}
-    named: list[dict[str, Any]] = [
-        {"model_name_or_path": "bert-base-uncased"},
-        {"pretrained": True},
-        {"base_model": "llama"},
-    ]
+    named: list[dict[str, Any]] = [{"model_name_or_path": "bert-base-uncased"}, {"pretrained": True}, {"base_model": "llama"}]
     constants: dict[str, Any] = {"optimizer": str(random.choice(["adamw", "adamw_torch"]))}
     return kind, constants | named[int(random.integers(3))]
 
@@ -217,8 +213,7 @@ def six_hyperparameters(random: Random) -> SimulatedStudy:
     for u in random.uniform(size=(12, 6)):
         excess = 0.05 + 0.8 * float(((u[:2] - best) ** 2).sum()) + 0.003 * random.standard_normal()
         rec.log(
-            {"lr": float(f"{10 ** (-5 + 3 * u[0]):.4g}"), **{f"h{i}": float(f"{x:.4f}") for i, x in enumerate(u[1:])}},
-            excess,
+            {"lr": float(f"{10 ** (-5 + 3 * u[0]):.4g}"), **{f"h{i}": float(f"{x:.4f}") for i, x in enumerate(u[1:])}}, excess
         )
     return rec.made(name="lr")
 
@@ -262,10 +257,7 @@ def unstable_start(random: Random) -> SimulatedStudy:
     noise = 0.02 * random.standard_normal(len(points))
     rec.store.log(
         {"lr": float(f"{10 ** (logs[odd] * 1.001):.4g}")},
-        {
-            rec.metric: ([rec.steps // 2, rec.steps], [0.4, 0.5]),
-            "train_loss": (points, early + noise),
-        },
+        {rec.metric: ([rec.steps // 2, rec.steps], [0.4, 0.5]), "train_loss": (points, early + noise)},
     )
     return rec.made(name="lr")
 
@@ -283,11 +275,7 @@ _BEYOND = "The best learning rate lies 10 % beyond the range"
 SITUATIONS: tuple[Situation, ...] = (
     Situation("E40 " + _BEYOND, "the moved range leaves it out", partial(search_of_rate, best_position=1.1), _excludes_optimum),
     Situation(
-        "E41 " + _BEYOND,
-        "the range is not extended",
-        partial(search_of_rate, best_position=1.1),
-        _is_not_extended,
-        bound=0.2,
+        "E41 " + _BEYOND, "the range is not extended", partial(search_of_rate, best_position=1.1), _is_not_extended, bound=0.2
     ),
     Situation(
         "E42 SGD, Adam and fine-tuning, best rate beyond the range",
@@ -317,10 +305,7 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation("E48 Noise, the two best trials at the top", "leads as a warning", two_trials, _leads_as_warning),
     Situation(
-        "E49 12 trials of six hyperparameters",
-        "no word on fewer hyperparameters",
-        six_hyperparameters,
-        _ignores_subset_search,
+        "E49 12 trials of six hyperparameters", "no word on fewer hyperparameters", six_hyperparameters, _ignores_subset_search
     ),
     Situation(
         "E50 A low rate is unstable, higher ones are not",

@@ -13,14 +13,7 @@ from advisor.model.spec import Objective, Parameter, StudySpec
 from worlds.responses import COMPARED, curve, nuisances, response
 from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
 
-BATCHES = (
-    "batch_size",
-    "train_batch_size",
-    "per_device_train_batch_size",
-    "data.batch_size",
-    "bs",
-    "global_batch_size",
-)
+BATCHES = ("batch_size", "train_batch_size", "per_device_train_batch_size", "data.batch_size", "bs", "global_batch_size")
 SHAPES: Mapping[str, Parameter] = {
     "depth": Parameter(type="int", low=2, high=8),
     "num_layers": Parameter(type="int", low=1, high=5),
@@ -59,10 +52,7 @@ def log_trials(
         at = np.arange(1, 11) * last // 10
         values = curve(random, cost)
         loss = values + 0.02 * random.standard_normal(10)
-        metrics: dict[str, Metric] = {
-            name: (at, 0.95 * np.exp(-values) if accuracy else values),
-            "train_loss": (at, loss),
-        }
+        metrics: dict[str, Metric] = {name: (at, 0.95 * np.exp(-values) if accuracy else values), "train_loss": (at, loss)}
         for metric, value in (constants[i] if constants else {}).items():
             metrics[metric] = (at, value * np.exp(0.02 * random.standard_normal(10)))
         store.log(chosen, metrics)
@@ -283,11 +273,7 @@ def rate_beyond_range(random: Random) -> SimulatedStudy:
     range."""
     n = int(random.choice((36, 48)))
     shape, batch = str(random.choice(list(SHAPES))), str(random.choice(BATCHES))
-    space = {
-        **nuisances(random, 2),
-        shape: SHAPES[shape],
-        batch: Parameter(type="int", choices=(16, 32, 64, 128)),
-    }
+    space = {**nuisances(random, 2), shape: SHAPES[shape], batch: Parameter(type="int", choices=(16, 32, 64, 128))}
     at = random.random((n, len(space)))
     optimum = np.array([random.choice((-0.3, 1.3)), 0.5, 0.5, 0.5])
     params = settings_at(space, at)
@@ -315,10 +301,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("E21b architecture without effect", _ASKED, architecture_studies("none"), architecture_widened),
     Situation("E21c best architecture inside", _ASKED, architecture_studies("inside"), architecture_widened),
     Situation(
-        "E21d architecture in the study file",
-        _ASKED,
-        architecture_studies("more", declared="nuisance"),
-        architecture_widened,
+        "E21d architecture in the study file", _ASKED, architecture_studies("more", declared="nuisance"), architecture_widened
     ),
     Situation("E23 a question without effect", "no longer compared", questions(0.0), question_dropped),
     Situation("E23b a question with a small effect", "no longer compared", questions(1.5), question_dropped),

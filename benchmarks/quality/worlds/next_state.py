@@ -76,10 +76,7 @@ _KINDS: Mapping[str, Callable[[Random], tuple[str, str, Callable[[Random, float]
 
 def _language_model_study(random: Random, off: float) -> shapes.Curves:
     loss = 2.5 * shapes.falling_loss(random, 1000, off) * np.exp(0.02 * random.normal(size=1000))
-    return {
-        "train/loss": (10 * np.arange(1000), loss),
-        "eval_loss": (10 * np.arange(24, 1000, 25), 1.02 * loss[24::25]),
-    }
+    return {"train/loss": (10 * np.arange(1000), loss), "eval_loss": (10 * np.arange(24, 1000, 25), 1.02 * loss[24::25])}
 
 
 def _policy_study(random: Random, off: float) -> shapes.Curves:
@@ -345,10 +342,7 @@ SITUATIONS: tuple[Situation, ...] = (
         for kind in _KINDS
     ),
     Situation(
-        "E02 one setting, 2 to 6 seeds",
-        "no sweep of the rate at a tenth",
-        _single_setting_study(None, (2, 6)),
-        _plans_no_sweep,
+        "E02 one setting, 2 to 6 seeds", "no sweep of the rate at a tenth", _single_setting_study(None, (2, 6)), _plans_no_sweep
     ),
     Situation(
         "E02 one run, rate not logged",
@@ -364,10 +358,7 @@ SITUATIONS: tuple[Situation, ...] = (
         _offers_no_subset_search,
     ),
     Situation(
-        "E10 long runs after short ones",
-        "untested settings, or no schedule",
-        _study_of_short_runs,
-        _skips_best_settings,
+        "E10 long runs after short ones", "untested settings, or no schedule", _study_of_short_runs, _skips_best_settings
     ),
     Situation("E12 any of these", "headline and first study differ", _plans_any_study, _headline_differs),
     Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat_study, _mixes_goals),

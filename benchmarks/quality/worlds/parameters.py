@@ -34,11 +34,7 @@ def _tuner_tags(rng: Random) -> SimulatedStudy:
         "act_distribution": "CategoricalDistribution(choices=('relu', 'gelu', 'silu', None))",
     }
     settings = [
-        s
-        | {
-            "layers": int(rng.integers(1, layers + 1)),
-            "act": rng.choice(np.array(["relu", "gelu", None], dtype=object)),
-        }
+        s | {"layers": int(rng.integers(1, layers + 1)), "act": rng.choice(np.array(["relu", "gelu", None], dtype=object))}
         for s in sample_settings(rng, trial_count(rng))
     ]
     for s in settings:
@@ -195,11 +191,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("A26 space and direction in Optuna's tags", "unread", _tuner_tags, _misses_tags),
     Situation("A27 tied hyperparameters", "searched apart", _derived_parameter_study, _searches_derived),
     Situation(
-        "A27n healthy: independent hyperparameters",
-        "seem tied",
-        _independent_parameter_study,
-        _calls_derived,
-        studies=80,
+        "A27n healthy: independent hyperparameters", "seem tied", _independent_parameter_study, _calls_derived, studies=80
     ),
     Situation("A28 length of training under any name", "searched", _varying_length_study, _searches_name),
     Situation("A29 measurements as parameters", "searched", _measurement_study, _searches_name),

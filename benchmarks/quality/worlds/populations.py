@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worlds.sampled import (
-    log_study,
-    sample_settings,
-    trial_count,
-)
+from worlds.sampled import log_study, sample_settings, trial_count
 from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 _HAND_NAMES = ("baseline", "try-2", "big-lr", "longer", "small-lr", "no-wd", "paper", "debug-fix", "again")
@@ -127,11 +123,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("A24b two models", "mixed, or no filter", _study_of_two_models, _are_not_separated),
     Situation("A24c two datasets", "mixed, or no filter", _study_of_two_datasets, _are_not_separated),
     Situation(
-        "A24n healthy: one study of several kinds",
-        "separated",
-        _study_of_one_population,
-        _separates_populations,
-        studies=80,
+        "A24n healthy: one study of several kinds", "separated", _study_of_one_population, _separates_populations, studies=80
     ),
     Situation("A25 many datasets, two runs each", "no clear line", _no_study, lambda o: "--filter" not in o.error),
 )

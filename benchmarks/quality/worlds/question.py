@@ -286,16 +286,10 @@ SITUATIONS: tuple[Situation, ...] = (
         false_answer,
     ),
     Situation(
-        "D02 no difference, 3 to 6 values",
-        "a difference is stated",
-        comparison_studies((24, 48), values=(3, 6)),
-        false_answer,
+        "D02 no difference, 3 to 6 values", "a difference is stated", comparison_studies((24, 48), values=(3, 6)), false_answer
     ),
     Situation(
-        "D02 no difference, conditional",
-        "a difference is stated",
-        comparison_studies((24, 48), conditional=True),
-        false_answer,
+        "D02 no difference, conditional", "a difference is stated", comparison_studies((24, 48), conditional=True), false_answer
     ),
     Situation("D03 no difference", "no answer and no reason", comparison_studies((12, 24, 48)), gives_no_reason),
     Situation("D04 one value 10 sd worse", "it is called unimportant", comparison_studies((24, 48), worse=10), question_fixed),
@@ -331,10 +325,5 @@ SITUATIONS: tuple[Situation, ...] = (
         none_left_out,
         0.1,
     ),
-    Situation(
-        "D10 regulariser from none on",
-        "advice to include zero",
-        regularised_studies(strong=False),
-        none_asked_for,
-    ),
+    Situation("D10 regulariser from none on", "advice to include zero", regularised_studies(strong=False), none_asked_for),
 )

@@ -50,11 +50,7 @@ def sample_settings(rng: Random, n: int) -> list[dict[str, Any]]:
 
 
 def log_study(
-    rng: Random,
-    settings: Sequence[Mapping[str, Any]],
-    store: Store | None = None,
-    metric: str = "val_accuracy",
-    **how: Any,
+    rng: Random, settings: Sequence[Mapping[str, Any]], store: Store | None = None, metric: str = "val_accuracy", **how: Any
 ) -> Store:
     """Log one run for each setting."""
     store = store or Store()

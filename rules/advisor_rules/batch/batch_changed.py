@@ -64,12 +64,7 @@ class BatchChanged(Rule):
                 yield self._finding(study, (old_size, new_size), changes, tuned, later)
 
     def _finding(
-        self,
-        study: Study,
-        names: tuple[str, str],
-        changes: list[Message],
-        rate_counts: tuple[int, int],
-        later: list[Trial],
+        self, study: Study, names: tuple[str, str], changes: list[Message], rate_counts: tuple[int, int], later: list[Trial]
     ) -> Finding:
         """`names` holds the names of the earlier and the later study, `rate_counts` the number of learning rates in each
         study."""

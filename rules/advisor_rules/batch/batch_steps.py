@@ -121,10 +121,7 @@ class BatchSteps(Rule):
         test = say("{p} (limit {limit})", p=Probability(scales.p_value), limit=Number(self.false_alarms))
         limit = say("up to {factor} times the {unit} of the smallest batch size", factor=Number(self.material), unit=race.unit)
         return table(
-            *rows,
-            ("target", target),
-            ("p-value of the difference between batch sizes", test),
-            ("near perfect scaling", limit),
+            *rows, ("target", target), ("p-value of the difference between batch sizes", test), ("near perfect scaling", limit)
         )
 
 
@@ -157,8 +154,7 @@ def _choose_action(fastest: float, knee: float) -> Message:
     if math.isfinite(fastest):
         return say("Use a batch size of {size}, which reaches the target first; {least}.", size=Number(fastest), least=least)
     return say(
-        "Choose the batch size with the shortest time to the target (steps times the time per step); {least}.",
-        least=least,
+        "Choose the batch size with the shortest time to the target (steps times the time per step); {least}.", least=least
     )
 
 

@@ -70,13 +70,7 @@ class GradAccumulation(Rule):
         yield self._finding(accumulating, len(ended_trials), micro_batches, examples, fit, peak)
 
     def _finding(
-        self,
-        accumulating: list[Trial],
-        ended_count: int,
-        parts: float,
-        micro_batch_size: float,
-        fit: float,
-        peak: float,
+        self, accumulating: list[Trial], ended_count: int, parts: float, micro_batch_size: float, fit: float, peak: float
     ) -> Finding:
         """parts: micro-batches per step; micro_batch_size: examples in a micro-batch; fit: number of micro-batches that fit
         into memory together; peak: maximum share of the device's memory that was used.
@@ -152,10 +146,7 @@ def _micro_batch_evidence(
         table(
             ("micro-batches a step", Number(parts)),
             ("examples at once", Number(micro_batch_size) if size_is_known else "unknown"),
-            (
-                "largest used share of the device's memory",
-                say("{peak}", peak=Percent(peak) if peak_is_known else "not logged"),
-            ),
+            ("largest used share of the device's memory", say("{peak}", peak=Percent(peak) if peak_is_known else "not logged")),
             (
                 "number of micro-batches that fit into memory at once",
                 say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown"),

@@ -51,9 +51,7 @@ class InputBound(Rule):
     while_running = True
     probes = frozenset({"batch-size"})
     explains = Relation(
-        rules=("host-sync", "gpu-underused", "batch-throughput"),
-        shares="study",
-        because="The device waits for its data.",
+        rules=("host-sync", "gpu-underused", "batch-throughput"), shares="study", because="The device waits for its data."
     )
 
     most: Share = timing.MAX_DATA_WAIT_SHARE
@@ -109,10 +107,7 @@ class InputBound(Rule):
                 table(
                     ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
                     ("share of the time spent waiting", share_with_error(waited.value, waited.error)),
-                    (
-                        "share of the waiting time in the longest tenth of the waits",
-                        Percent(middle.share_of_longest_waits),
-                    ),
+                    ("share of the waiting time in the longest tenth of the waits", Percent(middle.share_of_longest_waits)),
                     ("limit", share_limit_text(self.most, self.false_alarms)),
                 ),
             ),

@@ -13,12 +13,7 @@ from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, 
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Number, Objective, Probability, Setting, say
 from advisor.model.study import Study, Trial
-from advisor_rules.curves._lr_as_regulariser import (
-    MIN_EVALUATIONS,
-    MIN_TRIALS,
-    OverfitByLearningRate,
-    measure_overfit_by_rate,
-)
+from advisor_rules.curves._lr_as_regulariser import MIN_EVALUATIONS, MIN_TRIALS, OverfitByLearningRate, measure_overfit_by_rate
 
 
 class CurveBestIsRegularisedByAccident(Rule):
@@ -63,9 +58,7 @@ class CurveBestIsRegularisedByAccident(Rule):
             because="The low learning rate is best only because it replaces a regulariser.",
         ),
         Relation(
-            rules=("curve-overfitting",),
-            shares="study",
-            because="The best trial wins only because the other trials overfit.",
+            rules=("curve-overfitting",), shares="study", because="The best trial wins only because the other trials overfit."
         ),
     )
 
@@ -149,10 +142,7 @@ class CurveBestIsRegularisedByAccident(Rule):
         theirs = float(np.median([level_of[o.trial.index] for o in overfit]))
         levels = say("{own}; {theirs} in trials that overfit", own=Objective(float(read.levels[at])), theirs=Objective(theirs))
         return table(
-            (
-                "trials judged",
-                say("{n}; {higher} at a higher rate than the best trial", n=len(read.rates), higher=higher),
-            ),
+            ("trials judged", say("{n}; {higher} at a higher rate than the best trial", n=len(read.rates), higher=higher)),
             ("training cost at the end", levels),
             ("p-value, overfitting grows with the learning rate", Probability(read.p_for_learning_rate)),
             ("p-value, overfitting grows with the training fit", Probability(read.p_for_training_fit)),

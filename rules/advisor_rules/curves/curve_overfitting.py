@@ -180,12 +180,7 @@ class CurveOverfitting(Rule):
         )
 
     def _report_single_overfits(
-        self,
-        study: Study,
-        look: tuple[str, CostCurveFunction],
-        hits: list[Overfit],
-        winners: list[Trial],
-        feasible_count: int,
+        self, study: Study, look: tuple[str, CostCurveFunction], hits: list[Overfit], winners: list[Trial], feasible_count: int
     ) -> Finding:
         metric, costs = look
         top, objective = hits[0], study.spec.objective.metric
@@ -223,10 +218,7 @@ class CurveOverfitting(Rule):
             ),
             ("rise and its standard error", say("{rise}, {error}", rise=top.rise.height, error=top.rise.error)),
             ("p-value, corrected for steps and trials", value_with_limit(Probability(top.p_value), self.false_alarms)),
-            (
-                "trials with a result that overfit",
-                say("{overfit} of {feasible}", overfit=overfit, feasible=feasible_count),
-            ),
+            ("trials with a result that overfit", say("{overfit} of {feasible}", overfit=overfit, feasible=feasible_count)),
         )
 
 

@@ -163,10 +163,7 @@ class CurveSaturated(Rule):
         return table(
             ("trials judged", say("{judged}; {flat} settled early", judged=judged_count, flat=len(flat_endings))),
             ("share of the steps until settled", list_message([Percent(e.settled_share) for e in flat_endings], 9)),
-            (
-                "tolerance, as a share of the gain",
-                list_message([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9),
-            ),
+            ("tolerance, as a share of the gain", list_message([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9)),
             (
                 "maximum gain of the remaining steps",
                 list_message([Percent(max(e.plateau.late_gain_bound, 0), 2) for e in flat_endings], 9),

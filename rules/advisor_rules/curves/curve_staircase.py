@@ -57,10 +57,7 @@ class CurveStaircase(Rule):
     grounds = Grounds(finding="test", advice="mechanism", source="practice")
     goal = "regularisation"
     explains = Relation(
-        rules=("curve-overfitting",),
-        shares="trials",
-        because="The model memorises examples that it sees again.",
-        waits=False,
+        rules=("curve-overfitting",), shares="trials", because="The model memorises examples that it sees again.", waits=False
     )
 
     best: Count = 5

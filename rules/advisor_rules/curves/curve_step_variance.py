@@ -124,11 +124,7 @@ class CurveStepVariance(Rule):
             ("noise of a trial's best value", ranking.best_cost_sd),
             (
                 "draws in which the best trial wins",
-                say(
-                    "{share} of 500 (limit {limit})",
-                    share=Percent(ranking.best_unchanged_share),
-                    limit=Percent(self.keeps),
-                ),
+                say("{share} of 500 (limit {limit})", share=Percent(ranking.best_unchanged_share), limit=Percent(self.keeps)),
             ),
             (
                 "share of the variance between trials that is not noise",
@@ -176,10 +172,7 @@ class CurveStepVariance(Rule):
         rows = (
             ("evaluations around the best step", len(part.smooth_curve)),
             ("noise between evaluations", part.noise_sd),
-            (
-                "detectable difference at 95 % confidence",
-                say("{needed}, {share}", needed=detectable, share=needed_share),
-            ),
+            ("detectable difference at 95 % confidence", say("{needed}, {share}", needed=detectable, share=needed_share)),
             (
                 "probability that the noise exceeds the limit",
                 say("{sure} (fires from {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms)),

@@ -142,10 +142,7 @@ class CurveStillImproving(Rule):
             trials=[pair.longer_trial for pair in pairs],
             evidence=table(
                 ("pairs of equal settings", len(pairs)),
-                (
-                    "gain, share of the gain of the shorter trial",
-                    list_message([Percent(q.relative_gain, 1) for q in pairs], 9),
-                ),
+                ("gain, share of the gain of the shorter trial", list_message([Percent(q.relative_gain, 1) for q in pairs], 9)),
                 ("p-value", Probability(p)),
             ),
             changes=(change_training_length(study, steps, why=str(message)),),
@@ -196,12 +193,7 @@ class CurveStillImproving(Rule):
         )
 
     def _evidence(
-        self,
-        study: Study,
-        improving_endings: list[CurveEnding],
-        judged_count: int,
-        forecast: Message,
-        middle: trend.CurveEnd,
+        self, study: Study, improving_endings: list[CurveEnding], judged_count: int, forecast: Message, middle: trend.CurveEnd
     ) -> tuple[Evidence, ...]:
         return (
             curve_plot(

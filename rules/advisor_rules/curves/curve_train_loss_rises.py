@@ -128,10 +128,7 @@ class CurveTrainLossRises(Rule):
                 "share of the rise in the steepest segment",
                 value_with_limit(Percent(top.slow_rise.steepest_segment_share), Percent(self.jump)),
             ),
-            (
-                "p-value, corrected for the number of curves",
-                value_with_limit(Probability(top.p_value), self.false_alarms),
-            ),
+            ("p-value, corrected for the number of curves", value_with_limit(Probability(top.p_value), self.false_alarms)),
         )
 
 

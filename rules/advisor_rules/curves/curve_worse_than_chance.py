@@ -18,12 +18,7 @@ from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE, SGD_RATES
 from advisor.model.words import setting
-from advisor_rules.curves._chance_level import (
-    SkillOverGuessing,
-    compute_skills,
-    did_training_loss_fall,
-    training_loss_curve,
-)
+from advisor_rules.curves._chance_level import SkillOverGuessing, compute_skills, did_training_loss_fall, training_loss_curve
 
 
 class CurveWorseThanChance(Rule):

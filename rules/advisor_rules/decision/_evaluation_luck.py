@@ -64,13 +64,7 @@ def find_lucky_lead(study: Study) -> EvaluationLuck | None:
         # Use a flat prior on the difference between the minima of the two smooth curves.
         probability = float(stats.norm.cdf((luck - lead) / error))
         found = EvaluationLuck(
-            best_first[0],
-            rival,
-            lead,
-            luck,
-            _evaluation_noise_sd(best_part),
-            _evaluation_noise_sd(rival_part),
-            probability,
+            best_first[0], rival, lead, luck, _evaluation_noise_sd(best_part), _evaluation_noise_sd(rival_part), probability
         )
         return found if lead > 0 and probability > _MAX_LUCK_PROBABILITY else None
     return None

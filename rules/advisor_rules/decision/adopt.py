@@ -102,9 +102,7 @@ class Adopt(Rule):
         one, other = Name(luck.best.name), Name(luck.rival.name)
         metric = Name(study.spec.objective.metric)
         advice = say(
-            "Compare {one} with {other} by the average of several evaluations, not by the best one.",
-            one=one,
-            other=other,
+            "Compare {one} with {other} by the average of several evaluations, not by the best one.", one=one, other=other
         )
         why = "the lead of the best setting may be luck, and the variation between seeds is unknown"
         return self.finding(
@@ -132,10 +130,7 @@ class Adopt(Rule):
             subject="evaluations",
             trials=[luck.best, luck.rival],
             evidence=_lucky_lead_evidence(luck),
-            changes=(
-                Advise(text=str(advice)),
-                RepeatTrial(parameters=dict(luck.best.params), seeds=self.first, why=why),
-            ),
+            changes=(Advise(text=str(advice)), RepeatTrial(parameters=dict(luck.best.params), seeds=self.first, why=why)),
         )
 
     def _indices_of_bad_repeats(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:

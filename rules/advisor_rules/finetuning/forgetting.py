@@ -111,10 +111,7 @@ class Forgetting(Rule):
                         "decline, share of the first value",
                         value_with_limit(Percent(first.relative_decline), Percent(self.material)),
                     ),
-                    (
-                        "decline of the metric in the best trials",
-                        join_items(Percent(d.relative_decline) for d in worse),
-                    ),
+                    ("decline of the metric in the best trials", join_items(Percent(d.relative_decline) for d in worse)),
                     ("p-value", value_with_limit(Probability(first.p_value), self.false_alarms)),
                 ),
             ),

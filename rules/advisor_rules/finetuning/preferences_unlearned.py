@@ -175,10 +175,7 @@ def _is_margin_unusable(study: Study, trials: Sequence[Trial]) -> bool:
     for params in (t.params for t in trials):
         # TRL also accepts a list of losses.
         losses = {part.strip(" []'\"") for part in str(params.get("loss_type", "")).lower().split(",")}
-        if losses & (_REFERENCE_FREE_LOSSES | {"ipo"}) or str(params.get("reference_free", "")).lower() in {
-            "true",
-            "1",
-        }:
+        if losses & (_REFERENCE_FREE_LOSSES | {"ipo"}) or str(params.get("reference_free", "")).lower() in {"true", "1"}:
             return True
         if any(params.get(name) is not None for name in _REFERENCE_FREE_PARAMETERS):
             return True

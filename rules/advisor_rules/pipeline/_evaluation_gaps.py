@@ -78,11 +78,7 @@ def read_evaluation_timings(study: Study, tolerance: float) -> list[EvaluationTi
         return judged_trials
     # A single trial may have lost half of its evaluations by chance, but it is very unlikely that all trials did.
     return [
-        replace(
-            t,
-            steps=_assume_no_skips(t.steps),
-            seconds=None if t.seconds is None else _assume_no_skips(t.seconds),
-        )
+        replace(t, steps=_assume_no_skips(t.steps), seconds=None if t.seconds is None else _assume_no_skips(t.seconds))
         for t in judged_trials
     ]
 

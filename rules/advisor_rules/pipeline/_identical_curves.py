@@ -85,8 +85,7 @@ def find_identical_curves(study: Study, false_alarms: float) -> IdenticalCurves:
         groups[curves[trial.index]].append(trial)
     twins = [_group_identical_trials(group, settings, change_counts[group[0].index]) for group in groups.values()]
     significant = sorted(
-        (t for t in twins if t.settings > 1 and t.p_value <= false_alarms),
-        key=lambda t: (-t.settings, t.trials[0].index),
+        (t for t in twins if t.settings > 1 and t.p_value <= false_alarms), key=lambda t: (-t.settings, t.trials[0].index)
     )
     distinct = set(settings.values())
     return IdenticalCurves(

@@ -148,10 +148,7 @@ class CkptBestLost(Rule):
         if top.rise_from_best is not None:
             share, limit = Percent(top.share, 1), Percent(self.material)
             yield "rise above the best level", top.rise_from_best.height
-            yield (
-                "rise, share of the range of levels (medians over a tenth of the curve)",
-                value_with_limit(share, limit),
-            )
+            yield ("rise, share of the range of levels (medians over a tenth of the curve)", value_with_limit(share, limit))
             yield "standard error of the rise", top.rise_from_best.error
             p = value_with_limit(Probability(top.p_value), self.false_alarms)
             yield "p-value, corrected for the choice of the step", p

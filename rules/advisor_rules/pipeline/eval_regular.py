@@ -127,10 +127,7 @@ class EvalRegular(Rule):
 
 
 def _interval_range_text(study: Study, irregular: list[EvaluationTiming]) -> Message:
-    shortest, longest = (
-        min(t.steps.shortest_interval for t in irregular),
-        max(t.steps.longest_interval for t in irregular),
-    )
+    shortest, longest = (min(t.steps.shortest_interval for t in irregular), max(t.steps.longest_interval for t in irregular))
     return say("{low} to {high}", low=round(shortest), high=study.length(round(longest)))
 
 

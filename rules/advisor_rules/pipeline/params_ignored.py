@@ -8,16 +8,7 @@ from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import (
-    Count as Quantity,
-    Message,
-    Name,
-    Number,
-    Probability,
-    list_message,
-    say,
-    value_with_limit,
-)
+from advisor.model.message import Count as Quantity, Message, Name, Number, Probability, list_message, say, value_with_limit
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study
 from advisor_rules.pipeline._identical_curves import IdenticalTrials, find_identical_curves, settings_differ_clearly

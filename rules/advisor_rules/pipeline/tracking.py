@@ -68,10 +68,7 @@ class Tracking(Rule):
         without_code = [t for t in ended_trials if "command" in t.facts and not t.facts.get("git_commit")]
         without_command = [t for t in ended_trials if "command" not in t.facts]
         missing: list[tuple[Message, str]] = [
-            (
-                say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended_trials)),
-                clipping_remedy,
-            )
+            (say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended_trials)), clipping_remedy)
             for trials, what, clipping_remedy in (
                 (without_command, "the command", "Run trainings with the advisor's training hook."),
                 (without_code, "the commit of the code", "Run trainings from a git repository."),

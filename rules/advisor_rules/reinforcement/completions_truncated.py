@@ -132,10 +132,7 @@ class CompletionsTruncated(Rule):
                 ),
                 table(
                     ("share truncated in the first tenth", say("{share}", share=Percent(first.start.mean))),
-                    (
-                        "share truncated in the second half",
-                        value_with_limit(Percent(first.late.mean), Percent(self.most)),
-                    ),
+                    ("share truncated in the second half", value_with_limit(Percent(first.late.mean), Percent(self.most))),
                     ("p-value that the share exceeds the limit", value_with_limit(Probability(p), self.false_alarms)),
                     (
                         "p-value of the rise of the share",

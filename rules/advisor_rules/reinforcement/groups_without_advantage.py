@@ -116,9 +116,7 @@ class GroupsWithoutAdvantage(Rule):
             of=Count(judged, "trial"),
         )
         larger = say(
-            " Rewards are low, so sample {more} completions for each prompt instead of {size}.",
-            size=size,
-            more=2 * size,
+            " Rewards are low, so sample {more} completions for each prompt instead of {size}.", size=size, more=2 * size
         )
         return self.finding(
             message,
@@ -149,10 +147,7 @@ class GroupsWithoutAdvantage(Rule):
                     "share of groups without advantage over the training",
                     value_with_limit(Percent(first.whole.mean), Percent(self.most)),
                 ),
-                (
-                    "p-value of the larger share",
-                    value_with_limit(Probability(first.p_value(self.most)), self.false_alarms),
-                ),
+                ("p-value of the larger share", value_with_limit(Probability(first.p_value(self.most)), self.false_alarms)),
                 ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
             ),
         )

@@ -153,10 +153,7 @@ class PolicyJumps(Rule):
                 ),
                 table(
                     ("trials that jump", say("{n} of {of}", n=len(jumps), of=judged)),
-                    (
-                        "largest ratio to the running median",
-                        value_with_limit(Number(worst.kl_ratio), Number(self.factor)),
-                    ),
+                    ("largest ratio to the running median", value_with_limit(Number(worst.kl_ratio), Number(self.factor))),
                     ("p-value", "not tested" if p is None else value_with_limit(Probability(p), limit)),
                 ),
             ),
@@ -190,10 +187,7 @@ class PolicyJumps(Rule):
                 ),
                 table(
                     ("KL divergence in the second half", value_with_limit(Number(first.late_kl), Number(self.far))),
-                    (
-                        "mean reward in the second half",
-                        value_with_limit(Number(first.late_reward), Number(first.first_reward)),
-                    ),
+                    ("mean reward in the second half", value_with_limit(Number(first.late_reward), Number(first.first_reward))),
                     ("p-value", value_with_limit(Probability(first.p_value), limit)),
                 ),
             ),

@@ -69,10 +69,7 @@ def find_failure_cut(study: Study, false_alarms: float) -> FailureCut | None:
     single = _find_significant_regions(tried, false_alarms)
     one = _cut_at_threshold(study, single) if single else _keep_around_successes(study, tried)
     joint = _find_joint_failure_region(
-        study,
-        tried,
-        max((_threshold_log_likelihood_ratio(tried, *found) for found in single), default=0.0),
-        false_alarms,
+        study, tried, max((_threshold_log_likelihood_ratio(tried, *found) for found in single), default=0.0), false_alarms
     )
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 

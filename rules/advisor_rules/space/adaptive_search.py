@@ -56,10 +56,7 @@ class AdaptiveSearch(Rule):
             )
         if p <= self.false_alarms:
             yield self.finding(
-                say(
-                    "Later trials lie near good earlier trials, so other regions have few trials (p = {p}).",
-                    p=Probability(p),
-                ),
+                say("Later trials lie near good earlier trials, so other regions have few trials (p = {p}).", p=Probability(p)),
                 action=QUASI_RANDOM_ADVICE,
                 severity="note",
                 confidence=1 - p,

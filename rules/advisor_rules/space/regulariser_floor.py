@@ -79,15 +79,10 @@ class RegulariserFloor(Rule):
                 yield self._finding(study, name, parameter, p)
 
     def _finding(self, study: Study, name: str, parameter: Parameter, p: float) -> Finding:
-        (low, high), floor = (
-            _regularisers.lowest_and_highest(parameter),
-            _regularisers.weakest_searchable_value(parameter),
-        )
+        (low, high), floor = (_regularisers.lowest_and_highest(parameter), _regularisers.weakest_searchable_value(parameter))
         none = say("{low}, which switches it off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
         why = say(
-            "{name} is searched only from {low} upwards, so no trial shows its benefit.",
-            name=Name(name),
-            low=Number(low),
+            "{name} is searched only from {low} upwards, so no trial shows its benefit.", name=Name(name), low=Number(low)
         )
         return self.finding(
             say(
@@ -111,10 +106,7 @@ class RegulariserFloor(Rule):
                 ),
                 table(
                     ("range", say("{low} to {high}", low=Setting(low), high=Setting(high))),
-                    (
-                        "probability by chance that results improve as much towards high values",
-                        say("{p}", p=Probability(p)),
-                    ),
+                    ("probability by chance that results improve as much towards high values", say("{p}", p=Probability(p))),
                 ),
             ),
             changes=_build_changes(name, parameter, str(why)),

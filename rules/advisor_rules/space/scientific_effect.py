@@ -14,17 +14,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, DropValues, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import (
-    Count as CountOf,
-    Message,
-    Name,
-    Number,
-    Objective,
-    Percent,
-    Setting,
-    list_message,
-    say,
-)
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, Setting, list_message, say
 from advisor.model.space import is_training_length
 from advisor.model.study import Study
 from advisor.stats import difference, group_effect, ranks
@@ -177,8 +167,7 @@ class ScientificEffect(Rule):
             weaker = say("{count} hyperparameters with weaker effects", count=question.comparable_parameter_count - self.most)
             distance_rows.append(("not compared", weaker))
         caption = say(
-            "The best trials of each value of {name} show the result that the value can reach.",
-            name=Name(comparison.name),
+            "The best trials of each value of {name} show the result that the value can reach.", name=Name(comparison.name)
         )
         return AxisEvidence(parameter=comparison.name, caption=caption), table(*bests, *distance_rows)
 
@@ -209,9 +198,7 @@ class _ValueComparison:
         return say("{value}", value=Setting(self.comparison.values[self.groups[group]]))
 
 
-def _comparison_sort_key(
-    study: Study,
-) -> Callable[[tuple[_compared_values.ComparedValues, list[int]]], tuple[bool, float]]:
+def _comparison_sort_key(study: Study) -> Callable[[tuple[_compared_values.ComparedValues, list[int]]], tuple[bool, float]]:
     """Return the sort key for compared hyperparameters: declared scientific ones first, then by the p-value of the
     hyperparameter's own effect.
     """
@@ -288,8 +275,7 @@ def _no_difference_text(question: _ValueComparison, gaps: dict[int, _ResultGap],
 def _choose_action(question: _ValueComparison, lead: int, *, differ: bool) -> Message:
     if differ:
         return say(
-            "Use {best} if the difference is worth its cost.",
-            best=question.comparison.value_label(question.groups[lead]),
+            "Use {best} if the difference is worth its cost.", best=question.comparison.value_label(question.groups[lead])
         )
     text = "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences."
     return say(text, name=Name(question.comparison.name))

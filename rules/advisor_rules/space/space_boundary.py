@@ -15,14 +15,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Setting, say
-from advisor.model.space import (
-    IntArray,
-    RangeSide,
-    is_learning_rate,
-    is_training_length,
-    scale_of_new_range,
-    words_of_name,
-)
+from advisor.model.space import IntArray, RangeSide, is_learning_rate, is_training_length, scale_of_new_range, words_of_name
 from advisor.model.study import Study
 from advisor.stats import boundaries, ranks
 from advisor_rules.space import _boundary_text, _extension, _rows
@@ -125,8 +118,7 @@ class SpaceBoundary(Rule):
         axes = [n for n, p in tried.numeric.items() if not is_training_length(n) and len(np.unique(p[np.isfinite(p)])) > 1]
         if not axes:
             raise MissingData(
-                "no numeric hyperparameter was varied; log the hyperparameters that the study searches",
-                needs="searched",
+                "no numeric hyperparameter was varied; log the hyperparameters that the study searches", needs="searched"
             )
         tried.require_settings(max(5, _min_significant_trials(len(axes), tried.corrected_level(self.false_alarms))), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())

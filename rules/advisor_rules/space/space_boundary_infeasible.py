@@ -63,8 +63,7 @@ class SpaceBoundaryInfeasible(Rule):
         names = list(tried.numeric)
         if not names:
             raise MissingData(
-                "no numeric hyperparameter was varied; log the hyperparameters that the study searches",
-                needs="searched",
+                "no numeric hyperparameter was varied; log the hyperparameters that the study searches", needs="searched"
             )
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
@@ -138,13 +137,7 @@ class SpaceBoundaryInfeasible(Rule):
         )
 
     def _evidence(
-        self,
-        name: str,
-        failures: Message,
-        line: Line,
-        best: Trial,
-        tried: settings.Settings,
-        region: outliers.FailureRegion,
+        self, name: str, failures: Message, line: Line, best: Trial, tried: settings.Settings, region: outliers.FailureRegion
     ) -> tuple[Evidence, ...]:
         return (
             AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),

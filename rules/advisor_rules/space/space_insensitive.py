@@ -218,8 +218,7 @@ class SpaceInsensitive(Rule):
     def _evidence(self, name: str, small: float, found: importance.Importances) -> tuple[Evidence, ...]:
         return (
             AxisEvidence(
-                parameter=name,
-                caption=say("Good and bad trials lie in every part of the range of {name}.", name=Name(name)),
+                parameter=name, caption=say("Good and bad trials lie in every part of the range of {name}.", name=Name(name))
             ),
             table(
                 *((f"importance of {Name(n)}", found.share_text(i)) for i, n in enumerate(found.names)),

@@ -72,8 +72,7 @@ class SpaceTunedSteps(Rule):
             yield self._finding(study, None, np.where(judged, logged, np.nan))
         elif not np.isfinite(logged).any() and _last_steps_differ(study, self.small):
             raise MissingData(
-                "trials end at different steps and none logged its planned length; log it as max_train_steps",
-                needs="facts",
+                "trials end at different steps and none logged its planned length; log it as max_train_steps", needs="facts"
             )
 
     def _is_length_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
@@ -112,9 +111,7 @@ class SpaceTunedSteps(Rule):
         return self.finding(
             say("{lengths_differ} Their results cannot be compared.", lengths_differ=lengths_differ),
             action=say(
-                "Fix {what} at {length}, the best trial's, and change it only between studies.",
-                what=what,
-                length=length,
+                "Fix {what} at {length}, the best trial's, and change it only between studies.", what=what, length=length
             ),
             severity="note" if small else "warning",
             confidence=1.0,

@@ -90,9 +90,7 @@ class UnfairComparison(Rule):
             raise MissingData("the study tunes its hyperparameters and compares no values of them", needs="design")
         if tried.result_count < 3:
             raise MissingData(
-                f"{count(tried.result_count, 'setting')} ended with a result; at least 3 are needed",
-                needs="trials",
-                at_least=3,
+                f"{count(tried.result_count, 'setting')} ended with a result; at least 3 are needed", needs="trials", at_least=3
             )
         weakened = sampler.did_sampler_use_results(study)
         level = tried.corrected_level(self.false_alarms)

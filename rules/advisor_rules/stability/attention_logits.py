@@ -112,12 +112,7 @@ class AttentionLogits(Rule):
         )
 
     def _evidence(
-        self,
-        study: Study,
-        good: Sequence[AttentionLogitLevels],
-        grown: Sequence[AttentionLogitLevels],
-        p: float,
-        limit: float,
+        self, study: Study, good: Sequence[AttentionLogitLevels], grown: Sequence[AttentionLogitLevels], p: float, limit: float
     ) -> tuple[Evidence, ...]:
         largest = max(e.size for e in good)
         return (
@@ -129,10 +124,7 @@ class AttentionLogits(Rule):
             table(
                 ("late logits of these trials", join_items(Number(round_significant(e.size), 2) for e in grown[:5])),
                 ("largest late logit of a good trial", Number(largest, 2)),
-                (
-                    "smallest ratio",
-                    value_with_limit(Number(min(e.size for e in grown) / largest, 2), Number(self.factor)),
-                ),
+                ("smallest ratio", value_with_limit(Number(min(e.size for e in grown) / largest, 2), Number(self.factor))),
                 ("p-value", value_with_limit(Probability(p), limit)),
             ),
         )

@@ -51,9 +51,7 @@ class LossScale(Rule):
     grounds = Grounds(finding="mechanism", advice="mechanism", source="PyTorch's GradScaler")
     goal = "stability"
     explains = Relation(
-        rules=("curve-worse-than-chance", "curve-saturated"),
-        shares="trials",
-        because="Skipped steps do not train the model.",
+        rules=("curve-worse-than-chance", "curve-saturated"), shares="trials", because="Skipped steps do not train the model."
     )
 
     room: Factor = 128.0
@@ -115,10 +113,7 @@ class LossScale(Rule):
                 lines={"scale 1": 1.0},
             ),
             table(
-                (
-                    "steps skipped in vain in the second half, by trial",
-                    join_items(str(o.late_skips_in_vain) for o in shown),
-                ),
+                ("steps skipped in vain in the second half, by trial", join_items(str(o.late_skips_in_vain) for o in shown)),
                 ("minimum for a finding", self.fewest),
                 ("largest gradient norm", join_items(Number(o.largest_gradient_norm) for o in shown)),
                 ("65,504 / (scale × largest gradient) at the end", join_items(Number(o.room) for o in shown)),

@@ -74,8 +74,7 @@ class ResidualNorm(Rule):
         )
         if not instabilities.judged_count:
             raise MissingData(
-                "no trial logged enough losses to show instability; log the training loss at every step",
-                needs="train_loss",
+                "no trial logged enough losses to show instability; log the training loss at every step", needs="train_loss"
             )
         if not instabilities.unstable:
             return
@@ -118,10 +117,7 @@ class ResidualNorm(Rule):
                     marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b, _ in faulty[:5]),
                 ),
                 table(
-                    (
-                        "trials judged",
-                        say("{n} ({unstable} unstable)", n=instabilities.judged_count, unstable=unstable),
-                    ),
+                    ("trials judged", say("{n} ({unstable} unstable)", n=instabilities.judged_count, unstable=unstable)),
                     ("unstable trials with such a model", say("{n} of {built}", n=len(faulty), built=built)),
                     ("p-value of the instability", test),
                 ),

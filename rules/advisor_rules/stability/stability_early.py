@@ -152,11 +152,7 @@ class StabilityEarly(Rule):
         return table(
             (
                 "trials judged",
-                say(
-                    "{judged} ({n} unstable early)",
-                    judged=instability_found.judged,
-                    n=len(instability_found.instabilities),
-                ),
+                say("{judged} ({n} unstable early)", judged=instability_found.judged, n=len(instability_found.instabilities)),
             ),
             ("points early in training", say("{n} of {trial}", n=worst.judged_points, trial=Name(worst.trial.name))),
             ("first value, worst level, limit of noise", worst.levels_row),

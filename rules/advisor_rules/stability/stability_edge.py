@@ -111,8 +111,7 @@ class StabilityEdge(Rule):
         searched_rates = searched_learning_rates(study)
         if searched_rates is None:
             raise MissingData(
-                "no learning rate was varied among the trials; search rates above and below the present one",
-                needs="searched",
+                "no learning rate was varied among the trials; search rates above and below the present one", needs="searched"
             )
         name, rates = searched_rates
         tried = settings.read_settings(study)
@@ -153,10 +152,7 @@ class StabilityEdge(Rule):
             if region.p_value <= self.false_alarms:
                 stable = ~has_failed & (logs < region.edge_position)
                 turns = boundaries.p_value_of_turn(logs[stable], costs[stable], region.edge_position - math.log10(self.gain))
-                yield (
-                    _StabilityLimit(10**region.edge_position, 10 ** float(logs[best]), region, turns),
-                    int(stable.sum()),
-                )
+                yield (_StabilityLimit(10**region.edge_position, 10 ** float(logs[best]), region, turns), int(stable.sum()))
 
     def _is_best_far_from_failures(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
         """Return True if momentum is searched and no failed setting beyond the edge is near the best setting in terms of lr /

@@ -134,10 +134,7 @@ class StabilityMid(Rule):
         )
 
     def _build_evidence(self, study: Study, instability_found: UnstableTrials) -> tuple[Evidence, ...]:
-        worst, norm = (
-            instability_found.worst_instability,
-            _largest_norm_ratio(study, instability_found.worst_instability),
-        )
+        worst, norm = (instability_found.worst_instability, _largest_norm_ratio(study, instability_found.worst_instability))
         limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=Number(self.false_alarms), jump=Percent(self.material))
         ratio = say("{ratio}", ratio=Number(norm) if norm else "not logged")
         return (
@@ -145,11 +142,7 @@ class StabilityMid(Rule):
             table(
                 (
                     "trials judged",
-                    say(
-                        "{judged} ({n} unstable)",
-                        judged=instability_found.judged,
-                        n=len(instability_found.instabilities),
-                    ),
+                    say("{judged} ({n} unstable)", judged=instability_found.judged, n=len(instability_found.instabilities)),
                 ),
                 ("points judged", say("{n} of {trial}", n=worst.judged_points, trial=Name(worst.trial.name))),
                 ("level before the jump, level after it, limit of noise", worst.levels_row),

@@ -76,10 +76,7 @@ class StabilitySpikes(Rule):
             return
         worst = max(spiky, key=lambda s: (len(s.norm_outliers.indices), s.norm_outliers.largest_ratio))
         trials_with_outliers = [s.trial for s in spiky]
-        norms, harmless = (
-            clipping.unclipped_gradient_norms(study),
-            self._are_outliers_harmless(study, trials_with_outliers),
-        )
+        norms, harmless = (clipping.unclipped_gradient_norms(study), self._are_outliers_harmless(study, trials_with_outliers))
         action = (
             _advise_simple_clipping(norms)
             if harmless and len(norms) >= tails.MIN_POINTS
@@ -116,8 +113,7 @@ class StabilitySpikes(Rule):
         if not curves:
             what = instability.reason_for_missing_norms(study, trials)
             raise MissingData(
-                f"{what}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}",
-                needs="grad_norm",
+                f"{what}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}", needs="grad_norm"
             )
         return curves
 

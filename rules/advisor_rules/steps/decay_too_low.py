@@ -95,10 +95,7 @@ class DecayTooLow(Rule):
         share, gain = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
         decay = round_up_steps(float(np.median([w.start - w.last_peak_step for w in wasted])))
         total = round(float(np.median([w.schedule.rates.steps[-1] for w in wasted]))) + 1
-        plan: dict[str, HyperparameterValue] = {
-            "constant_steps": max(total - decay, 0),
-            "decay_steps": min(decay, total),
-        }
+        plan: dict[str, HyperparameterValue] = {"constant_steps": max(total - decay, 0), "decay_steps": min(decay, total)}
         kind = wasted[0].schedule.logged_kind
         schedule = plan if kind in (None, "other") else {"kind": kind, **plan}
         trials = [w.schedule.trial for w in wasted]
@@ -110,11 +107,7 @@ class DecayTooLow(Rule):
             where=where if judged_count > 1 else Name(trials[0].name),
         )
         return self.finding(
-            say(
-                "{what}. The objective gains {gained} of its whole gain in these steps.",
-                what=what,
-                gained=Percent(gain, 1),
-            ),
+            say("{what}. The objective gains {gained} of its whole gain in these steps.", what=what, gained=Percent(gain, 1)),
             action=say(
                 "Keep the decay at {decay} after {constant} at the peak rate, or train for fewer steps.",
                 decay=study.length(decay),
@@ -137,9 +130,7 @@ class DecayTooLow(Rule):
     def _build_evidence(self, study: Study, wasted: list[_TinyRatePhase]) -> tuple[Evidence, ...]:
         tiny, peak = Percent(self.tiny), float(np.median([w.schedule.rates.values.max() for w in wasted]))
         limits = say(
-            "more than {most} of the steps, at most {gain} of the gain",
-            most=Percent(self.most),
-            gain=Percent(self.gain),
+            "more than {most} of the steps, at most {gain} of the gain", most=Percent(self.most), gain=Percent(self.gain)
         )
         return (
             curve_plot(

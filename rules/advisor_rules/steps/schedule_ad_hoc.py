@@ -100,9 +100,7 @@ class ScheduleAdHoc(Rule):
         noted = join_items(s.logged_kind or "none" for s in good)
         return self.finding(
             say(
-                "The learning rate of {trials} is {how}.",
-                trials=many if len(good) > 1 else Name(which[0].trial.name),
-                how=how,
+                "The learning rate of {trials} is {how}.", trials=many if len(good) > 1 else Name(which[0].trial.name), how=how
             ),
             action="Fix the schedule before training: a cosine or a straight line to zero. Otherwise document the rule by "
             "which you lower the rate.",

@@ -240,10 +240,7 @@ class StepPosition(Rule):
             side="high",
             trials=[b.trial for b in late.steps],
             evidence=self._build_evidence(
-                placed,
-                p,
-                say("In {many} of {of} best trials, the best step is late.", many=many, of=of),
-                late.evidence_rows,
+                placed, p, say("In {many} of {of} best trials, the best step is late.", many=many, of=of), late.evidence_rows
             ),
             changes=(change,),
         )

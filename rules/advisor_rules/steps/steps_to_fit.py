@@ -63,8 +63,7 @@ class StepsToFit(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         if study.probe != "steps":
             raise MissingData(
-                "the trials are not a sweep that looks for the first max_train_steps; `advisor init` writes one",
-                needs="design",
+                "the trials are not a sweep that looks for the first max_train_steps; `advisor init` writes one", needs="design"
             )
         runs = self._runs_by_rate(study)
         if not runs:
@@ -118,8 +117,7 @@ class StepsToFit(Rule):
         return self._build_finding(
             say("{what}.", what=what),
             action=say(
-                "Train for {steps} steps to begin with, and refine this number by the position of the best steps.",
-                steps=steps,
+                "Train for {steps} steps to begin with, and refine this number by the position of the best steps.", steps=steps
             ),
             confidence=sum(r.steps > fastest.steps for r in beside) / len(beside) if beside else 0.5,
             study=study,
@@ -161,11 +159,7 @@ class StepsToFit(Rule):
         steps = study.spec.max_train_steps or 0
         why = f"No learning rate fits the training data within {steps:,} steps"
         return self._build_finding(
-            say(
-                "None of {n} constant learning rates fits the training data within {steps} steps.",
-                n=len(runs),
-                steps=steps,
-            ),
+            say("None of {n} constant learning rates fits the training data within {steps} steps.", n=len(runs), steps=steps),
             action=say(
                 "Repeat the sweep with {times} times the steps. If that is too expensive, compute limits this training.",
                 times=Number(self.more),

@@ -36,12 +36,7 @@ def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
     assert [(c.step, c.value) for c in kept.current.best] == [(1, 1.0), (3, 2.0)]  # of equal values the earlier one
     assert kept.current.last is not None
     assert kept.current.last.step == 5
-    assert names(tmp_path / "run") == {
-        "step-000000001.pt",
-        "step-000000003.pt",
-        "step-000000005.pt",
-        "checkpoints.json",
-    }
+    assert names(tmp_path / "run") == {"step-000000001.pt", "step-000000003.pt", "step-000000005.pt", "checkpoints.json"}
     assert (tmp_path / "run" / "step-000000003.pt").read_text() == "3"
     tag = json.loads(kept.describe())
     assert (tag["policy"], tag["chosen"], [c["step"] for c in tag["kept"]]) == ("best-2+last", 1, [1, 3, 5])
@@ -69,11 +64,7 @@ def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / ".partial").exists()
     again.offer(29, 30, 0.2, write("again 29"))  # saved again, with a better value
     again.offer(39, 40, 0.4, write("again 39"))
-    assert [(c.step, c.path.read_text()) for c in again.current.all] == [
-        (19, "first 19"),
-        (29, "again 29"),
-        (39, "again 39"),
-    ]
+    assert [(c.step, c.path.read_text()) for c in again.current.all] == [(19, "first 19"), (29, "again 29"), (39, "again 39")]
     other = CheckpointFolder(tmp_path / "run", 2, replace(ABOUT, objective="val/error"))
     assert other.current.all == ()  # values of another objective do not compare
 

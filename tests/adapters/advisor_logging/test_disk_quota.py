@@ -46,11 +46,7 @@ def record(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str,
 
 
 def test_without_a_store_a_curve_grows_coarser_but_goes_on_and_evaluations_stay(
-    record: Callable[[str, str], Recorder],
-    uri: str,
-    only_run: OnlyRun,
-    history: History,
-    caplog: pytest.LogCaptureFixture,
+    record: Callable[[str, str], Recorder], uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = record("0.25", "sqlite:////proc/nowhere/mlflow.db")
     made, evaluated = 9_000, list(range(0, 9_000, 500))

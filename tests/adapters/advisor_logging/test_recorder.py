@@ -28,13 +28,7 @@ def settled(recorder: Recorder) -> None:
 
 
 def test_a_full_disk_loses_steps_that_are_counted_and_nothing_else(
-    uri: str,
-    tmp_path: Path,
-    only_run: OnlyRun,
-    history: History,
-    caplog: pytest.LogCaptureFixture,
-    start: Start,
-    train: Train,
+    uri: str, tmp_path: Path, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture, start: Start, train: Train
 ) -> None:
     with small_disk(tmp_path / "small", 1) as mounted:
         if not mounted:

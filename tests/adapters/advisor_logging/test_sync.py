@@ -322,8 +322,7 @@ def test_the_user_may_name_the_store_of_a_spool_from_elsewhere(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[" * 100_000, '{"start_ms": 1e400}', '{"start_ms": Infinity}', "[]", "null", '{"start_ms": ' + "9" * 5000 + "}"],
+    "text", ["[" * 100_000, '{"start_ms": 1e400}', '{"start_ms": Infinity}', "[]", "null", '{"start_ms": ' + "9" * 5000 + "}"]
 )
 def test_a_hostile_description_is_unreadable(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)

@@ -22,13 +22,7 @@ from tests.adapters.fixture_types import History, OnlyRun, Start, Train
 
 
 def test_a_whole_run(
-    uri: str,
-    only_run: OnlyRun,
-    history: History,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    start: Start,
-    train: Train,
+    uri: str, only_run: OnlyRun, history: History, tmp_path: Path, caplog: pytest.LogCaptureFixture, start: Start, train: Train
 ) -> None:
     params = {"learning_rate": 0.01, "widths": [4, 4], "dropout": torch.tensor(0.5)}
     with start(uri, params=params, max_train_steps=700, batch_size=16, seed=7, checkpoints=2, study="first") as log:

@@ -112,8 +112,7 @@ def test_a_warning_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("made", "state", "status"),
-    [(30, "doomed", "pruned"), (30, "not_finite", "diverged"), (STEPS, "doomed", "complete")],
+    ("made", "state", "status"), [(30, "doomed", "pruned"), (30, "not_finite", "diverged"), (STEPS, "doomed", "complete")]
 )
 def test_a_run_records_how_it_ended(made: int, state: str, status: str, begin: Any, train: Train, run_of: Any) -> None:
     with begin(1.0, guard="stop") as log:

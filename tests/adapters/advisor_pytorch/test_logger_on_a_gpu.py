@@ -21,18 +21,7 @@ from tests.adapters.fixture_types import History, OnlyRun
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 STEPS = 40
-KINDS = [
-    "float32",
-    "foreach",
-    "fused",
-    "bfloat16",
-    "scaled",
-    "clipped",
-    "accumulated",
-    "compiled",
-    "graphs",
-    "default device",
-]
+KINDS = ["float32", "foreach", "fused", "bfloat16", "scaled", "clipped", "accumulated", "compiled", "graphs", "default device"]
 
 
 class Loop:

@@ -56,8 +56,7 @@ class Told(TrainerCallback):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"label_smoothing_factor": 0.1, "max_grad_norm": 0.2}, {"bf16": True, "max_grad_norm": 0.0, "optim": "sgd"}],
+    "given", [{"label_smoothing_factor": 0.1, "max_grad_norm": 0.2}, {"bf16": True, "max_grad_norm": 0.0, "optim": "sgd"}]
 )
 def test_loss_and_norm_are_the_trainers_own(
     given: dict[str, Any], arguments: Any, model: Any, data: Any, start: Any, only_run: OnlyRun, history: History
@@ -317,11 +316,7 @@ def test_the_guard_ends_a_training_after_a_step(
     callback = start(guard=guard)
     settings = arguments(eval_strategy="steps", eval_steps=2)
     trainer = Trainer(
-        model,
-        settings,
-        train_dataset=data,
-        eval_dataset=data[:8],
-        callbacks=[callback, Verdict(callback, at_evaluation)],
+        model, settings, train_dataset=data, eval_dataset=data[:8], callbacks=[callback, Verdict(callback, at_evaluation)]
     )
     trainer.train()
     assert trainer.state.global_step == steps

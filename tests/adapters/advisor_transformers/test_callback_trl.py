@@ -68,20 +68,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(kind: str, base: Path, out: Path, callbacks: list[Any], **given: Any) -> Any:
     """Return a trainer for this kind of training."""
-    known = {
-        "max_steps": STEPS,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "learning_rate": 3e-3,
-    }
-    plain = {
-        "use_cpu": True,
-        "bf16": False,
-        "disable_tqdm": True,
-        "report_to": "none",
-        "save_strategy": "no",
-        "seed": 1,
-    }
+    known = {"max_steps": STEPS, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "learning_rate": 3e-3}
+    plain = {"use_cpu": True, "bf16": False, "disable_tqdm": True, "report_to": "none", "save_strategy": "no", "seed": 1}
     often = {"logging_steps": 1, "eval_strategy": "steps", "eval_steps": 2, "gradient_checkpointing": False}
     settings = {"output_dir": str(out), **known, **plain, **often, **given}
     prompts = [f"{a} + {b} =" for a, b in SUMS]
@@ -153,13 +141,7 @@ WANTED_METRICS = {
     "lora": {"train/entropy", "train/num_tokens"},
     "qlora": {"train/entropy", "train/num_tokens"},
     "dpo": {"train/rewards/margins", "train/rewards/accuracies", "eval_rewards/margins"},
-    "grpo": {
-        "train/reward",
-        "train/kl",
-        "train/entropy",
-        "train/completions/mean_length",
-        "train/frac_reward_zero_std",
-    },
+    "grpo": {"train/reward", "train/kl", "train/entropy", "train/completions/mean_length", "train/frac_reward_zero_std"},
 }
 
 
@@ -185,11 +167,7 @@ def test_what_is_logged_is_what_the_trainer_says(
         assert "q_proj" in run.data.params["lora_target_modules"].split()
     tags = run.data.tags
     assert tags[contract.TAG_PRETRAINED] == "true"
-    assert (tags[contract.TAG_SEED], tags[contract.TAG_MAX_TRAIN_STEPS], tags[contract.TAG_BATCH_SIZE]) == (
-        "1",
-        "8",
-        "8",
-    )
+    assert (tags[contract.TAG_SEED], tags[contract.TAG_MAX_TRAIN_STEPS], tags[contract.TAG_BATCH_SIZE]) == ("1", "8", "8")
     if kind in ("lora", "qlora"):
         assert contract.TAG_NORM_ORDER not in tags  # its norms are frozen, so the graph does not show them
     else:

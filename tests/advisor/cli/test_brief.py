@@ -11,17 +11,7 @@ from advisor.cli.brief import MAX_ANSWER_CHARS, bounded_answer_json
 
 def test_order_is_kept_and_empty_values_are_left_out():
     text = bounded_answer_json(
-        {
-            "action": "Do it.",
-            "b": None,
-            "c": [],
-            "d": {},
-            "e": "",
-            "f": 0,
-            "g": False,
-            "h": 1.23456789,
-            "i": float("nan"),
-        }
+        {"action": "Do it.", "b": None, "c": [], "d": {}, "e": "", "f": 0, "g": False, "h": 1.23456789, "i": float("nan")}
     )
     assert text == '{"action":"Do it.","f":0,"g":false,"h":1.235}'
 

@@ -12,10 +12,7 @@ from advisor.history.compare import Comparison
 
 pytestmark = pytest.mark.xdist_group("compare")  # they share a study
 
-ONE = {
-    "adam": {0: [0.50, 0.51, 0.52, 0.505], 1: [0.7], 2: [0.72]},
-    "sgd": {3: [0.60, 0.61, 0.62, 0.605], 4: [0.9], 5: [0.95]},
-}
+ONE = {"adam": {0: [0.50, 0.51, 0.52, 0.505], 1: [0.7], 2: [0.72]}, "sgd": {3: [0.60, 0.61, 0.62, 0.605], 4: [0.9], 5: [0.95]}}
 
 
 def log(client, name, values, shift=0.0):
@@ -92,10 +89,7 @@ def test_single_runs_ask_for_seeds_or_take_the_variance_of_others(advisor):
     ("arguments", "message"),
     [
         (("-e", "one", "nothing", "trial-0-0"), "has no trial 'nothing'"),
-        (
-            ("-e", "one", "width=3", "trial-0-0"),
-            "no trial of 'one' has a hyperparameter 'width'; they have: lr, optimizer",
-        ),
+        (("-e", "one", "width=3", "trial-0-0"), "no trial of 'one' has a hyperparameter 'width'; they have: lr, optimizer"),
         (("-e", "one", "lr=7", "trial-0-0"), "no trial of 'one' has lr=7"),
         (("-e", "one", "trial-0-0", "trial-0-1"), "have trials in common"),
         (("one", "three"), "no experiment named 'three'"),

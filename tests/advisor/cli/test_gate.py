@@ -58,11 +58,7 @@ def gate(capsys, store):
 
 
 def test_the_exit_status_is_the_answer_and_the_first_line_says_it(gate):
-    for candidate, status, start in (
-        ("good", 0, "Keep good"),
-        ("bad", 1, "Discard bad."),
-        ("b" * 8, 3, "Not decided: run "),
-    ):
+    for candidate, status, start in (("good", 0, "Keep good"), ("bad", 1, "Discard bad."), ("b" * 8, 3, "Not decided: run ")):
         ended, out, error = gate(candidate, "--against", "base")
         assert (ended, error) == (status, "")
         assert out.startswith(start)
@@ -125,11 +121,7 @@ def test_the_answer_is_recorded_and_decides_the_next_incumbent(gate, store):
     tags = client.get_run(kept.candidate.run).data.tags
     assert json.loads(tags["advisor.gate"])["val_loss"]["decision"] == "keep"
     later = Answer.model_validate_json(gate("unclear", "--json")[1])
-    assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == (
-        "good",
-        "the last kept setting",
-        1,
-    )
+    assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == ("good", "the last kept setting", 1)
     assert later.looks == 1
     assert Answer.model_validate_json(gate("unclear", "--json")[1]).looks == 2
 

@@ -35,13 +35,7 @@ def test_running_trials_are_judged(database: str, advisor: commands.Advisor) -> 
     assert out.endswith("1 trial can be stopped without loss.\n")
     status, out, _ = advisor("guard", "e", "--tracking-uri", database, "--json")
     (trial,) = json.loads(out)["trials"]
-    assert (trial["run_id"], trial["state"], trial["step"], trial["length"], trial["stop"]) == (
-        run_id,
-        "doomed",
-        8,
-        12.0,
-        True,
-    )
+    assert (trial["run_id"], trial["state"], trial["step"], trial["length"], trial["stop"]) == (run_id, "doomed", 8, 12.0, True)
     MlflowClient(database).set_terminated(run_id)
     assert advisor("guard", "e", "--tracking-uri", database) == (0, "No trial is running.\n", "")
 
@@ -106,12 +100,7 @@ def _runs(pid: int) -> bool:
     ],
 )
 def test_bad_input_is_one_line(
-    database: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    advisor: commands.Advisor,
-    words: list[str],
-    reason: str,
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, advisor: commands.Advisor, words: list[str], reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     MlflowClient(database).create_experiment("e")

@@ -73,10 +73,7 @@ def test_without_a_command_the_store_is_not_read(tmp_path: Path) -> None:
 
 def test_an_error_is_told_as_the_end(tmp_path: Path) -> None:
     guarded = GuardedStudy("e", parse_tracking_uri(f"sqlite:///{tmp_path}/missing.db"))
-    with (
-        pytest.raises(AdvisorError),
-        notify_of_study_events(f"tee -a '{tmp_path}/notices'", guarded, quiet=False),
-    ):
+    with pytest.raises(AdvisorError), notify_of_study_events(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
         raise AdvisorError("the first 3 trials all failed")
     notice = json.loads((tmp_path / "notices").read_text())
     assert (notice["event"], notice["message"]) == ("ended", "the first 3 trials all failed")

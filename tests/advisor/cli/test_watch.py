@@ -92,11 +92,7 @@ def test_watch_waits_for_the_first_result(uri):
     report = wait_for_report(analyze_young, said.append, interval_s=0.0)
     assert (report.best, [t.state for t in report.running]) == (None, ["unknown"])
     reasons = [line.partition("Waiting for the first value: ")[2] for line in said]
-    ends = (
-        "has no runs",
-        "logged a metric",
-        "no run logged the objective 'val/loss'",
-    )
+    ends = ("has no runs", "logged a metric", "no run logged the objective 'val/loss'")
     assert len(reasons) == 3
     assert all(part in reason for part, reason in zip(ends, reasons, strict=True)), reasons
 

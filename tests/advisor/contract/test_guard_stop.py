@@ -21,16 +21,7 @@ def test_a_long_reason_is_cut():
 
 @pytest.mark.parametrize(
     "text",
-    [
-        None,
-        "",
-        "null",
-        "[]",
-        "{",
-        '{"state": "doomed"}',
-        '{"state": 1, "step": 2}',
-        '{"state": "doomed", "step": 1e999}',
-    ],
+    [None, "", "null", "[]", "{", '{"state": "doomed"}', '{"state": 1, "step": 2}', '{"state": "doomed", "step": 1e999}'],
 )
 def test_anything_else_is_no_record(text):
     assert read_guard_stop(text) is None

@@ -61,13 +61,7 @@ def forms(password: str) -> list[str]:
 def texts(password: str, uri: str) -> list[str]:
     """Sentences in which a message, a log or a file may hold the password or its address."""
     quoted = address(quote(password, safe=""))
-    given = [
-        f"cannot reach {uri}: refused",
-        f"uri={uri!r}",
-        shlex.join(["run", uri]),
-        json.dumps({"uri": uri}),
-        f"`{quoted}`",
-    ]
+    given = [f"cannot reach {uri}: refused", f"uri={uri!r}", shlex.join(["run", uri]), json.dumps({"uri": uri}), f"`{quoted}`"]
     return [*given, *(f"password authentication failed: {form} is wrong" for form in forms(password))]
 
 
@@ -181,8 +175,7 @@ def test_secrets_of_code_and_configuration_are_hidden(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["def f(token=None):", "    password: str", "key = args.key", "api_key = settings.api_key", "max_tokens = 5"],
+    "line", ["def f(token=None):", "    password: str", "key = args.key", "api_key = settings.api_key", "max_tokens = 5"]
 )
 def test_code_without_secrets_stays(line: str) -> None:
     assert redact_code(line) == line

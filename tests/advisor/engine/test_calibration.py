@@ -15,11 +15,7 @@ from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules
 from advisor.model.finding import Finding
 
-KNOTS = (
-    CalibrationPoint("mine", 0.6, 0.4, 50),
-    CalibrationPoint("mine", 0.8, 0.5, 50),
-    CalibrationPoint("mine", 1.0, 0.9, 50),
-)
+KNOTS = (CalibrationPoint("mine", 0.6, 0.4, 50), CalibrationPoint("mine", 0.8, 0.5, 50), CalibrationPoint("mine", 1.0, 0.9, 50))
 
 
 def finding(confidence: float, rule: str = "mine") -> Finding:
@@ -34,9 +30,7 @@ def test_a_confidence_is_interpolated_and_constant_beyond_the_knots(stated, show
 
 def test_a_doubt_applies_after_the_map_and_once(monkeypatch):
     monkeypatch.setattr(
-        calibration,
-        "table",
-        lambda: {"mine": (CalibrationPoint("mine", 0.6, 0.7, 50), CalibrationPoint("mine", 1.0, 0.7, 50))},
+        calibration, "table", lambda: {"mine": (CalibrationPoint("mine", 0.6, 0.7, 50), CalibrationPoint("mine", 1.0, 0.7, 50))}
     )
     shown = calibrate_finding(sampler.weaken_finding(finding(0.9)))
     assert (shown.confidence, shown.doubt) == (0.56, 1.0)

@@ -137,10 +137,7 @@ def test_a_rule_that_was_stopped_is_not_started_again() -> None:
     began = time.monotonic()
     (again,) = judge(STUDY, [Loops()])
     assert time.monotonic() - began < SECONDS
-    assert (again.status, again.reason) == (
-        "broken",
-        "stopped: it was stopped in an earlier analysis and is not started again",
-    )
+    assert (again.status, again.reason) == ("broken", "stopped: it was stopped in an earlier analysis and is not started again")
     limit.forget_stopped_rules()
     assert run_with_limits("loops", lambda: 3) == 3
 

@@ -15,11 +15,7 @@ def test_the_nearest_settings_count(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("rules = 3", "one table for each rule"),
-        ("colour = 1", "no setting 'colour'"),
-        ("[rules", "not readable as TOML"),
-    ],
+    [("rules = 3", "one table for each rule"), ("colour = 1", "no setting 'colour'"), ("[rules", "not readable as TOML")],
 )
 def test_bad_settings(tmp_path, text, message):
     (tmp_path / "advisor.toml").write_text(text)

@@ -163,13 +163,7 @@ def test_a_stop_outlives_its_launcher(project):
     records.keep(ExitRecord("trial-0", run_id, Exit(-2, interrupted=True), stop=stop))
     records.close()
     Ledger(location, "e", SPEC).deliver_left_records(ExitRecords(folder, location, "e"))
-    assert tag(run_of(project, 0)) == {
-        "state": "doomed",
-        "step": 8,
-        "reason": "it cannot win",
-        "at": 1.0,
-        "length": 12.0,
-    }
+    assert tag(run_of(project, 0)) == {"state": "doomed", "step": 8, "reason": "it cannot win", "at": 1.0, "length": 12.0}
 
 
 @pytest.mark.parametrize("kind", ["halton", "adaptive"])

@@ -96,11 +96,7 @@ def test_the_last_kept_setting_is_the_incumbent():
     tags = {"advisor.gate": updated_tag_text(make_gate_record(answer))}
     kept = [("wide", 0.90, {"seed": 0, "params": {"lr": 0.2}, "tags": tags}), *wide(0.90, 0.905, 0.91)[1:]]
     later = gate(*BASE, *kept, ("more", 0.80, {"seed": 0, "params": {"lr": 0.3}}))
-    assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == (
-        "wide",
-        "the last kept setting",
-        1,
-    )
+    assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == ("wide", "the last kept setting", 1)
     again = gate(*BASE, *kept, candidate="lr=0.2")
     assert (again.incumbent_is, again.looks) == ("the setting that it replaced", 2)
 

@@ -5,15 +5,7 @@ from history_studies import round_of
 
 from advisor.history.judge import outcomes
 from advisor.model.finding import Finding, Verdict
-from advisor.model.prediction import (
-    BestBeyond,
-    BestNear,
-    BestReaches,
-    Prediction,
-    Settled,
-    ShareOfTrials,
-    describe_prediction,
-)
+from advisor.model.prediction import BestBeyond, BestNear, BestReaches, Prediction, Settled, ShareOfTrials, describe_prediction
 
 RATES = (1e-3, 3e-3, 2e-2, 5e-2)
 
@@ -135,7 +127,4 @@ def test_settled():
 
 @pytest.mark.parametrize("trials", [9, 100])
 def test_a_round_with_few_ended_trials_is_unclear(trials):
-    assert judged(BEYOND, (0.5, 0.4, 0.2, 0.25), trials=trials) == (
-        "cannot tell",
-        f"4 of its {trials} trials have ended",
-    )
+    assert judged(BEYOND, (0.5, 0.4, 0.2, 0.25), trials=trials) == ("cannot tell", f"4 of its {trials} trials have ended")

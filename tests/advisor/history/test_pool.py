@@ -25,13 +25,7 @@ def second(**spec):
 def test_earlier_trials_that_lie_in_the_space_count_as_data():
     own, earlier = second(), first()
     found = add_earlier_trials(own, [earlier])
-    assert [t.name for t in found.study.trials] == [
-        "trial-2 (round 1)",
-        "trial-3 (round 1)",
-        "trial-0",
-        "trial-1",
-        "trial-2",
-    ]
+    assert [t.name for t in found.study.trials] == ["trial-2 (round 1)", "trial-3 (round 1)", "trial-0", "trial-1", "trial-2"]
     assert [t.round for t in found.study.trials] == [1, 1, None, None, None]
     assert [t.index for t in found.study.trials] == [0, 1, 2, 3, 4]
     assert found.study.costs == pytest.approx([0.3, 0.2, 0.25, 0.15, 0.18])
@@ -54,11 +48,7 @@ def test_trials_that_failed_count_too():
         ({"steps": 500}, {}, "2 trained for 500 steps instead of 1,000"),
         ({"tags": {"git_commit": "aaa"}}, {"tags": {"git_commit": "bbb"}}, "2 come from another version of the code"),
         ({"tags": {"n_train": "100"}}, {"tags": {"n_train": "200"}}, "2 trained on other data"),
-        (
-            {"tags": {"schema": "1"}},
-            {"tags": {"schema": "1", "grad_clip_norm": "1.0"}},
-            "2 clipped gradients differently",
-        ),
+        ({"tags": {"schema": "1"}}, {"tags": {"schema": "1", "grad_clip_norm": "1.0"}}, "2 clipped gradients differently"),
     ],
 )
 def test_trials_of_another_training_do_not_count_for_a_stated_reason(before, after, why):

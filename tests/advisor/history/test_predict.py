@@ -109,11 +109,7 @@ def test_a_design_predicts_for_its_own_study_only(asked, final, settled):
 def test_longer_training_predicts_a_value_that_the_curves_promise():
     steps = np.arange(1, 41)
     curves = [0.2 + 0.01 * i + 0.8 * np.exp(-steps / 25) + 0.001 * np.cos(9 * steps + i) for i in range(8)]
-    study = make_study(
-        [{"learning_rate": r} for r in RATES[:8]],
-        {"val/loss": curves},
-        tags=[{"max_train_steps": "4000"}] * 8,
-    )
+    study = make_study([{"learning_rate": r} for r in RATES[:8]], {"val/loss": curves}, tags=[{"max_train_steps": "4000"}] * 8)
     first = next_studies(study, "curve-still-improving")[0]
     (made,) = first.predictions
     assert isinstance(made.expects, BestReaches)

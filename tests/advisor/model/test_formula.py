@@ -43,18 +43,7 @@ def test_without_a_finite_number_there_is_no_value(text, values):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "lr *",
-            "lr; rm",
-            "__import__('os')",
-            "lr.__class__()",
-            "[1]",
-            "lr if a else b",
-            "'word'",
-            "True",
-            "lr // 2",
-        ),
+        *("", "lr *", "lr; rm", "__import__('os')", "lr.__class__()", "[1]", "lr if a else b", "'word'", "True", "lr // 2"),
         *("lr % 2", "a < b", "lambda: 1", "a := 1", "f'{a}'", "1j", "(" * 250, "a" * 301, "{}", "{a", "\x00"),
     ],
 )

@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from advisor.model.optimizers import (
-    denotes_hyperparameter,
-    need_different_ranges,
-    optimizer_in_value,
-    shared_learning_rate,
-)
+from advisor.model.optimizers import denotes_hyperparameter, need_different_ranges, optimizer_in_value, shared_learning_rate
 from advisor.model.spec import Objective, Parameter, StudySpec
 
 AIM = Objective(metric="val/loss", direction="minimize")

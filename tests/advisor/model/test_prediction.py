@@ -3,14 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.errors import AdvisorError
-from advisor.model.prediction import (
-    BestBeyond,
-    BestReaches,
-    Prediction,
-    Settled,
-    ShareOfTrials,
-    round_significant,
-)
+from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, round_significant
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.spec_yaml import format_study_file, parse_study_file
 

@@ -32,11 +32,7 @@ def test_a_trial_is_completed_by_its_formulas_in_whatever_order_they_stand():
 
 def test_a_trial_of_another_form_is_read_in_this_one():
     assert SPEC.with_computed_values({"learning_rate": 0.5, "momentum": 0.75})["effective_learning_rate"] == 2.0
-    assert SPEC.with_computed_values({"learning_rate": 0.5}) == {
-        "learning_rate": 0.5,
-        "double_rate": 1.0,
-        "batch_size": 8,
-    }
+    assert SPEC.with_computed_values({"learning_rate": 0.5}) == {"learning_rate": 0.5, "double_rate": 1.0, "batch_size": 8}
     assert SPEC.with_computed_values({"learning_rate": 0.5, "momentum": 1.0}).keys().isdisjoint({"effective_learning_rate"})
 
 

@@ -31,9 +31,7 @@ def parameters(draw):
         return Parameter(role=role, type="bool", why=why)
     if kind == "choices":
         return Parameter(
-            role=role,
-            choices=tuple(draw(st.lists(values, min_size=1, max_size=4, unique_by=lambda v: (type(v), v)))),
-            why=why,
+            role=role, choices=tuple(draw(st.lists(values, min_size=1, max_size=4, unique_by=lambda v: (type(v), v)))), why=why
         )
     low = draw(st.floats(1e-10, 1e3))
     scale = draw(st.sampled_from(["linear", "log"]))
@@ -178,10 +176,7 @@ def test_a_comment_holds_no_invisible_characters() -> None:
             HEAD + "parameters:\n  a: {value: 1, role: fixed, when: {b: 1}}\n  b: {value: 1, role: fixed, when: {a: 1}}\n",
             "circular",
         ),
-        (
-            HEAD + "parameters:\n  a: {low: 0, high: 1, when: {b: z}}\n  b: {choices: [x, y]}\n",
-            "not one of its choices",
-        ),
+        (HEAD + "parameters:\n  a: {low: 0, high: 1, when: {b: z}}\n  b: {choices: [x, y]}\n", "not one of its choices"),
         (HEAD + "parameters:\n  a: {type: int, low: 0.3, high: 0.7}\n", "line 4, parameters.a: no whole number"),
         (HEAD + "parameters:\n  a: {type: int, role: fixed, value: 2.5}\n", "cannot have the value 2.5"),
         (HEAD + "parameters:\n  a: {choices: [1, 1]}\n", "appears twice"),
@@ -193,21 +188,12 @@ def test_a_comment_holds_no_invisible_characters() -> None:
         ),
         (HEAD + "parameters:\n  a: {low: 0, high: 1, equals: b}\n", "line 4, parameters.a.equals: 'b' refers to 'b'"),
         (HEAD + "parameters:\n  a: {low: 0, high: 1, equals: 2 * a}\n", "refers to 'a' itself"),
-        (
-            HEAD + "parameters:\n  a: {role: derived, formula: b}\n  b: {role: derived, formula: a}\n",
-            "is circular",
-        ),
+        (HEAD + "parameters:\n  a: {role: derived, formula: b}\n  b: {role: derived, formula: a}\n", "is circular"),
         (HEAD + "parameters:\n  a: {role: derived, formula: a.b()}\n", "may contain only numbers"),
         (HEAD + "parameters:\n  a: {role: fixed, value: 1, equals: '2'}\n", "only a searched parameter"),
-        (
-            HEAD + "forbidden:\n- why: x\n  where:\n    lr: {low: 1}\n",
-            "line 6, forbidden.0.where.lr: 'lr' is not in the",
-        ),
+        (HEAD + "forbidden:\n- why: x\n  where:\n    lr: {low: 1}\n", "line 6, forbidden.0.where.lr: 'lr' is not in the"),
         (HEAD + "forbidden:\n- where: {}\n", "line 4, forbidden.0.where"),
-        (
-            HEAD + "parameters:\n  a: {low: 0, high: 1}\nforbidden:\n- where: {a: {}}\n",
-            "line 6.*give low, high or both",
-        ),
+        (HEAD + "parameters:\n  a: {low: 0, high: 1}\nforbidden:\n- where: {a: {}}\n", "line 6.*give low, high or both"),
         (HEAD + "checkpoints: {keep_best: 0}\n", "line 3, checkpoints.keep_best"),
         (HEAD + "sampler: {kind: sobol}\n", "line 3, sampler.kind"),
         ("study: s\nobjective: {metric: m, direction: up}\n", "line 2, objective.direction"),

@@ -51,8 +51,7 @@ def test_a_number_reads_back_to_three_digits(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(True, "true"), (0.1, "0.1"), (512, "512"), ("adamw", "adamw"), ("", "“”"), (None, "–"), (1e-8, "1e-8")],
+    ("value", "text"), [(True, "true"), (0.1, "0.1"), (512, "512"), ("adamw", "adamw"), ("", "“”"), (None, "–"), (1e-8, "1e-8")]
 )
 def test_settings(value: object, text: str) -> None:
     assert setting(value) == text  # type: ignore[arg-type]
@@ -63,8 +62,7 @@ def test_shares_are_never_rounded_to_none_or_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["lr=1e-05", "lr:1e-05,wd:1e-04", "run 1e-05/seed-1", "1e-05_a", "-1e-05-b", "“1e-05”", "1e-05,adam", "a|-0%"],
+    "name", ["lr=1e-05", "lr:1e-05,wd:1e-04", "run 1e-05/seed-1", "1e-05_a", "-1e-05-b", "“1e-05”", "1e-05,adam", "a|-0%"]
 )
 def test_numbers_that_are_part_of_a_name_stay_as_they_are(name: str) -> None:
     said = f"Trial {name} diverged, as did {name}; see {name}."

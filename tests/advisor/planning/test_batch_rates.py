@@ -12,10 +12,7 @@ from advisor.model.study import Study
 from advisor.planning.base import base
 from advisor.planning.batch_rates import with_wider_rate_range
 
-SPACE = {
-    "batch_size": Parameter(type="int", low=32, high=1024, scale="log"),
-    "lr": Parameter(low=1e-3, high=0.05, scale="log"),
-}
+SPACE = {"batch_size": Parameter(type="int", low=32, high=1024, scale="log"), "lr": Parameter(low=1e-3, high=0.05, scale="log")}
 
 
 def study(trials: Sequence[tuple[int, float, float]]) -> Study:

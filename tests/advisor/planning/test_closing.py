@@ -101,10 +101,7 @@ def test_an_unsettled_space_is_searched_on_although_a_model_expects_no_gain() ->
 def test_a_hopeless_search_whose_best_setting_was_repeated_is_no_study() -> None:
     """24 settings without any difference beyond the variation between seeds, the best one repeated 5 times."""
     rng = np.random.default_rng(5)
-    space = {
-        "lr": Parameter(low=1e-4, high=1e-1, scale="log"),
-        "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log"),
-    }
+    space = {"lr": Parameter(low=1e-4, high=1e-1, scale="log"), "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log")}
     params = [{n: p.value_at_position(float(rng.random())) for n, p in space.items()} for _ in range(24)]
     ends = [0.5 + 0.01 * float(rng.random()) for _ in params]
     best = int(np.argmin(ends))

@@ -5,16 +5,7 @@ import pytest
 from planning_studies import STEPS, asks, bowl, few, found, wider
 from studies import make_study
 
-from advisor.model.change import (
-    AddParameter,
-    Advise,
-    DropValues,
-    FixParameter,
-    RepeatTrial,
-    RunPlan,
-    SetField,
-    SetRange,
-)
+from advisor.model.change import AddParameter, Advise, DropValues, FixParameter, RepeatTrial, RunPlan, SetField, SetRange
 from advisor.model.finding import Explanation
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import format_study_file, parse_study_file

@@ -40,8 +40,7 @@ def test_overfitting_that_does_not_harm_the_objective_comes_last(severity: str, 
 
 
 @pytest.mark.parametrize(
-    ("severity", "confidence", "first"),
-    [("note", 0.9, "regularisation"), ("warning", 0.9, "steps"), ("note", 0.6, "steps")],
+    ("severity", "confidence", "first"), [("note", 0.9, "regularisation"), ("warning", 0.9, "steps"), ("note", 0.6, "steps")]
 )
 def test_sure_overfitting_comes_before_notes_on_the_length(severity: str, confidence: float, first: str) -> None:
     findings = [

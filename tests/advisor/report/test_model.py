@@ -59,10 +59,7 @@ def test_pure_advice_comes_after_warnings_that_change_a_study() -> None:
 def test_notes_that_change_a_study_come_first_and_then_the_more_certain_ones() -> None:
     study = make_study(12, dense=False)
     note = make_verdicts(study)[2].findings[0].model_copy(update={"severity": "note"})
-    advice, change = (
-        (Advise(text="Commit."),),
-        (SetRange(parameter="dropout", low=0.1, high=0.2, scale="linear", why="w"),),
-    )
+    advice, change = ((Advise(text="Commit."),), (SetRange(parameter="dropout", low=0.1, high=0.2, scale="linear", why="w"),))
     shown = {"unsure": (0.3, advice), "sure": (0.99, advice), "range": (0.5, change)}
     verdicts = [
         Verdict(

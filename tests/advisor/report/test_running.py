@@ -32,15 +32,7 @@ DOOMED, NEW = [1.3, 1.2, *[1.15] * 8], [1.0]
 
 
 def row(**changes) -> RunningTrial:
-    plain = {
-        "id": "r1",
-        "name": "trial-1",
-        "state": "fine",
-        "step": 400,
-        "length": 1000.0,
-        "message": "Fine.",
-        "stop": False,
-    }
+    plain = {"id": "r1", "name": "trial-1", "state": "fine", "step": 400, "length": 1000.0, "message": "Fine.", "stop": False}
     return RunningTrial(**{**plain, **changes})
 
 
@@ -60,13 +52,7 @@ def test_the_steps_that_stopped_trials_saved_are_summed_up() -> None:
     ends = {5: ("pruned", 500), 6: ("diverged", 300), 7: ("complete", 500)}
     text = [json.dumps({"state": "doomed", "step": step, "reason": "r", "at": at}) for at, (_, step) in ends.items()]
     trials = [
-        replace(
-            t,
-            status=ends[t.index][0],
-            facts={**t.facts, "stopped": text[t.index - 5]},
-        )
-        if t.index in ends
-        else t
+        replace(t, status=ends[t.index][0], facts={**t.facts, "stopped": text[t.index - 5]}) if t.index in ends else t
         for t in made.trials
     ]
     stopped = stopped_trials(replace(made, trials=tuple(trials)))
@@ -124,14 +110,7 @@ def replayed(report: Report) -> Report:
         StoppingOutcome(name=name, saved=saved, kept=not lost, lost=lost)
         for name, saved, lost in (("guard", 0.4, 0), ("median", 0.5, 2))
     ]
-    found = Hindsight(
-        trials=20,
-        workers=3,
-        best=5,
-        guard=outcomes[0],
-        others=(outcomes[1],),
-        message="In this study, yes.",
-    )
+    found = Hindsight(trials=20, workers=3, best=5, guard=outcomes[0], others=(outcomes[1],), message="In this study, yes.")
     return report.model_copy(update={"hindsight": found})
 
 

@@ -102,8 +102,7 @@ def test_smoothing_equals_scipys_savitzky_golay_filter(n, window):
 
 
 @pytest.mark.parametrize(
-    ("values", "index"),
-    [([], None), ([1, 2], None), ([1, np.nan, 2], None), ([1, 2, np.inf, np.nan], 2), ([np.nan], 0)],
+    ("values", "index"), [([], None), ([1, 2], None), ([1, np.nan, 2], None), ([1, 2, np.inf, np.nan], 2), ([np.nan], 0)]
 )
 def test_divergence(values, index):
     assert first_diverged_index(np.array(values, dtype=float)) == index

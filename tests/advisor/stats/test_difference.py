@@ -3,13 +3,7 @@ import pytest
 from promise import kept, studies
 from scipy import stats
 
-from advisor.stats.difference import (
-    chance_of_replication,
-    difference,
-    pooled_deviation,
-    repeats_needed,
-    widest_cost_gap,
-)
+from advisor.stats.difference import chance_of_replication, difference, pooled_deviation, repeats_needed, widest_cost_gap
 
 
 def test_the_t_of_welch():

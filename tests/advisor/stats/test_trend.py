@@ -97,8 +97,7 @@ def test_falling_rising_and_noisy_ends_are_not_called_flat(costs, noise):
 
 
 @pytest.mark.parametrize(
-    "costs",
-    [[], [1.0], [1, 2], [1.0] * 60, [0.0] * 60, np.random.default_rng(0).normal(size=60), np.arange(60.0), [1.0] * 7],
+    "costs", [[], [1.0], [1, 2], [1.0] * 60, [0.0] * 60, np.random.default_rng(0).normal(size=60), np.arange(60.0), [1.0] * 7]
 )
 def test_short_flat_and_unlearned_curves_say_nothing(costs):
     costs = np.asarray(costs, float)

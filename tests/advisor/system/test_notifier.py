@@ -108,9 +108,4 @@ def test_a_command_that_cannot_run_is_refused(text, reason):
 
 
 def test_a_command_is_words_and_no_shell():
-    assert parse_command(f"'{sys.executable}' -c 'print(1); exit' $HOME") == [
-        sys.executable,
-        "-c",
-        "print(1); exit",
-        "$HOME",
-    ]
+    assert parse_command(f"'{sys.executable}' -c 'print(1); exit' $HOME") == [sys.executable, "-c", "print(1); exit", "$HOME"]

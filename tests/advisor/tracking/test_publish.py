@@ -17,11 +17,7 @@ from advisor.tracking.publish import ReportRun, publish_report_run
 from advisor.tracking.stores.reading import read_experiment
 
 FILES = {"report.html": "<p>näh</p>", "findings.json": "{}", "next/1-a.yaml": "a: 1\n", "next/2-b.yaml": "b: 2\n"}
-TAGS = {
-    "advisor.verdict.space-boundary": "quiet",
-    "advisor.verdict.seeds": "fired: note: x",
-    "mlflow.note.content": "n",
-}
+TAGS = {"advisor.verdict.space-boundary": "quiet", "advisor.verdict.seeds": "fired: note: x", "mlflow.note.content": "n"}
 
 
 @pytest.fixture(params=["sqlite", "files", "server"])

@@ -106,11 +106,7 @@ def collect(policy: nn.Module, value: nn.Module, carts: Carts, gamma: float) -> 
 
 
 def learn(
-    policy: nn.Module,
-    value: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    rollout: dict[str, Any],
-    params: dict[str, float],
+    policy: nn.Module, value: nn.Module, optimizer: torch.optim.Optimizer, rollout: dict[str, Any], params: dict[str, float]
 ) -> dict[str, float]:
     """Make one optimizer step on a subset of the rollout's samples, and return the losses."""
     some = torch.randint(len(rollout["states"]), (256,))

@@ -343,13 +343,7 @@ def test_all_ranks_save_a_sharded_model_together(uri: str, tmp_path: Path) -> No
     script.write_text(textwrap.dedent(code))
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     done = subprocess.run(
-        run,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        run, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr.count("a checkpoint could not be saved (RuntimeError: rank 1: RuntimeError: one rank fails)") == 1

@@ -44,9 +44,5 @@ Trainer(
     enable_progress_bar=False,
     enable_model_summary=False,
     callbacks=[TuningCallback("val_error", experiment="test", run_name="lightning")],
-).fit(
-    Module(),
-    torch.utils.data.DataLoader(data, batch_size=8, shuffle=True),
-    torch.utils.data.DataLoader(data, batch_size=8),
-)
+).fit(Module(), torch.utils.data.DataLoader(data, batch_size=8, shuffle=True), torch.utils.data.DataLoader(data, batch_size=8))
 write_expected()

@@ -135,10 +135,7 @@ def test_several_and_wrapped_ones() -> None:
     wrapped = AcceleratedScheduler(inner, [made])
     assert describe_schedule([wrapped, inner], STEPS) == {"class": "CosineAnnealingLR", "kind": "cosine"}
     second = lr_scheduler.ReduceLROnPlateau(made)
-    assert describe_schedule([inner, second], STEPS) == {
-        "class": "CosineAnnealingLR+ReduceLROnPlateau",
-        "kind": "plateau",
-    }
+    assert describe_schedule([inner, second], STEPS) == {"class": "CosineAnnealingLR+ReduceLROnPlateau", "kind": "plateau"}
     assert describe_schedule([SWALR(made, 0.05)], STEPS) == {"class": "SWALR", "kind": "other"}
     assert describe_schedule([], STEPS) is None
 

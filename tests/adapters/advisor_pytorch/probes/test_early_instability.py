@@ -52,13 +52,7 @@ def test_an_unstable_start_is_seen_and_no_trace_left(uri: str) -> None:
 def test_a_stable_start_raises_nothing(uri: str) -> None:
     training = Training()
     found = early_instability(
-        training.step,
-        training.model,
-        training.optimizer,
-        learning_rate=1e-3,
-        multiples=(1, 2),
-        steps=60,
-        tracking_uri=uri,
+        training.step, training.model, training.optimizer, learning_rate=1e-3, multiples=(1, 2), steps=60, tracking_uri=uri
     )
     assert "At none of these learning rates" in str(found)
     report = analyzed(uri, EXPERIMENT)

@@ -91,12 +91,7 @@ def test_every_tool_answers_and_none_writes(store: Path, tmp_path: Path) -> None
                 ("explain_rule", {"rule": "space-boundary"}, "rule", "space-boundary"),
                 ("history", {"experiment": "study"}, "judged", 1),
                 ("history", {"experiment": "study", "near": "lr=0.3"}, "near", {"lr": 0.3}),
-                (
-                    "compare",
-                    {"experiment": "study", "candidate": "trial-3", "incumbent": "trial-1"},
-                    "metric",
-                    "val_loss",
-                ),
+                ("compare", {"experiment": "study", "candidate": "trial-3", "incumbent": "trial-1"}, "metric", "val_loss"),
             ):
                 failed, text = await call(tool, **arguments)
                 answer = json.loads(text)
@@ -143,12 +138,7 @@ def test_with_permission_the_gate_records_and_the_study_is_written(store: Path, 
     assert gate_tags(store) == []
     run(ask)
     assert len(gate_tags(store)) == 1
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "findings.json",
-        "findings.sarif",
-        "next",
-        "report.html",
-    ]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["findings.json", "findings.sarif", "next", "report.html"]
 
 
 # --- a hostile store ----------------------------------------------------------------------------------------------------------

@@ -61,10 +61,7 @@ def test_a_missing_or_different_store_is_an_error(project, store, experiments, m
 
 def test_another_version_is_an_error(project):
     job = replace(pack_remote_job({"tracking_uri": "mlflow.db"}, ["Default"]), version="9.9")
-    with (
-        pytest.raises(AdvisorError, match=r"has tuning-advisor .*, this machine 9\.9; install the same"),
-        job.unpack(),
-    ):
+    with pytest.raises(AdvisorError, match=r"has tuning-advisor .*, this machine 9\.9; install the same"), job.unpack():
         pass
 
 

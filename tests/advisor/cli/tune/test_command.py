@@ -44,12 +44,7 @@ def tune(project, capfd):
             "3 trials are too few to decide anything after the first block; pass --trials 4",
         ),
         (STUDY, ("--trials", "15", "-j", "4"), ("{lr}", "{seed}"), "pass --trials 16 or more at 4 trials at a time"),
-        (
-            STUDY.replace("trials: 48\n", ""),
-            (),
-            ("{lr}", "{seed}"),
-            "does not say how many trials it has; pass --trials",
-        ),
+        (STUDY.replace("trials: 48\n", ""), (), ("{lr}", "{seed}"), "does not say how many trials it has; pass --trials"),
         (STUDY + "settings: [{lr: 1.0e-4}]\n", (), ("{lr}", "{seed}"), "lists fixed trials instead of a search space"),
         (
             STUDY.replace("parameters:\n", "parameters:\n  optimizer: {choices: [sgd, adam]}\n"),

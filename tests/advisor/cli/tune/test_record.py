@@ -27,12 +27,7 @@ def record(*words, uri="sqlite:///none.db", append=True):
 
 
 def log(client, experiment, trial, steps, status, value=0.5):
-    tags = {
-        contract.TAG_STUDY: "s",
-        contract.TAG_TRIAL: str(trial),
-        contract.TAG_REPEAT: "0",
-        contract.TAG_STATUS: status,
-    }
+    tags = {contract.TAG_STUDY: "s", contract.TAG_TRIAL: str(trial), contract.TAG_REPEAT: "0", contract.TAG_STATUS: status}
     run = client.create_run(experiment, tags={**tags, contract.TAG_MAX_TRAIN_STEPS: "100"}).info.run_id
     client.log_param(run, "lr", 0.001 + trial / 1000)
     for step in range(10, steps + 1, 10):

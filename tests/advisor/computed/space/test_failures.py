@@ -10,17 +10,7 @@ from advisor.computed.space import failures
 
 def test_kinds_of_failure_are_told_apart() -> None:
     curves = [[2.0, 1.0], [2.0, np.nan], [2.0, 1.1], [2.0, 1.2], [2.0, 2.0], [2.0, 1.3], None, [2.0], [2.0, 0.9]]
-    status = [
-        "complete",
-        "diverged",
-        "complete",
-        "complete",
-        "complete",
-        "infeasible",
-        "no_data",
-        "running",
-        "complete",
-    ]
+    status = ["complete", "diverged", "complete", "complete", "complete", "infeasible", "no_data", "running", "complete"]
     params = [{"lr": 0.1 * (i + 1)} for i in range(len(curves))]
     found = failures.failure_masks(make_study(params, {"val/loss": curves}, status=status))
     assert np.flatnonzero(found.diverged).tolist() == [1]
@@ -35,8 +25,7 @@ def test_a_training_loss_that_rises_is_a_failure_and_one_that_idles_is_none() ->
     # The objective of the last three falls off bit by bit, so that no gap sets them apart.
     objective = [[2.3, c] for c in (1.0, 1.4, 1.8, 2.2, 2.3, 2.3)]
     study = make_study(
-        [{"lr": 0.1 * (i + 1)} for i in range(6)],
-        {"val/loss": objective, "train/loss": [falling] * 4 + [idle, rising]},
+        [{"lr": 0.1 * (i + 1)} for i in range(6)], {"val/loss": objective, "train/loss": [falling] * 4 + [idle, rising]}
     )
     assert np.flatnonzero(failures.failure_masks(study).stuck).tolist() == [5]
 

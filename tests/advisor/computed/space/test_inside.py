@@ -15,12 +15,7 @@ def test_only_trials_in_all_ranges_lie_inside() -> None:
 
 def test_a_trial_with_another_fixed_value_lies_outside_unless_its_condition_is_not_met():
     study = make_study(
-        [
-            {"opt": "sgd", "dropout": 0.1},
-            {"opt": "sgd", "dropout": 0.2},
-            {"opt": "adam", "dropout": 0.2},
-            {"opt": "sgd"},
-        ],
+        [{"opt": "sgd", "dropout": 0.1}, {"opt": "sgd", "dropout": 0.2}, {"opt": "adam", "dropout": 0.2}, {"opt": "sgd"}],
         {"val/loss": [0.1, 0.2, 0.3, 0.4]},
     )
     fixed = Parameter(role="fixed", value=0.1)

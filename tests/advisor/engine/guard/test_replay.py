@@ -17,12 +17,7 @@ def random_trials(rng, count):
     """Trials whose pace, floor and noise are random and unrelated to their number."""
     made = []
     for _ in range(count):
-        floor, start, pace, noise = (
-            rng.uniform(0, 1),
-            rng.uniform(1, 3),
-            rng.uniform(1, 12),
-            10 ** rng.uniform(-3, -1.3),
-        )
+        floor, start, pace, noise = (rng.uniform(0, 1), rng.uniform(1, 3), rng.uniform(1, 12), 10 ** rng.uniform(-3, -1.3))
         made.append(progress(floor + start * np.exp(-pace * STEPS / 300) + rng.normal(0, noise, len(STEPS))))
     return made
 

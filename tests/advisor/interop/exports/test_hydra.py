@@ -39,11 +39,7 @@ def test_hydra_parses_the_space_and_runs_the_trials(tmp_path):
         o.key_or_group: o.value() for o in OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in space.items()])
     }
     assert isinstance(parsed["learning_rate"], IntervalSweep)
-    assert (parsed["learning_rate"].start, parsed["learning_rate"].end, parsed["learning_rate"].tags) == (
-        1e-3,
-        1.0,
-        {"log"},
-    )
+    assert (parsed["learning_rate"].start, parsed["learning_rate"].end, parsed["learning_rate"].tags) == (1e-3, 1.0, {"log"})
     assert (parsed["layers"].start, parsed["layers"].end) == (1, 4)
     assert [type(v) for v in (parsed["layers"].start, parsed["batch_size"].start)] == [int, int]
     assert parsed["batch_size"].tags == {"log"}
@@ -58,12 +54,7 @@ def test_hydra_parses_the_space_and_runs_the_trials(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     environment = {**os.environ, "HYDRA_FULL_ERROR": "1"}
     done = subprocess.run(
-        [sys.executable, "app.py", "--multirun"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
+        [sys.executable, "app.py", "--multirun"], cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     ran = [json.loads(line.removeprefix("RAN ")) for line in done.stdout.splitlines() if line.startswith("RAN ")]

@@ -33,10 +33,7 @@ def test_kinds_are_recognised_by_their_files(tmp_path: Path, files: list[str], k
 
 
 def test_several_tools_in_a_folder_are_all_named(tmp_path: Path, advisor: Any) -> None:
-    for name, content in (
-        ("l/metrics.csv", "step,loss\n1,0.5\n"),
-        ("h/trainer_state.json", '{"log_history": [{"loss": 1}]}'),
-    ):
+    for name, content in (("l/metrics.csv", "step,loss\n1,0.5\n"), ("h/trainer_state.json", '{"log_history": [{"loss": 1}]}')):
         (tmp_path / "out" / name).parent.mkdir(parents=True)
         (tmp_path / "out" / name).write_text(content)
     status, out, err = advisor("import", tmp_path / "out")

@@ -134,8 +134,7 @@ def test_an_interrupted_import_continues_as_it_began(uri: str, tmp_path: Path) -
 def test_facts_among_the_parameters(uri: str) -> None:
     params = {"trainer": {"max_steps": 100}, "data": {"batch_size": "32"}, "seed": 7, "other": {"seed": 8}}
     import_runs(
-        RunList([source_run("r", POINTS, params=params), source_run("s", POINTS, params={"max_steps": -1})]),
-        tracking_uri=uri,
+        RunList([source_run("r", POINTS, params=params), source_run("s", POINTS, params={"max_steps": -1})]), tracking_uri=uri
     )
     tags = {run.name: run.tags for run in read_experiment("e", tracking_uri=uri).runs}
     assert (tags["r"]["advisor.max_train_steps"], tags["r"]["advisor.batch_size"]) == ("100", "32")

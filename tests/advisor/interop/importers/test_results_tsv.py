@@ -95,20 +95,10 @@ def test_repeats_of_a_commit_are_a_noise_floor(table: Path, advisor: Any) -> Non
     [
         ("commit metric status|a1b2c3d 0.5 keep|b1b2c3d 0.7 keep|c 0.0 discard", "metric", "maximize", 1),
         ("commit accept_len memory_gb status|a1b2c3d 1.8 3 keep|b1b2c3d   crash", "accept_len", None, 1),
-        (
-            "iteration commit auc delta status|0 a1b2c3d 85.2  baseline|1 - 86.5 +1.3 keep|2 - 8 -2 keep",
-            "auc",
-            "maximize",
-            0,
-        ),
+        ("iteration commit auc delta status|0 a1b2c3d 85.2  baseline|1 - 86.5 +1.3 keep|2 - 8 -2 keep", "auc", "maximize", 0),
         ("commit memory_gb val_loss description|0000000 0.0 0.0 crash|a1b2c3d 2 1.5 base", "val_loss", "minimize", 1),
         ("commit loss status|a1b2c3d 0.2 keep|b1b2c3d nan discard|c1b2c3d  in_progress", "loss", "minimize", 1),
-        (
-            "when commit cost status paper|26 a1b2c3d 1,024.5 keep -|26 b1b2c3d 900 TIMEOUT 2503.1",
-            "cost",
-            "minimize",
-            1,
-        ),
+        ("when commit cost status paper|26 a1b2c3d 1,024.5 keep -|26 b1b2c3d 900 TIMEOUT 2503.1", "cost", "minimize", 1),
     ],
 )
 def test_other_columns(

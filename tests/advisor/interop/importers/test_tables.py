@@ -59,10 +59,7 @@ CURVE_ROWS = [
 
 
 def tables(
-    folder: Path,
-    kind: str = "parquet",
-    trials: list[dict[str, Any]] = TRIAL_ROWS,
-    curves: list[tuple[Any, ...]] = CURVE_ROWS,
+    folder: Path, kind: str = "parquet", trials: list[dict[str, Any]] = TRIAL_ROWS, curves: list[tuple[Any, ...]] = CURVE_ROWS
 ) -> tuple[Path, Path]:
     columns = {name: [row[name] for row in trials] for name in TRIALS}
     of_trials = pa.table({**columns, "seed": pa.array(columns["seed"], pa.int64())})

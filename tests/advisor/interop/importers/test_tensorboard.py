@@ -96,10 +96,7 @@ def test_sessions_of_one_writer_are_trials_of_their_own(tmp_path: Path, advisor:
         for rate in (0.1, 0.2):
             writer.add_hparams({"lr": rate}, {"acc": rate})
     assert advisor("import", "tensorboard", tmp_path / "logs")[0] == 0
-    assert sorted(m["acc"][0][1] for m in stored(uri, "logs").values() if "acc" in m) == [
-        as_single(0.1),
-        as_single(0.2),
-    ]
+    assert sorted(m["acc"][0][1] for m in stored(uri, "logs").values() if "acc" in m) == [as_single(0.1), as_single(0.2)]
 
 
 def test_a_file_that_is_being_written_gives_what_it_has(tmp_path: Path, advisor: Any, uri: str) -> None:
@@ -124,11 +121,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
     (tmp_path / "circle").mkdir()
     (tmp_path / "circle/again").symlink_to(tmp_path / "circle")
     assert "no event files" in refused("tensorboard", tmp_path / "circle")
-    for name, content in (
-        ("noise", b"\x93" * 500),
-        ("huge", struct.pack("<Q", 1 << 60) + b"\0" * 50),
-        ("nothing", b""),
-    ):
+    for name, content in (("noise", b"\x93" * 500), ("huge", struct.pack("<Q", 1 << 60) + b"\0" * 50), ("nothing", b"")):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "events.out.tfevents.1.host").write_bytes(content)

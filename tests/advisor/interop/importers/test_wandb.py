@@ -118,13 +118,7 @@ def test_exported_histories(tmp_path: Path, imported: Any, kind: str) -> None:
     for i, rate in enumerate(RATES):
         curve = falling(rate, range(0, 60, 2))
         rows = [
-            {
-                "_step": s,
-                "_runtime": s * 1.5,
-                "_timestamp": 1.7e9 + s,
-                "val/loss": v,
-                "train/loss": v / 2 if s % 4 else None,
-            }
+            {"_step": s, "_runtime": s * 1.5, "_timestamp": 1.7e9 + s, "val/loss": v, "train/loss": v / 2 if s % 4 else None}
             for s, v in curve
         ]
         path = folder / f"run{i}.{kind}"

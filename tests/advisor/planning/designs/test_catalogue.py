@@ -11,11 +11,7 @@ from advisor.planning.sampling.halton import draw_trials
 
 @pytest.mark.parametrize(
     ("design", "numbers", "times"),
-    [
-        ("probe-early", {}, 2.0),
-        ("warmup", {"unstable_learning_rate": 0.3, "times": 10.0}, None),
-        ("batch-sweep", {}, 1.0),
-    ],
+    [("probe-early", {}, 2.0), ("warmup", {"unstable_learning_rate": 0.3, "times": 10.0}, None), ("batch-sweep", {}, 1.0)],
 )
 def test_probes_use_the_intended_learning_rate_even_if_it_is_computed(design: str, numbers: Any, times: Any) -> None:
     study = reparametrised()

@@ -54,9 +54,6 @@ def test_an_open_comparison_gets_more_trials_of_all_values_instead_of_an_adaptiv
     params = [{"lr": 10 ** float(rng.uniform(-4, -2)), "norm": ("batch", "layer")[i % 2]} for i in range(16)]
     costs = [0.4 + 0.1 * (math.log10(float(p["lr"])) + 3) ** 2 + 0.005 * rng.normal() for p in params]
     for role, kind, trials in (("scientific", "halton", 11), ("nuisance", "adaptive", 12)):
-        space = {
-            "lr": Parameter(low=1e-4, high=1e-2, scale="log"),
-            "norm": Parameter(role=role, choices=("batch", "layer")),
-        }
+        space = {"lr": Parameter(low=1e-4, high=1e-2, scale="log"), "norm": Parameter(role=role, choices=("batch", "layer"))}
         spec = only_study(make_study(params, {"val/loss": costs}, space=space), *QUIET)
         assert (spec.sampler.kind, spec.trials, set(spec.searched)) == (kind, trials, {"lr", "norm"})

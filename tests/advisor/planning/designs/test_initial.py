@@ -124,17 +124,7 @@ def test_it_writes_a_study_that_run_takes(project: Path, capsys):
 
 
 def test_the_direction_follows_from_the_metrics_name(tmp_path: Path, capsys):
-    options = [
-        "init",
-        "--optimizer",
-        "sgd",
-        "--trials",
-        "5",
-        "--max-train-steps",
-        "10",
-        "--out",
-        str(tmp_path / "s.yaml"),
-    ]
+    options = ["init", "--optimizer", "sgd", "--trials", "5", "--max-train-steps", "10", "--out", str(tmp_path / "s.yaml")]
     main([*options, "--metric", "val_acc"])
     assert load_study_file(tmp_path / "s.yaml").objective.direction == "maximize"
     with pytest.raises(SystemExit):

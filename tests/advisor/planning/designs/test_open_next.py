@@ -61,12 +61,7 @@ def test_the_plan_of_a_quiet_sweep_has_it() -> None:
 
 @pytest.mark.parametrize(
     "study",
-    [
-        sweep(momentum=0.0),
-        sweep(),
-        sweep(best=1e-3, momentum=0.9),
-        sweep(rates=np.geomspace(1e-5, 1e4, 4), momentum=0.9),
-    ],
+    [sweep(momentum=0.0), sweep(), sweep(best=1e-3, momentum=0.9), sweep(rates=np.geomspace(1e-5, 1e4, 4), momentum=0.9)],
     ids=["plain SGD", "nothing to add", "the best rate is the lowest", "rates far apart"],
 )
 def test_it_waits_for_a_known_rate_and_something_to_add(study: Study) -> None:

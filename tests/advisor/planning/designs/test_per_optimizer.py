@@ -66,10 +66,7 @@ def test_an_unknown_optimizer_keeps_the_searched_range() -> None:
 
 
 def test_what_others_depend_on_stays_and_regions_without_their_hyperparameter_go() -> None:
-    more = {
-        "momentum": Parameter(low=0.5, high=0.9),
-        "step": Parameter(role="derived", formula="lr / (1 - momentum)"),
-    }
+    more = {"momentum": Parameter(low=0.5, high=0.9), "step": Parameter(role="derived", formula="lr / (1 - momentum)")}
     assert all("momentum" in s.parameters for s in divide_by_optimizer([spec("sgd", "adam", **more)]))
     del more["step"]
     region = Region(where={"momentum": Bounds(low=0.8)})
@@ -107,10 +104,7 @@ def test_first_studies_have_the_ladder_of_their_optimizer() -> None:
 
 @pytest.mark.parametrize(
     ("wished", "message"),
-    [
-        (wish("adam", "lion"), "lion"),
-        (wish("adam", "sgd", lr=Parameter(low=1e-4, high=1e-1)), "one range of lr"),
-    ],
+    [(wish("adam", "lion"), "lion"), (wish("adam", "sgd", lr=Parameter(low=1e-4, high=1e-1)), "one range of lr")],
 )
 def test_what_has_no_usual_range_is_refused(wished: FirstStudyRequest, message: str) -> None:
     with pytest.raises(AdvisorError, match=message):

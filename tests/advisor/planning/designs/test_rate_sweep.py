@@ -38,9 +38,7 @@ def test_where_the_loss_blew_up_early_lower_rates_are_swept_and_nothing_else_is_
     steps = list(range(200))
     loss = [2.3, 2.4, *[90.0] * 40, *[2.3] * 158]
     made = make_study(
-        [{"lr": 10.0}],
-        {"val/loss": [loss], "train/loss": [loss]},
-        steps={"val/loss": [steps], "train/loss": [steps]},
+        [{"lr": 10.0}], {"val/loss": [loss], "train/loss": [loss]}, steps={"val/loss": [steps], "train/loss": [steps]}
     )
     study = replace(made, spec=made.spec.model_copy(update={"max_train_steps": 200}))
     warmup = found("early", "stability", RunPlan(plan="warmup", why="w"), severity="critical")

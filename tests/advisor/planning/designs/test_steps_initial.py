@@ -61,12 +61,7 @@ def test_a_grid_of_less_than_eight_numbers_has_fewer_trials() -> None:
 
 
 @pytest.mark.parametrize(
-    "rate",
-    [
-        Parameter(role="fixed", value=0.1),
-        Parameter(choices=(0.1, 0.01)),
-        Parameter(low=0.0, high=0.1),
-    ],
+    "rate", [Parameter(role="fixed", value=0.1), Parameter(choices=(0.1, 0.01)), Parameter(low=0.0, high=0.1)]
 )
 def test_without_a_range_of_learning_rates_there_is_nothing_to_try(rate: Parameter) -> None:
     with pytest.raises(AdvisorError, match=r"--tune learning_rate=1e-4\.\.1:log"):
@@ -74,8 +69,7 @@ def test_without_a_range_of_learning_rates_there_is_nothing_to_try(rate: Paramet
 
 
 @pytest.mark.parametrize(
-    "options",
-    [["--fix", "learning_rate=0.1"], ["--tune", "learning_rate=0.1,0.01"], ["--tune", "learning_rate=0..1:linear"]],
+    "options", [["--fix", "learning_rate=0.1"], ["--tune", "learning_rate=0.1,0.01"], ["--tune", "learning_rate=0..1:linear"]]
 )
 def test_on_the_command_line_that_is_one_clear_line(options: list[str], tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "study.yaml"

@@ -28,8 +28,7 @@ REPEAT_BEST_FIRST_REASON = StudySpec(
 
 
 @pytest.mark.parametrize(
-    ("steps", "wanted"),
-    [(1_000_000, (10, 200, 5000, 100_000)), (2000, (10, 30, 70, 200)), (100, (1, 2, 5, 10)), (25, (1, 2))],
+    ("steps", "wanted"), [(1_000_000, (10, 200, 5000, 100_000)), (2000, (10, 30, 70, 200)), (100, (1, 2, 5, 10)), (25, (1, 2))]
 )
 def test_warmups_lie_evenly_in_their_orders_of_magnitude(steps: int, wanted: tuple[int, ...]) -> None:
     assert warmup_candidates(steps) == wanted

@@ -51,14 +51,7 @@ def test_shares_have_an_axis_from_0_to_1(report: Report) -> None:
 def naming_all(study: Study, *metrics: str) -> list[Verdict]:
     evidence = CurveEvidence(metrics=metrics, caption="c", trials=tuple(t.id for t in study.trials))
     finding = Finding(
-        rule="r",
-        goal="stability",
-        severity="note",
-        confidence=0.9,
-        message="m",
-        action="a",
-        playbook="p",
-        evidence=(evidence,),
+        rule="r", goal="stability", severity="note", confidence=0.9, message="m", action="a", playbook="p", evidence=(evidence,)
     )
     return [Verdict(rule="r", status="fired", findings=(finding,))]
 

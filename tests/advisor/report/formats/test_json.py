@@ -54,12 +54,7 @@ def test_it_matches_its_schema(report: Report) -> None:
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [
-        (("schema",), 2),
-        (("trials", "total"), "many"),
-        (("verdicts", 0, "status"), "maybe"),
-        (("next", 0, "file"), None),
-    ],
+    [(("schema",), 2), (("trials", "total"), "many"), (("verdicts", 0, "status"), "maybe"), (("next", 0, "file"), None)],
 )
 def test_the_schema_rejects_violations_of_the_contract(report: Report, path: tuple[str | int, ...], value: object) -> None:
     data = strict(report.to_json())

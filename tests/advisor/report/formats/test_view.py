@@ -48,11 +48,7 @@ def test_what_the_headline_says_is_the_first_thing_to_do_and_advice_follows_the_
     decay = found("decay", "sampling", less, subject="weight_decay", action="Narrow the decay.")
     report = make_report(study, [advice, rate, decay])
     to_do = view.cards_to_act_on(view.finding_cards(report), headline.leading_finding(report))
-    assert [str(c.finding.action) for c in to_do] == [
-        "Narrow the rate.",
-        "Narrow the decay.",
-        "Draw fewer trials there.",
-    ]
+    assert [str(c.finding.action) for c in to_do] == ["Narrow the rate.", "Narrow the decay.", "Draw fewer trials there."]
     assert headline.leading_finding(report) is to_do[0].finding
 
 

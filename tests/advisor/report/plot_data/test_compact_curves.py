@@ -86,9 +86,6 @@ def test_of_too_many_trials_the_best_have_curves(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_objective_comes_with_its_counterpart_on_the_training_data() -> None:
-    assert [s.metric for s in make_report(make_study(12), ()).figures.compact_curves] == [
-        "validation/error",
-        "train/loss",
-    ]
+    assert [s.metric for s in make_report(make_study(12), ()).figures.compact_curves] == ["validation/error", "train/loss"]
     assert [s.metric for s in make_report(make_study(12, dense=False), ()).figures.compact_curves] == ["validation/error"]
     assert make_report(make_study(0), ()).figures.compact_curves == ()

@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from advisor.report.plot_data.curves import (
-    CURVE_PIXEL_COLUMNS,
-    downsample_curve,
-    gradient_norm_histogram,
-    make_curve_set,
-)
+from advisor.report.plot_data.curves import CURVE_PIXEL_COLUMNS, downsample_curve, gradient_norm_histogram, make_curve_set
 from tests.advisor.report.studies import block, make_study
 
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=300)

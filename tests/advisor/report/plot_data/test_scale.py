@@ -37,8 +37,7 @@ def test_log_ticks_are_inside_and_labelled_apart(low: float, ratio: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("value", "label"),
-    [(1e-4, "1e-4"), (0.003, "0.003"), (20, "20"), (1000, "1,000"), (1e6, "1e6"), (0, "0"), (-2, "-2")],
+    ("value", "label"), [(1e-4, "1e-4"), (0.003, "0.003"), (20, "20"), (1000, "1,000"), (1e6, "1e6"), (0, "0"), (-2, "-2")]
 )
 def test_tick_labels(value: float, label: str) -> None:
     assert tick_label(value) == label
@@ -125,8 +124,7 @@ def test_a_crowd_with_negative_values_gets_room_by_leaving_out_the_worst() -> No
 
 
 @pytest.mark.parametrize(
-    ("values", "low", "high"),
-    [([0.0, 0.2, 0.5], 0.0, None), ([0.5, 0.7, 0.999], None, 1.0), ([-3.0, -1.0, 0.0], None, 0.0)],
+    ("values", "low", "high"), [([0.0, 0.2, 0.5], 0.0, None), ([0.5, 0.7, 0.999], None, 1.0), ([-3.0, -1.0, 0.0], None, 0.0)]
 )
 def test_axes_end_where_values_are_impossible(values: list[float], low: float | None, high: float | None) -> None:
     for limits in (objective_axis_limits(np.array(values), minimize=True), curve_axis_limits([np.array(values)])):

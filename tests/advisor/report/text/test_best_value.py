@@ -87,10 +87,7 @@ def test_of_settings_with_the_same_result_the_one_that_stays_good_is_named() -> 
 def test_a_best_value_without_a_checkpoint_is_named() -> None:
     fact = {"policy": "all", "kept": [{"step": 300, "value": 0.8, "path": "x"}], "chosen": None}
     tags = [{"checkpoints": json.dumps(fact)}]
-    for values, words in (
-        ([0.7, 0.9, 0.8], "the checkpoint that was kept, at step 300, has 0.8000."),
-        ([0.7, 0.8, 0.9], ""),
-    ):
+    for values, words in (([0.7, 0.9, 0.8], "the checkpoint that was kept, at step 300, has 0.8000."), ([0.7, 0.8, 0.9], "")):
         made = studies.make_study([{"lr": 0.1}], {"val/acc": [values]}, objective="val/acc", direction="maximize", tags=tags)
         assert words in str(best_sentence(make_report(made, ())))
         assert ("No checkpoint" in str(best_sentence(make_report(made, ())))) == bool(words)
@@ -98,10 +95,7 @@ def test_a_best_value_without_a_checkpoint_is_named() -> None:
 
 def test_the_figure_of_trials_counts_the_comparable_ones() -> None:
     report = make_report(make_study(9, dense=False, statuses=dict.fromkeys(range(9), "complete")), ())
-    for made, words in (
-        (report, "9 with a result"),
-        (with_trials(report, comparable={6: False, 7: False}), "7 comparable"),
-    ):
+    for made, words in ((report, "9 with a result"), (with_trials(report, comparable={6: False, 7: False}), "7 comparable")):
         assert {label: note for label, _, note in key_numbers(made)}["Trials"] == words
 
 

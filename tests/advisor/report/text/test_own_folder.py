@@ -43,13 +43,5 @@ def test_each_run_has_a_folder_and_trainers_a_seed(command, expected):
 
 
 def test_without_a_common_folder_the_own_one_contains_it():
-    assert with_separate_output_folder(["t.py", "--output-dir", "here"], RUN, None) == [
-        "t.py",
-        "--output-dir",
-        f"here/{RUN}",
-    ]
-    assert with_separate_output_folder(["t.py", "--output-dir", "here"], "run 1", None) == [
-        "t.py",
-        "--output-dir",
-        "here",
-    ]
+    assert with_separate_output_folder(["t.py", "--output-dir", "here"], RUN, None) == ["t.py", "--output-dir", f"here/{RUN}"]
+    assert with_separate_output_folder(["t.py", "--output-dir", "here"], "run 1", None) == ["t.py", "--output-dir", "here"]

@@ -236,10 +236,7 @@ def test_without_a_recorded_command_what_the_study_changes_is_passed() -> None:
     fixed = {n: Parameter(role="fixed", value=v) for n, v in ran.items()}
     before = replace_spec(parameters=fixed)
     after = replace_spec(
-        parameters={
-            "learning_rate": SPEC.parameters["learning_rate"],
-            "num_iterations": Parameter(role="fixed", value=329),
-        }
+        parameters={"learning_rate": SPEC.parameters["learning_rate"], "num_iterations": Parameter(role="fixed", value=329)}
     )
     made = training_command(Study(spec=before, trials=(trial,), metrics={}), after)
     assert made == "python train.py --learning-rate {learning_rate} --num-iterations {num_iterations}"

@@ -16,12 +16,7 @@ CORNER = Region(where={"lr": Bounds(low=0.1), "width": Bounds(low=200)}, why="8 
 
 def test_a_forbidden_corner_is_a_line():
     (row,) = diff_of_changes(SPEC, [Forbid(region=CORNER)])
-    assert (row.name, row.before, row.after, row.why) == (
-        "forbidden",
-        None,
-        "lr ≥ 0.1 and width ≥ 200",
-        "8 of 9 failed there",
-    )
+    assert (row.name, row.before, row.after, row.why) == ("forbidden", None, "lr ≥ 0.1 and width ≥ 200", "8 of 9 failed there")
 
 
 def test_a_corner_that_is_allowed_again_is_a_line():

@@ -61,9 +61,7 @@ def test_a_mariadb_that_cannot_be_read_is_one_line(odd_mariadb: str) -> None:
         refused("cannot open .*nonsense", "odd", tracking_uri=f"{odd_mariadb}?nonsense=1&password=pa55word"),
         refused("cannot open .*No such file", "odd", tracking_uri=f"{odd_mariadb}?ssl_ca=/no/such/file"),
         refused(
-            "is not the address of a database",
-            "odd",
-            tracking_uri="mysql+pymysql://mlflow:pa55word@127.0.0.1:port/mlflow",
+            "is not the address of a database", "odd", tracking_uri="mysql+pymysql://mlflow:pa55word@127.0.0.1:port/mlflow"
         ),
         refused("has no experiment|no experiment", "none", tracking_uri=odd_mariadb),
     ]
@@ -74,10 +72,7 @@ def test_a_mariadb_that_cannot_be_read_is_one_line(odd_mariadb: str) -> None:
         ("SET STATEMENT max_statement_time = 0.02 FOR SELECT sleep(20)", "^cannot read .*max_statement_time"),
         ("KILL CONNECTION_ID()", "^cannot (reach|read) "),
     ):
-        with (
-            pytest.raises(AdvisorError, match=message) as caught,
-            mysql.connect(parse_tracking_uri(odd_mariadb)) as connection,
-        ):
+        with pytest.raises(AdvisorError, match=message) as caught, mysql.connect(parse_tracking_uri(odd_mariadb)) as connection:
             connection.exec_driver_sql(sql)
         assert "\n" not in str(caught.value)
     with pytest.raises(AdvisorError, match="READ ONLY"), mysql.connect(parse_tracking_uri(odd_mariadb)) as connection:
@@ -171,9 +166,7 @@ def test_a_curve_cut_anywhere_is_whole(odd_mariadb: str, monkeypatch: pytest.Mon
     _log_to_mariadb(odd_mariadb, {"x": (steps, steps + 0.125, START_S * 1000 + steps)})
     whole = sum(len(f"{s},{s + 0.125:g},{START_S * 1000 + s:.0f}\n") for s in range(300))
     monkeypatch.setattr(
-        mysql,
-        "_SESSION_SETTINGS",
-        (f"SET SESSION group_concat_max_len = {whole - short}", *mysql._SESSION_SETTINGS[1:]),
+        mysql, "_SESSION_SETTINGS", (f"SET SESSION group_concat_max_len = {whole - short}", *mysql._SESSION_SETTINGS[1:])
     )
     found = read_experiment("bits", tracking_uri=odd_mariadb)
     assert found.points["x"].values.tolist() == (steps + 0.125).tolist()
@@ -196,11 +189,7 @@ def test_names_that_differ_in_case_alone_are_two_in_mariadb(odd_mariadb: str) ->
     curves = {name: (np.arange(2), i + ones, START_S * 1000 + np.arange(2)) for i, name in enumerate(("Loss", "loss"))}
     _log_to_mariadb(odd_mariadb, {**curves, "loss ": (np.arange(2), 9 * ones, START_S * 1000 + np.arange(2))})
     found = read_experiment("bits", tracking_uri=odd_mariadb)
-    assert {name: set(p.values.tolist()) for name, p in found.points.items()} == {
-        "Loss": {1.0},
-        "loss": {2.0},
-        "loss ": {9.0},
-    }
+    assert {name: set(p.values.tolist()) for name, p in found.points.items()} == {"Loss": {1.0}, "loss": {2.0}, "loss ": {9.0}}
     mlflow = MlflowClient(odd_mariadb)
     run = found.runs[0].id
     mlflow.log_param(run, "LR", "1")

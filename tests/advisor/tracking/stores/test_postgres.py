@@ -33,10 +33,7 @@ def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: P
 
 
 def test_connections_to_postgresql_share_the_reading_and_see_one_state(shared: str) -> None:
-    same(
-        read_experiment("odd", tracking_uri=shared),
-        through_client(shared.replace("postgresql:", "postgresql+psycopg2:")),
-    )
+    same(read_experiment("odd", tracking_uri=shared), through_client(shared.replace("postgresql:", "postgresql+psycopg2:")))
     count = "SELECT count(*) FROM experiment_tags"
     with (
         psycopg.connect(shared, autocommit=True) as writer,
@@ -97,10 +94,7 @@ def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None
     assert "pa55word" not in refused("holds no MLflow store", "odd", tracking_uri=f"{server}/postgres")
     refused("cannot reach", "odd", tracking_uri=f"{server}/no_such_database")
     refused("has no experiment|no experiment", "none", tracking_uri=odd_postgres)
-    with (
-        pytest.raises(AdvisorError, match="read-only"),
-        postgres.connect(parse_tracking_uri(odd_postgres)) as connection,
-    ):
+    with pytest.raises(AdvisorError, match="read-only"), postgres.connect(parse_tracking_uri(odd_postgres)) as connection:
         connection.execute("DELETE FROM metrics")
     for sql, said in (
         ("SET LOCAL statement_timeout = 20; SELECT pg_sleep(20)", "^cannot read .*: canceling statement due to"),

@@ -130,10 +130,7 @@ def test_an_interrupted_write_is_rolled_back_before_the_next_one(empty_store: Pa
     assert subprocess.run([sys.executable, "-c", CUT_OFF, path], check=False).returncode == 9
     assert (folder / "mlflow.db-journal").stat().st_size
     check_writable(StoreLocation("sqlite", path=path))
-    assert trace(tmp_path) == {
-        folder.name: b"",
-        **{f"{folder.name}/{name}": content for name, content in before.items()},
-    }
+    assert trace(tmp_path) == {folder.name: b"", **{f"{folder.name}/{name}": content for name, content in before.items()}}
 
 
 def test_a_writer_is_not_blocked_while_a_store_is_read(odd_database: Path, tmp_path: Path) -> None:

@@ -28,10 +28,7 @@ def test_costs_are_lower_is_better_and_best_over_the_run():
         ({"objective": "nope"}, "no run logged the objective 'nope'; metrics that were logged: odd, val/loss"),
         ({"objective": "odd"}, "pass --direction"),
         (
-            {
-                "spec": StudySpec(study="s", objective=Objective(metric="odd", direction="minimize")),
-                "objective": "val/loss",
-            },
+            {"spec": StudySpec(study="s", objective=Objective(metric="odd", direction="minimize")), "objective": "val/loss"},
             "drop one of them",
         ),
         (

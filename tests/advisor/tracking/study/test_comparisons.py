@@ -7,8 +7,7 @@ from advisor.tracking.study.assemble import assemble
 def test_another_winner_by_last_value_is_said():
     study = assemble(
         experiment(
-            [run(0, lr=1), run(1, lr=2)],
-            val_accuracy=points((0, 1, 0.9, 1), (0, 2, 0.5, 2), (1, 1, 0.7, 1), (1, 2, 0.8, 2)),
+            [run(0, lr=1), run(1, lr=2)], val_accuracy=points((0, 1, 0.9, 1), (0, 2, 0.5, 2), (1, 1, 0.7, 1), (1, 2, 0.8, 2))
         )
     )
     (decision,) = [d for d in study.decisions if d.topic == "objective"]

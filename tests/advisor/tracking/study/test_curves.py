@@ -9,8 +9,7 @@ from advisor.tracking.study.assemble import assemble
 def test_points_are_sorted_and_the_last_one_of_a_step_counts():
     study = assemble(
         experiment(
-            [run(0, lr=1), run(1, lr=2)],
-            val__loss=points((1, 20, 5, 130), (0, 20, 2, 120), (0, 10, 9, 105), (0, 10, 1, 110)),
+            [run(0, lr=1), run(1, lr=2)], val__loss=points((1, 20, 5, 130), (0, 20, 2, 120), (0, 10, 9, 105), (0, 10, 1, 110))
         )
     )
     first = study.cost_curve(study.trials[0])

@@ -50,17 +50,7 @@ def test_labels_and_seeds_are_not_hyperparameters():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "trial_number",
-        "trial",
-        "trial_id",
-        "slurm_job_id",
-        "slurm_array_task_id",
-        "number",
-        "fold",
-        "data.cv_fold",
-        "fold_idx",
-    ],
+    ["trial_number", "trial", "trial_id", "slurm_job_id", "slurm_array_task_id", "number", "fold", "data.cv_fold", "fold_idx"],
 )
 def test_the_number_of_a_trial_or_a_fold_is_no_hyperparameter(name):
     assert inference.parse_params([{name: str(i), "lr": "0.1"} for i in range(5)]) == [{"lr": 0.1}] * 5
@@ -78,10 +68,7 @@ def test_a_parameter_has_one_type():
 
 @pytest.mark.parametrize("name", ["name", "run_name", "exp_name", "tag", "comment"])
 def test_the_name_of_a_run_is_no_hyperparameter(name):
-    assert inference.parse_params([{name: "sweep", "lr": "0.1"}, {name: "sweep", "lr": "0.2"}]) == [
-        {"lr": 0.1},
-        {"lr": 0.2},
-    ]
+    assert inference.parse_params([{name: "sweep", "lr": "0.1"}, {name: "sweep", "lr": "0.2"}]) == [{"lr": 0.1}, {"lr": 0.2}]
 
 
 def test_none_is_a_level_among_choices():
@@ -188,11 +175,7 @@ def test_two_trials_on_each_side_are_the_fewest():
 
 def test_what_differs_by_nature_is_no_hyperparameter():
     raw = [
-        {
-            "per_device_train_batch_size": str(2**i),
-            "per_device_eval_batch_size": str(2**i),
-            "logging_steps": str(10 * i),
-        }
+        {"per_device_train_batch_size": str(2**i), "per_device_eval_batch_size": str(2**i), "logging_steps": str(10 * i)}
         | {"where": f"/data/{i}/x", "begun": f"2024-05-0{i}T10:00", "mark": f"{i}a7f00d1c", "optim": name}
         for i, name in enumerate(("sgd", "adam", "lion"), start=1)
     ]

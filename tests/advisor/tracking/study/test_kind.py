@@ -43,13 +43,7 @@ METRICS: dict[str, tuple[WorkloadKind, tuple[str, ...]]] = {
     "preferences": ("supervised", ("eval_rewards/accuracies", "train/loss", "rewards/margins")),
     "preferences by TRL": (
         "language-model",
-        (
-            "eval_rewards/accuracies",
-            "eval_entropy",
-            "eval_rewards/chosen",
-            "train/rewards/rejected",
-            "train/num_tokens",
-        ),
+        ("eval_rewards/accuracies", "eval_entropy", "eval_rewards/chosen", "train/rewards/rejected", "train/num_tokens"),
     ),
     "rewards of completions": ("reinforcement-learning", ("eval_loss", "train/reward", "train/entropy")),
     "variational autoencoder": ("supervised", ("val/elbo", "train/kl_loss", "train/recon_loss")),

@@ -14,13 +14,7 @@ def read(fails, *, tags=None, logs=lambda size: False, sizes=SIZES):
     """Return the study of trials at several batch sizes. Some trials fail; by default, these log nothing."""
     runs = [
         replace(
-            run(
-                i,
-                status="FAILED" if fails(i, s) else "FINISHED",
-                tags=tags if fails(i, s) else {},
-                batch_size=s,
-                lr=i + 1,
-            ),
+            run(i, status="FAILED" if fails(i, s) else "FINISHED", tags=tags if fails(i, s) else {}, batch_size=s, lr=i + 1),
             started=100.0 + i,
         )
         for i, s in enumerate(sizes)
@@ -56,15 +50,7 @@ def test_silent_failures_at_the_largest_batch_sizes_ran_out_of_memory():
         (lambda i, size: size >= 512, {"tags": {"error": "ValueError: more heads than dimensions"}}),
         (lambda i, size: size >= 512, {"sizes": sorted(SIZES)}),
     ],
-    ids=[
-        "any size",
-        "small sizes",
-        "logged",
-        "one large size trained",
-        "too few",
-        "another error",
-        "an outage at the end",
-    ],
+    ids=["any size", "small sizes", "logged", "one large size trained", "too few", "another error", "an outage at the end"],
 )
 def test_other_failures_did_not(fails, options):
     study = read(fails, **options)

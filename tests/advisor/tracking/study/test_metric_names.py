@@ -110,14 +110,7 @@ def test_signals_of_our_own_hook():
 
 
 def test_signals_of_lightning():
-    counts = {
-        "train_loss_step": 900,
-        "train_loss_epoch": 10,
-        "val_loss": 10,
-        "val_acc": 10,
-        "train_acc": 10,
-        "lr-Adam": 900,
-    }
+    counts = {"train_loss_step": 900, "train_loss_epoch": 10, "val_loss": 10, "val_acc": 10, "train_acc": 10, "lr-Adam": 900}
     found = metric_names.find_signal_metrics(counts, "val_acc", counts)
     assert found["train_loss"] == "train_loss_step"
     assert found["train_eval_loss"] == "train_loss_epoch"
@@ -151,14 +144,7 @@ def test_the_loss_scale_is_no_loss():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "train/max_attention_logit",
-        "max_attention_logit",
-        "max_attn_logit",
-        "attn_logit_max",
-        "max_qk_logit",
-        "attn/max_logits",
-    ],
+    ["train/max_attention_logit", "max_attention_logit", "max_attn_logit", "attn_logit_max", "max_qk_logit", "attn/max_logits"],
 )
 def test_the_largest_attention_logit_is_a_signal_and_no_objective(name):
     counts = {name: 100, "attn/layer_3/max_logit": 100, "mean_attention_logit": 100, "val/loss": 3}
@@ -172,13 +158,7 @@ def test_the_logit_of_one_layer_is_not_that_of_the_model():
 
 
 def test_an_evaluations_speed_is_no_signal_and_no_objective():
-    counts = {
-        "eval_model_preparation_time": 8,
-        "eval_samples_per_second": 8,
-        "eval_runtime": 8,
-        "eval_loss": 8,
-        "loss": 40,
-    }
+    counts = {"eval_model_preparation_time": 8, "eval_samples_per_second": 8, "eval_runtime": 8, "eval_loss": 8, "loss": 40}
     assert metric_names.guess_objective(counts) == "eval_loss"
     assert metric_names.find_signal_metrics(counts, "eval_loss", counts).keys() == {"train_loss", "valid_loss"}
 
@@ -225,10 +205,7 @@ def test_a_loss_of_batches_is_no_evaluated_training_loss():
     [
         ("loss entropy mean_token_accuracy num_tokens", "eval_loss"),
         ("loss rewards/chosen rewards/rejected rewards/accuracies rewards/margins entropy", "eval_rewards/accuracies"),
-        (
-            "loss reward reward_std rewards/score/mean frac_reward_zero_std kl entropy clip_ratio/low_mean",
-            "eval_reward",
-        ),
+        ("loss reward reward_std rewards/score/mean frac_reward_zero_std kl entropy clip_ratio/low_mean", "eval_reward"),
         ("entropy runtime", "eval_entropy"),
     ],
 )

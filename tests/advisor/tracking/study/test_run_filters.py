@@ -6,13 +6,7 @@ from advisor.tracking import read_study
 from advisor.tracking.study.run_filters import filter_of_runs
 
 RUNS = experiment(
-    [
-        run(0, lr=1, a="x"),
-        run(1, lr=2, a="x"),
-        run(2, lr=3, a="y"),
-        run(3, lr=4, **{"b/c": "z"}),
-        run(4, lr=4, a="y", b="q"),
-    ]
+    [run(0, lr=1, a="x"), run(1, lr=2, a="x"), run(2, lr=3, a="y"), run(3, lr=4, **{"b/c": "z"}), run(4, lr=4, a="y", b="q")]
 )
 
 

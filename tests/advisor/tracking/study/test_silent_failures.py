@@ -113,8 +113,7 @@ def test_a_gain_before_the_first_evaluation_can_be_lost(end, status):
 def test_a_loss_that_never_fell_is_no_sign_of_a_collapse(loss):
     """The return of a policy falls back by 60 %; its loss rises with the returns, starts at zero, or scatters around a level."""
     study = _study(
-        lambda i, s: (0.9 * s / 12 if s <= 12 else 0.36 + 0.005 * (s % 3)) if i == 2 else _rising(i, s),
-        train__loss=loss,
+        lambda i, s: (0.9 * s / 12 if s <= 12 else 0.36 + 0.005 * (s % 3)) if i == 2 else _rising(i, s), train__loss=loss
     )
     assert study.trials[2].status == "complete"
 

@@ -52,12 +52,7 @@ def _study(lengths, costs, statuses=None, *, tags=None, params=None, **more):
     """Return the study of one run per length. costs: cost of a trial at a step; more: further metrics by run and step."""
     count = len(lengths)
     runs = [
-        run(
-            i,
-            (statuses or ["FINISHED"] * count)[i],
-            (tags or {}).get(i, {}),
-            **((params or {}).get(i) or {"lr": i + 1}),
-        )
+        run(i, (statuses or ["FINISHED"] * count)[i], (tags or {}).get(i, {}), **((params or {}).get(i) or {"lr": i + 1}))
         for i in range(count)
     ]
     steps = [(i, s) for i, n in enumerate(lengths) for s in range(1, n + 1)]
@@ -128,14 +123,7 @@ def test_failures_are_read_from_the_curves_alone():
         lambda i, s: {1: 2.0 if s >= 8 else 1 / s, 2: 2.303, 3: 2.303}.get(i, 1 / s),
         train__loss=lambda i, s: math.nan if (i == 1 and s >= 8) or (i == 4 and s == 20) else 1 / s,
     )
-    assert [t.status for t in study.trials] == [
-        "complete",
-        "diverged",
-        "not_learned",
-        "not_learned",
-        "complete",
-        "complete",
-    ]
+    assert [t.status for t in study.trials] == ["complete", "diverged", "not_learned", "not_learned", "complete", "complete"]
     assert [d.text for d in study.decisions] == [
         "1 of 6 trials diverged by their curves: train/loss is not finite from step 8 on.",
         "2 of 6 trials learned nothing by their curves: in one of them, for example, val/loss stays at 2.3 from the start like "
@@ -181,10 +169,7 @@ def test_optuna_prunes_by_an_exception(database, monkeypatch):
 
 def _guarded(state, status, step=5):
     reason = f"trial cannot go on: {state}."
-    return {
-        "advisor.status": status,
-        "advisor.stopped": json.dumps({"state": state, "step": step, "reason": reason, "at": 1}),
-    }
+    return {"advisor.status": status, "advisor.stopped": json.dumps({"state": state, "step": step, "reason": reason, "at": 1})}
 
 
 def test_trials_that_the_guard_stopped_are_named_with_their_reasons():

@@ -19,12 +19,7 @@ def test_seeds_and_facts_are_no_hyperparameters():
 
 
 def test_parameters_state_steps_batch_size_and_objective():
-    settings = {
-        "max_steps": 20,
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 2,
-        "auto_batch_size": False,
-    }
+    settings = {"max_steps": 20, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "auto_batch_size": False}
     study = assemble(
         experiment(
             [run(i, lr=i, monitor="val_f1", mode="min", trainer__seed=i, data_seed=9, **settings) for i in range(3)],

@@ -22,12 +22,7 @@ def study_of(*rounds, **more):
 
 
 def one(name, rates, size=64, **others):
-    return (
-        name,
-        rates,
-        {"batch_size": str(size), "optimizer": "SGD", "model": "Net", "model_parameters": "1000"},
-        others,
-    )
+    return (name, rates, {"batch_size": str(size), "optimizer": "SGD", "model": "Net", "model_parameters": "1000"}, others)
 
 
 def example():
@@ -46,10 +41,7 @@ def test_a_batch_size_that_changed_untuned_fires():
 
 CHANGED = {
     "optimizer": ({"optimizer": "Adam"}, "from SGD to Adam"),
-    "model": (
-        {"model": "Wide", "model_parameters": "5000"},
-        "from Net (1,000 parameters) to Wide (5,000 parameters)",
-    ),
+    "model": ({"model": "Wide", "model_parameters": "5000"}, "from Net (1,000 parameters) to Wide (5,000 parameters)"),
 }
 
 
@@ -64,8 +56,7 @@ def test_so_does_an_optimizer_or_a_model(facts, change):
 
 def test_hyperparameters_count_if_nothing_was_noted():
     study = study_of(
-        ("a", RATES, {}, {"batch_size": 32, "optimizer": "sgd"}),
-        ("b", [0.05], {}, {"batch_size": 64, "optimizer": "adam"}),
+        ("a", RATES, {}, {"batch_size": 32, "optimizer": "sgd"}), ("b", [0.05], {}, {"batch_size": 64, "optimizer": "adam"})
     )
     (finding,) = verdict("batch-changed", study).findings
     assert "from 32 to 64" in finding.message
@@ -84,9 +75,7 @@ QUIET = {
     "tuned again": study_of(one("a", RATES), one("b", RATES[:3], 512)),
     "never tuned": study_of(one("a", [0.05]), one("b", [0.05], 512)),
     "sizes differ within a round": study_of(
-        ("a", RATES, {}, {"batch_size": 32}),
-        ("b", [0.05], {}, {"batch_size": 64}),
-        ("b", [0.05], {}, {"batch_size": 128}),
+        ("a", RATES, {}, {"batch_size": 32}), ("b", [0.05], {}, {"batch_size": 64}), ("b", [0.05], {}, {"batch_size": 128})
     ),
     "sizes unknown": study_of(("a", RATES, {}, {}), ("b", [0.05], {}, {})),
 }

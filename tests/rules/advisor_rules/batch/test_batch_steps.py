@@ -45,10 +45,7 @@ def tuned(critical=np.inf, times=10, sizes=SIZES):
 
 
 def example():
-    space = {
-        "batch_size": Parameter(low=32, high=256, scale="log", type="int"),
-        "lr": Parameter(low=1e-3, high=1, scale="log"),
-    }
+    space = {"batch_size": Parameter(low=32, high=256, scale="log", type="int"), "lr": Parameter(low=1e-3, high=1, scale="log")}
     return study_of(repeats(critical=100), space=space)
 
 

@@ -91,11 +91,7 @@ def test_growth_in_trials_fixes_the_largest():
 
 
 def step(wait, gap):
-    return {
-        "step": np.full(100, 0.01),
-        "wait": np.full(100, 0.01 * wait),
-        "compute": np.full(100, 0.01 * (1 - wait - gap)),
-    }
+    return {"step": np.full(100, 0.01), "wait": np.full(100, 0.01 * wait), "compute": np.full(100, 0.01 * (1 - wait - gap))}
 
 
 CAUSES = {

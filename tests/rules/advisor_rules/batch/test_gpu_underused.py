@@ -58,10 +58,7 @@ def test_fires_if_the_steps_do_not_explain_it():
     assert verdict("gpu-underused", timed(with_steps(used(), 0.02, 0.02), tags=GPU)).status == "fired"
 
 
-MISSING = {
-    "nothing": make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}),
-    "too few": timed(used(count=4), tags=GPU),
-}
+MISSING = {"nothing": make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}), "too few": timed(used(count=4), tags=GPU)}
 
 
 @pytest.mark.parametrize("study", MISSING.values(), ids=MISSING.keys())

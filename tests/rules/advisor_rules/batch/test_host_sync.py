@@ -50,10 +50,7 @@ def test_stays_quiet(study):
 MISSING = {
     "a CPU": (timed(steps(), tags=CPU), "on a GPU"),
     "unknown device": (timed(steps()), "on a GPU"),
-    "computing not timed": (
-        timed({k: v for k, v in steps().items() if k != "compute"}, tags=GPU),
-        "train/compute_time_s",
-    ),
+    "computing not timed": (timed({k: v for k, v in steps().items() if k != "compute"}, tags=GPU), "train/compute_time_s"),
     "too few": (timed(steps(count=25), tags=GPU), "train/compute_time_s"),
 }
 

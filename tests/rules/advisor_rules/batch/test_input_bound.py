@@ -50,11 +50,7 @@ def test_fires_and_says_where_to_begin():
 
 TIPS = {
     "bursts": (steps(bursts=True), loader(workers=4), "keep the loader's workers alive"),
-    "bursts despite persistent workers": (
-        steps(bursts=True),
-        loader(workers=4, persistent_workers=True),
-        "prefetch",
-    ),
+    "bursts despite persistent workers": (steps(bursts=True), loader(workers=4, persistent_workers=True), "prefetch"),
     "each step": (steps(), loader(workers=4), "more workers"),
     "unknown loader": (steps(), {}, "Prefetch batches in the background"),
     "an odd note": (steps(), {"loader": "[1]"}, "Prefetch batches in the background"),

@@ -96,10 +96,7 @@ def test_another_trial_than_the_best():
 
 
 def test_the_best_trial_of_each_scientific_setting_leads():
-    space = {
-        "depth": Parameter(role="scientific", choices=(2, 4)),
-        "lr": Parameter(low=0.01, high=1.0, scale="log"),
-    }
+    space = {"depth": Parameter(role="scientific", choices=(2, 4)), "lr": Parameter(low=0.01, high=1.0, scale="log")}
     params = [{"depth": d, "lr": 0.1} for d in (2, 2, 4, 4)]
     said = verdict(RULE, study([decay(0.1), decay(0.2), valley(), decay(3)], [decay(0)] * 4, params, space=space))
     assert said.findings[0].severity == "warning"

@@ -51,13 +51,7 @@ def test_fires_and_names_the_metric() -> None:
 
 @pytest.mark.parametrize(
     "made",
-    [
-        study((0.0, 0.0, 0.0)),
-        study((0.05, 0.05, 0.05)),
-        study((0.0, 0.0, 0.4)),
-        study(gain=0.0),
-        study((0.3,), noise=0.2),
-    ],
+    [study((0.0, 0.0, 0.0)), study((0.05, 0.05, 0.05)), study((0.0, 0.0, 0.4)), study(gain=0.0), study((0.3,), noise=0.2)],
     ids=["kept", "a small loss", "only a poor trial", "the objective stands still", "noise"],
 )
 def test_quiet(made: Study) -> None:

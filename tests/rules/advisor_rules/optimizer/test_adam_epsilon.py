@@ -35,11 +35,7 @@ RATE = Parameter(low=1e-4, high=1e-2, scale="log")
 
 
 def example():
-    return study_of(
-        [2e-7, 3e-7, 2.5e-7],
-        1e-6,
-        {"lr": RATE, "eps": Parameter(role="fixed", value=1e-6)},
-    )
+    return study_of([2e-7, 3e-7, 2.5e-7], 1e-6, {"lr": RATE, "eps": Parameter(role="fixed", value=1e-6)})
 
 
 def test_fires_and_fixes_a_smaller_epsilon():
@@ -67,11 +63,7 @@ QUIET = {
     "the usual epsilon": study_of([1e-4] * 3, 1e-8),
     "half of the gradient": study_of([1e-4] * 3, 5e-5),
     "large in one good trial of three": study_of([1e-4, 1e-4, 1e-7], 1e-5),
-    "searched": study_of(
-        [1e-7] * 3,
-        [1e-8, 1e-6, 1e-5],
-        {"lr": RATE, "eps": Parameter(low=1e-8, high=1e-3, scale="log")},
-    ),
+    "searched": study_of([1e-7] * 3, [1e-8, 1e-6, 1e-5], {"lr": RATE, "eps": Parameter(low=1e-8, high=1e-3, scale="log")}),
 }
 
 
@@ -117,8 +109,7 @@ def _without_epsilon(facts):
 
 
 @pytest.mark.parametrize(
-    ("name", "own"),
-    [("adam_epsilon", True), ("optimizer.eps", True), ("adam_eps", True), ("eps", False), ("epsilon", False)],
+    ("name", "own"), [("adam_epsilon", True), ("optimizer.eps", True), ("adam_eps", True), ("eps", False), ("epsilon", False)]
 )
 def test_names_with_a_word_for_the_optimizer_are_adams(name, own):
     assert _adam.is_adam_epsilon(name) == own

@@ -73,10 +73,7 @@ def test_stays_quiet(study):
 MISSING = {
     "L2 penalty": (study_of([1e-4], [0.01], optimizer="Adam"), "AdamW"),
     "cut short": (study_of([1e-4] * 2, [0.01] * 2, steps=300, status=["pruned"] * 2), "planned end"),
-    "unknown": (
-        make_study([{"optimizer": "adamw", "lr": 0.1}] * 2, {"val/loss": [[2.0, 1.0]] * 2}),
-        "weight decay",
-    ),
+    "unknown": (make_study([{"optimizer": "adamw", "lr": 0.1}] * 2, {"val/loss": [[2.0, 1.0]] * 2}), "weight decay"),
 }
 
 
@@ -108,11 +105,7 @@ def test_epochs_are_not_counted_as_optimizer_steps():
 
 @pytest.mark.parametrize(
     ("facts", "status"),
-    [
-        ({}, "not-assessed"),
-        ({"step_unit": "step"}, "fired"),
-        ({"step_unit": "epoch", "steps_per_epoch": "9"}, "not-assessed"),
-    ],
+    [({}, "not-assessed"), ({"step_unit": "step"}, "fired"), ({"step_unit": "epoch", "steps_per_epoch": "9"}, "not-assessed")],
 )
 def test_a_stated_unit_of_the_steps_decides(facts, status):
     """The second trial states its length, so the study's unit stays the step."""

@@ -35,11 +35,7 @@ def test_smaller_than_in_training():
 def test_evaluations_that_take_long_are_to_be_made_less_often(seconds, rarely):
     """Ten evaluations after every 5 steps of one second each, in a training with Transformers."""
     steps = np.arange(1, 51)
-    curves = {
-        "val/loss": [np.linspace(2, 1, 10)],
-        "train/step_time_s": [np.ones(50)],
-        "train/data_wait_s": [np.zeros(50)],
-    }
+    curves = {"val/loss": [np.linspace(2, 1, 10)], "train/step_time_s": [np.ones(50)], "train/data_wait_s": [np.zeros(50)]}
     slow = make_study(
         [{"lr": 0.1, "per_device_train_batch_size": 64}],
         curves,

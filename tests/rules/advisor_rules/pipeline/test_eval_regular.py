@@ -82,15 +82,7 @@ def test_a_plan_by_steps_is_regular_whatever_the_speed():
         np.arange(20),
         np.concatenate([np.arange(50, 500, 50), np.arange(463, 2000, 50)]),
     ],
-    ids=[
-        "powers",
-        "denser at first",
-        "first and last",
-        "some lost",
-        "epochs that are no whole steps",
-        "epochs",
-        "restart",
-    ],
+    ids=["powers", "denser at first", "first and last", "some lost", "epochs that are no whole steps", "epochs", "restart"],
 )
 def test_a_plan_is_regular(steps):
     assert verdict(RULE, study([steps.astype(int)] * 3)).status == "quiet"

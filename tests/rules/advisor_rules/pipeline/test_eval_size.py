@@ -163,10 +163,7 @@ def test_perfect_scores_of_several_settings_cannot_be_told_apart():
     late = (0.2, 0.9, 0.5, 0.4)
     curves = [[0.3, 0.9 if i == 3 else 1.0, x, x] for i, x in enumerate(late)]
     shown = make_study(
-        [{"lr": 0.1 * (i + 1)} for i in range(4)],
-        {"success_rate": curves},
-        objective="success_rate",
-        direction="maximize",
+        [{"lr": 0.1 * (i + 1)} for i in range(4)], {"success_rate": curves}, objective="success_rate", direction="maximize"
     )
     (finding,) = verdict(RULE, shown).findings
     assert "3 of 4 settings reach a best success_rate of 1" in str(finding.message)

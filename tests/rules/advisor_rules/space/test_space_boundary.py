@@ -88,10 +88,7 @@ def test_an_inferred_range_counts_less() -> None:
     ("made", "message"),
     [
         (example(), "The 5 best trials are all in the highest fifth of learning_rate, up to 0.001."),
-        (
-            sweep([2.217, 2.322, 2.5, 2.6, 2.7, 2.8]),
-            f"{LOWEST} val/loss is 2.217, and at higher values at least 2.322.",
-        ),
+        (sweep([2.217, 2.322, 2.5, 2.6, 2.7, 2.8]), f"{LOWEST} val/loss is 2.217, and at higher values at least 2.322."),
         (
             sweep(np.linspace(0.5, 0, 6), direction="maximize"),
             f"{LOWEST} val/loss is 0.5000, and at higher values at most 0.4000.",

@@ -122,10 +122,7 @@ def test_a_regulariser_that_no_trial_did_without_stays_open() -> None:
 
 @pytest.mark.parametrize(("optimizer", "stays"), [("sgd", True), ("adamw", False)])
 def test_a_weight_decay_that_is_strong_for_sgd_stays_open(optimizer: str, stays: bool) -> None:
-    space = {
-        "learning_rate": SPACE["learning_rate"],
-        "weight_decay": Parameter(low=1e-2, high=1.0, scale="log"),
-    }
+    space = {"learning_rate": SPACE["learning_rate"], "weight_decay": Parameter(low=1e-2, high=1.0, scale="log")}
     rng = np.random.default_rng(0)
     params = [{"optimizer": optimizer, **{n: p.draw(float(rng.random())) for n, p in space.items()}} for _ in range(48)]
     costs = [float(np.log10(p["learning_rate"])) + 0.01 * rng.standard_normal() for p in params]  # type: ignore[arg-type]

@@ -143,10 +143,7 @@ def equally_good(rng: np.random.Generator, trials: int, names: int, kind: str) -
         values = iter(costs)
         return uniform_study(rng, trials, names, lambda _: next(values), status=status)
     params: list[dict[str, Any]] = [{"a": "pq"[i and int(rng.integers(2))], "b": float(rng.random())} for i in range(trials)]
-    space = {
-        "a": Parameter(type="categorical", choices=("p", "q")),
-        "b": Parameter(low=0.0, high=1.0, when={"a": "p"}),
-    }
+    space = {"a": Parameter(type="categorical", choices=("p", "q")), "b": Parameter(low=0.0, high=1.0, when={"a": "p"})}
     params = [p if p["a"] == "p" else {"a": "q"} for p in params]
     return make_study(params, {"val/loss": [float(c) for c in costs]}, space=space)
 

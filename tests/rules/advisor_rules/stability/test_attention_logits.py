@@ -28,12 +28,7 @@ def losses(rng: np.random.Generator, end: float) -> FloatArray:
 
 
 def study(
-    ends: Sequence[float],
-    results: Sequence[float],
-    *,
-    seed: int = 0,
-    rates: Sequence[float] | None = None,
-    **more: object,
+    ends: Sequence[float], results: Sequence[float], *, seed: int = 0, rates: Sequence[float] | None = None, **more: object
 ) -> Study:
     """A study with a trial for each of `ends`, the last logits, and `results`, the last losses."""
     rng = np.random.default_rng(seed)

@@ -94,10 +94,7 @@ def test_norms_that_were_logged_after_clipping_show_it_too():
 
 
 def test_a_range_that_the_study_searches_gets_the_new_one():
-    space = {
-        "lr": Parameter(low=0.01, high=1, scale="log"),
-        "max_grad_norm": Parameter(low=0.01, high=0.5, scale="log"),
-    }
+    space = {"lr": Parameter(low=0.01, high=1, scale="log"), "max_grad_norm": Parameter(low=0.01, high=0.5, scale="log")}
     study = study_of([norms() for _ in range(3)], limits=[0.1, 0.2, 0.3], space=space)
     result = verdict("clip-aggressive", study)
     ((change,),) = (f.changes for f in result.findings)

@@ -149,10 +149,7 @@ def test_an_objective_alone_is_judged_either_way_up():
 
 
 def test_a_warmup_given_as_a_share_keeps_its_unit():
-    space = {
-        "lr": Parameter(low=0.01, high=1, scale="log"),
-        "warmup_share": Parameter(role="fixed", value=0.02, type="float"),
-    }
+    space = {"lr": Parameter(low=0.01, high=1, scale="log"), "warmup_share": Parameter(role="fixed", value=0.02, type="float")}
     study = make_study(
         [{"lr": 0.1, "warmup_share": 0.02}],
         {"val/loss": [[1.0]], "train/loss": [blown()]},

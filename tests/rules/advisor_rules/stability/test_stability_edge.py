@@ -37,10 +37,7 @@ def test_fires_and_asks_for_warmup_before_a_higher_rate() -> None:
     assert (finding.subject, finding.goal, finding.severity) == ("learning_rate", "stability", "critical")
     warmup, rate = finding.changes
     assert isinstance(warmup, RunPlan)
-    assert (warmup.plan, warmup.numbers) == (
-        "warmup",
-        {"unstable_learning_rate": pytest.approx(HALF_DECADES[7]), "times": 10},
-    )
+    assert (warmup.plan, warmup.numbers) == ("warmup", {"unstable_learning_rate": pytest.approx(HALF_DECADES[7]), "times": 10})
     assert isinstance(rate, SetRange)
     higher = rate.apply(study.spec).parameters["learning_rate"]
     assert higher.high == pytest.approx(10 * HALF_DECADES[7], rel=1e-2)

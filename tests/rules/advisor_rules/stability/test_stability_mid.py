@@ -92,9 +92,7 @@ def test_an_early_divergence_does_not():
     loss = falling()
     loss[5:] = np.nan
     study = make_study(
-        [{"lr": 0.1}],
-        {"val/loss": [[np.nan]], "train/loss": [loss]},
-        steps={"train/loss": [STEPS], "val/loss": [[19_000]]},
+        [{"lr": 0.1}], {"val/loss": [[np.nan]], "train/loss": [loss]}, steps={"train/loss": [STEPS], "val/loss": [[19_000]]}
     )
     assert verdict("stability-mid", study).status != "fired"
 
@@ -305,12 +303,7 @@ def test_a_trial_that_clips_too_high_is_asked_for_a_smaller_norm():
 def test_a_collapse_in_finite_values_is_described_by_its_values():
     accuracy = np.concatenate([np.linspace(0.1, 0.9, 20), np.full(20, 0.1)])
     fine = np.linspace(0.1, 0.95, 40)
-    study = make_study(
-        [{"lr": 0.1}, {"lr": 0.05}],
-        {"val/acc": [accuracy, fine]},
-        objective="val/acc",
-        direction="maximize",
-    )
+    study = make_study([{"lr": 0.1}, {"lr": 0.05}], {"val/acc": [accuracy, fine]}, objective="val/acc", direction="maximize")
     assert study.trials[0].status == "diverged"
     (finding,) = verdict("stability-mid", study).findings
     assert "went back from 0.9 at step 2,000 to 0.1 at its end, step 4,000" in finding.message

@@ -13,10 +13,7 @@ RULE = "step-position"
 def study(curves, **options):
     """Return a study at constant learning rates: only there does a straight fall say that more steps help."""
     lrs = [0.1 * (i + 1) for i in range(len(curves))]
-    logged = {
-        "val/loss": curves,
-        "train/learning_rate": [np.full(len(c), lr) for c, lr in zip(curves, lrs, strict=True)],
-    }
+    logged = {"val/loss": curves, "train/learning_rate": [np.full(len(c), lr) for c, lr in zip(curves, lrs, strict=True)]}
     return make_study([{"lr": lr} for lr in lrs], logged, **options)
 
 
