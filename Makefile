@@ -64,7 +64,7 @@ mariadb:
 	|| echo "make: no MariaDB, so the tests that need it will be skipped"
 
 test: $(VENV)/.dev browser postgres
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-slow: $(VENV)/.dev browser postgres mariadb
 	ADVISOR_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadgroup
