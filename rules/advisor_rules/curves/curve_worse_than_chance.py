@@ -68,6 +68,12 @@ class CurveWorseThanChance(Rule):
             blinds=True,
         ),
         Relation(
+            rules=("eval-size",),
+            shares="study",
+            because="No trial learned anything, so their results say nothing about the size of the validation set.",
+            blinds=True,
+        ),
+        Relation(
             rules=("curve-train-loss-rises",),
             shares="trials",
             because="The trial learned nothing because of the fault that affects all trials.",

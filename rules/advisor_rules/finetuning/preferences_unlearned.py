@@ -83,7 +83,14 @@ class PreferencesUnlearned(Rule):
             blinds=True,
         ),
         Relation(
-            rules=("space-infeasible",),
+            rules=("eval-size",),
+            shares="study",
+            because="No trial changed the model much, so the results differ by chance.",
+            waits=False,
+            blinds=True,
+        ),
+        Relation(
+            rules=("space-infeasible", "curve-worse-than-chance"),
             shares="study",
             because="No trial changed the model much, so the results differ by chance.",
             blinds=True,

@@ -38,23 +38,29 @@ def harder_evaluation_advice(study: Study, trials: Sequence[Trial], examples: fl
     """Return the advice to evaluate on harder or more examples. `examples` is the number of validation examples needed to
     distinguish a perfect score from the best result, or 0 if unknown."""
     what = "episodes" if study.kind == "reinforcement-learning" else "examples"
-    n, loss = trials[0].fact("n_valid"), _finer_evaluation_metric(study)
+    n, loss = trials[0].fact("n_valid"), _finer_evaluation_metric(study, trials)
     known = n < examples <= n * validation.MAX_VALIDATION_SET_GROWTH
     size = f"at least {round_up_steps(examples):,} harder" if known else "more or harder"
     late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
-    finer = "by a finer metric" if loss is None else f"compare {loss}"
+    finer = "by a finer metric" if loss is None else loss
     advice = (
         f"Evaluate on {size} {what}, or {finer}{', and judge trials by the mean of their late evaluations' if late else ''}."
     )
     return f"{advice} {_KEPT_CHECKPOINTS_ADVICE}" if all(map(checkpoints.checkpoint_paths, trials)) else advice
 
 
-def _finer_evaluation_metric(study: Study) -> str | None:
-    """Return the name of the validation loss, and the trials that it can compare, if the loss was logged and can replace the
-    objective; else None."""
+def _finer_evaluation_metric(study: Study, trials: Sequence[Trial]) -> str | None:
+    """Return the advice to compare the validation loss if it was logged and can replace the objective; else None.
+
+    The loss of preference training depends on beta, so losses with different beta are not comparable.
+    """
     loss = study.signals.get("valid_loss")
     if loss is None or loss == study.spec.objective.metric or study.kind == "reinforcement-learning":
         return None
-    # The loss of preference training depends on beta, so losses with different beta are not comparable.
     by_preferences = study.has("train_chosen_logp") or study.has("valid_chosen_logp")
-    return f"{loss} among trials with the same beta" if by_preferences and "beta" in study.searched else loss
+    if not by_preferences or "beta" not in study.searched:
+        return f"compare {loss}"
+    betas = [trial.params.get("beta") for trial in trials]
+    if len(set(betas)) < len(betas):
+        return f"compare {loss} among trials with the same beta"
+    return f"fix beta and compare {loss}, which depends on beta"

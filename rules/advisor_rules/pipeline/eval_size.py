@@ -67,7 +67,6 @@ class EvalSize(Rule):
 
     playbook = "Choosing a sample for periodic evaluation"
     goal = "efficiency"
-    needs_learning = True
     compares_results = True
     explains = Relation(
         rules=("curve-step-variance", "adopt"),

@@ -59,6 +59,24 @@ def test_equal_results_do_not_say_how_many_examples_separate_them():
     assert "or compare val/loss." in str(verdict(RULE, losses).findings[0].action)
 
 
+@pytest.mark.parametrize(
+    ("betas", "advice"),
+    [
+        ([0.1, 0.2, 0.3, 0.4, 0.5], "or fix beta and compare eval_loss, which depends on beta."),
+        ([0.1, 0.1, 0.3, 0.4, 0.5], "or compare eval_loss among trials with the same beta."),
+    ],
+)
+def test_losses_of_preferences_are_compared_at_one_beta(betas, advice):
+    n, equal = 64, 1 - 1 / 64
+    params = [{"lr": 0.1 / (i + 1), "beta": beta} for i, beta in enumerate(betas)]
+    curves = {"eval_rewards/accuracies": equal, "eval_loss": 0.6, "eval_logps/chosen": -9.0}
+    metrics = {name: [[value, value]] * 5 for name, value in curves.items()}
+    made = make_study(
+        params, metrics, objective="eval_rewards/accuracies", direction="maximize", tags=[{"n_valid": str(n)}] * 5
+    )
+    assert advice in str(verdict(RULE, made).findings[0].action)
+
+
 def test_a_large_set_does():
     assert verdict(RULE, study(TOP, 20_000)).status == "quiet"
 
