@@ -19,7 +19,7 @@ def test_a_map_rises_and_never_is_certain():
     knots = calibration.fit_confidence_map("mine", answers)
     assert len(knots) > 3
     assert all(a.right <= b.right for a, b in pairwise(knots))
-    assert calibration.corrected(0.7, tuple(knots)) == pytest.approx(0.7**3, abs=0.15)
+    assert calibration.corrected_confidence(0.7, tuple(knots)) == pytest.approx(0.7**3, abs=0.15)
     (certain, *_), few = (
         calibration.fit_confidence_map("mine", [(1.0, True)] * 40),
         calibration.fit_confidence_map("mine", [(1.0, True)] * 10),

@@ -156,13 +156,13 @@ def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
     code = """
     import sys, time
     from pathlib import Path
-    from advisor_logging.checkpoints import Checkpoints
+    from advisor_logging.checkpoints import CheckpointFolder
     from advisor_logging.manifest import RunInfo
     def save(path):
         path.mkdir()
         for i in range(20):
             (path / str(i)).write_text("x" * 10_000)
-    kept = Checkpoints(Path(sys.argv[1]), 3, RunInfo("val/loss", "minimize"), "")
+    kept = CheckpointFolder(Path(sys.argv[1]), 3, RunInfo("val/loss", "minimize"), "")
     first = max((c.step for c in kept.current.all), default=0) + 1
     print(first, flush=True)
     for step in range(first, 10**6):

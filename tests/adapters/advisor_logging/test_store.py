@@ -21,8 +21,8 @@ from advisor_logging import store
 def test_trials_that_start_together_make_one_whole_store(tmp_path):
     """Two processes that open a missing store must not create its tables at the same time."""
     script = (
-        "import sys; from advisor_logging.store import Store; "
-        "store = Store(sys.argv[1]); "
+        "import sys; from advisor_logging.store import MlflowStore; "
+        "store = MlflowStore(sys.argv[1]); "
         "store.open_run({'spool': sys.argv[2], 'experiment': 'together', 'run_id': None, 'run_name': None, "
         "'ends_run': True, 'start_ms': 0, 'source_tags': {}})"
     )

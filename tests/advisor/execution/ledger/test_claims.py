@@ -19,9 +19,9 @@ from advisor.tracking.stores.location import parse_tracking_uri
 KILLED_LAUNCHER = """
 import os, subprocess, sys, time
 from advisor.execution import Ledger, jobs
-from advisor.model.spec_yaml import load
+from advisor.model.spec_yaml import load_study_file
 from advisor.tracking.stores.location import parse_tracking_uri
-spec = load(__import__("pathlib").Path("study.yaml"))
+spec = load_study_file(__import__("pathlib").Path("study.yaml"))
 ledger = Ledger(parse_tracking_uri("mlflow.db"), "e", spec)
 ((_, run_id),) = ledger.begin(jobs(spec)[:1])
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env={**os.environ, "MLFLOW_RUN_ID": run_id},
