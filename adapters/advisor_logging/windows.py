@@ -1,5 +1,5 @@
-"""Keeps the first `contract.DENSE_STEPS` steps of each metric, and reduces later steps to windows (mean, minimum and maximum of
-several steps)."""
+"""Keeps the first `contract.DENSELY_LOGGED_STEPS` steps of each metric, and reduces later steps to windows (mean, minimum and
+maximum of several steps)."""
 
 from __future__ import annotations
 

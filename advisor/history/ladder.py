@@ -27,7 +27,7 @@ from advisor.stats.optimum import Optimum, estimate_optima
 
 MODEL_SIZE_FACT = "model_parameters"
 """Name of the logged fact with a trial's number of trainable parameters; our training hook logs it
-(`advisor.contract.TAG_PARAMETERS`)."""
+(`advisor.contract.TAG_MODEL_PARAMETERS`)."""
 MIN_RATES_PER_SIZE = 4
 """Minimum number of different learning rates with a result per model size; fewer rates do not show which one is best."""
 MIN_SIZES_FOR_VALUE = 3

@@ -24,7 +24,7 @@ _MAX_NEEDED_TRIALS = 100_000
 def detectable_effect(trials: int, axes: int) -> float:
     """Return the smallest effect that `trials` trials detect with probability `TARGET_POWER`; infinite for fewer than 5 trials.
 
-    axes: number of searched hyperparameters, by which `LEVEL` is divided (Bonferroni).
+    axes: number of searched hyperparameters, by which `SIGNIFICANCE_LEVEL` is divided (Bonferroni).
     """
     freedom = trials - _RESPONSE_TERMS - 1
     if freedom < _RESPONSE_TERMS:

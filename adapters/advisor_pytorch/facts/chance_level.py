@@ -37,7 +37,7 @@ def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> floa
 
 
 class ChanceLevels:
-    """Computes `levels`, the value of `contract.TAG_CHANCE`, from the logged metrics whose names are known."""
+    """Computes `levels`, the value of `contract.TAG_CHANCE_LEVEL`, from the logged metrics whose names are known."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes

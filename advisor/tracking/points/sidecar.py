@@ -46,7 +46,7 @@ class SidecarSource:
     """Location of one run's sidecar files, and the times of the run's last points in the store."""
 
     sidecar_tag: str
-    """Value of the run's tag `contract.TAG_SIDECAR`."""
+    """Value of the run's tag `contract.TAG_CURVE_FILES`."""
     artifact_root: str
     """Location of the run's artifact folder."""
     last_stored_ms: Mapping[str, int]

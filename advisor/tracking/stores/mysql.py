@@ -182,7 +182,7 @@ _CURVE_QUERY = f"""
 
 
 class _MysqlDatabase:
-    """A `database.Database` for MySQL and MariaDB."""
+    """A `database.RunDatabase` for MySQL and MariaDB."""
 
     run_order = "start_time, CAST(run_uuid AS BINARY)"
 

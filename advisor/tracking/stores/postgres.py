@@ -190,7 +190,7 @@ omit it if there are no system metrics."""
 
 
 class _PostgresDatabase:
-    """A `database.Database` for PostgreSQL."""
+    """A `database.RunDatabase` for PostgreSQL."""
 
     run_order = 'start_time NULLS FIRST, run_uuid COLLATE "C"'
 

@@ -237,7 +237,7 @@ _POINTS_QUERY = f"""
 
 
 class _SqliteDatabase:
-    """A `database.Database` for SQLite."""
+    """A `database.RunDatabase` for SQLite."""
 
     run_order = "start_time, run_uuid"
 

@@ -234,7 +234,7 @@ def _find_joint_failure_region(study: Study, tried: settings.Settings, alone: fl
 
     For a threshold of lr / (1 - momentum), it suffices to separate failed trials equally well, because training diverges if
     steps are too long. The logarithm of the number of trials is subtracted from the score for each fitted threshold. alone:
-    score of the best single threshold (`_corners.likelihood_ratio`); level: maximum p-value of a region.
+    score of the best single threshold (`_corners.log_likelihood_ratio`); level: maximum p-value of a region.
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
