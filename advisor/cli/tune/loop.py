@@ -128,8 +128,7 @@ class SearchLoop:
             return
         last = summary.outcomes[max(summary.outcomes)].error
         raise TrialsFailed(
-            f"the last {self._failed_trial_count} trials, up to block {number}, all failed, the last with: "
-            f"{last}; their output is in "
-            f"{file.output_folder}; fix the command and run it again: trials that logged nothing are started again; --keep-going "
-            "continues in spite of failures"
+            f"the last {self._failed_trial_count} trials, up to block {number}, all failed, the last with: {last}; their "
+            f"output is in {file.output_folder}; fix the command and run it again: trials that logged nothing are started "
+            "again; --keep-going continues in spite of failures"
         )

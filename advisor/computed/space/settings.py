@@ -213,9 +213,8 @@ def search_space_decisions(study: Study) -> tuple[Decision, ...]:
         return budgets.length_decisions(study)
     examined = [*tried.numeric, *tried.choices]
     text = (
-        f"{len(examined) + len(tried.unexamined_positions)} hyperparameters vary. The checks of the search "
-        f"space examine the {len(examined)} "
-        "with the strongest effects, each one alone, and correct their significance levels for the others."
+        f"{len(examined) + len(tried.unexamined_positions)} hyperparameters vary. The checks of the search space examine the "
+        f"{len(examined)} with the strongest effects, each one alone, and correct their significance levels for the others."
     )
     left_out = Decision(topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned")
     return left_out, *budgets.length_decisions(study)

@@ -174,6 +174,6 @@ def _no_study_message(experiment: Experiment, groups: Sequence[tuple[str, Sequen
     most = max(len(members) for _, members in groups)
     return (
         f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most "
-        f"{count(most, 'run')} each; analyze one kind with a filter "
-        f"({_format_groups(experiment, groups)}), or all with --population all"
+        f"{count(most, 'run')} each; analyze one kind with a filter ({_format_groups(experiment, groups)}), or all with "
+        "--population all"
     )

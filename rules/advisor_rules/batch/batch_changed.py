@@ -53,8 +53,7 @@ class BatchChanged(Rule):
             parent = f", and none belongs to its parent study {study.spec.parent}" if study.spec.parent else ""
             raise MissingData(
                 f"all trials belong to one study{parent}; to compare studies, log them into one experiment and record the "
-                "study of each "
-                "trial, as the advisor's training hook does",
+                "study of each trial, as the advisor's training hook does",
                 needs="design",
             )
         for (old_size, earlier), (new_size, later) in pairwise(rounds.items()):

@@ -91,8 +91,7 @@ class CurvePeriodic(Rule):
             first = judged[0]
             raise MissingData(
                 f"{first.metric} is evaluated every {first.evaluation_interval:,} steps and an epoch takes "
-                f"{number(first.steps_per_epoch)}, so the "
-                "period of an epoch is not visible; evaluate several times an epoch"
+                f"{number(first.steps_per_epoch)}, so the period of an epoch is not visible; evaluate several times an epoch"
             )
 
     def _report_period(self, study: Study, top: CurvePeriod, alike: list[Trial], judged_count: int) -> Finding:

@@ -182,9 +182,8 @@ class CurveStillImproving(Rule):
                 change_training_length(
                     study,
                     longer,
-                    why=f"The best trials still improve at "
-                    f"{study.at(improving_endings[0].last_constant_rate_step)}. Twice the steps would bring "
-                    f"{study.spec.objective.metric} {forecast}.",
+                    why=f"The best trials still improve at {study.at(improving_endings[0].last_constant_rate_step)}. Twice "
+                    f"the steps would bring {study.spec.objective.metric} {forecast}.",
                 ),
                 Advise(
                     text=_KEEP_RATE if all(_has_constant_learning_rate(e) for e in improving_endings) else _STRETCH_DECAY_ADVICE

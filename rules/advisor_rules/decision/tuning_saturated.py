@@ -22,8 +22,7 @@ from advisor.stats import best_of, difference
 
 STOP_TUNING_ADVICE = (
     "Stop tuning in this space. Take the best setting, or the simplest of the equally good ones, evaluate it on {data} once "
-    "and deploy it; "
-    "or change the question: another architecture, more steps, more data, a hyperparameter that was fixed."
+    "and deploy it; or change the question: another architecture, more steps, more data, a hyperparameter that was fixed."
 )
 
 

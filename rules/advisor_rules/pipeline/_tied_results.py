@@ -18,8 +18,7 @@ def tied_settings_message(study: Study, trials: Sequence[Trial], detectable: flo
     n, room = round(trials[0].fact("n_valid")), validation.distance_to_perfect_score(study)
     perfect = say(
         "A perfect score would be better by only {room}, which is less than the {least} that {n} validation examples can "
-        "show, so no setting "
-        "can be shown to be better.",
+        "show, so no setting can be shown to be better.",
         room=Number(room, 2),
         least=Number(detectable, 2),
         n=n,

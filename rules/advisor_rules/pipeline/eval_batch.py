@@ -77,8 +77,7 @@ class EvalBatch(Rule):
         return self.finding(
             say(
                 "In {n} of {known} trials, evaluations use batches of {evaluated} examples per device; training uses batches "
-                "of {trained}."
-                "{time}",
+                "of {trained}.{time}",
                 n=len(small),
                 known=known,
                 evaluated=count_range_text(evaluated),

@@ -22,8 +22,7 @@ from advisor_rules.pipeline._tied_results import harder_evaluation_advice, tied_
 
 _EQUAL_TRIALS_ADVICE = (
     "Treat these trials as equal and choose one of them by cost or simplicity, or repeat them with several seeds: no "
-    "realistic validation set "
-    "separates them."
+    "realistic validation set separates them."
 )
 _MIN_VALIDATION_GROWTH_FACTOR = 2.0
 """Minimum factor by which the advice enlarges the validation set. With exactly the number of examples needed, half of all
@@ -196,8 +195,7 @@ class EvalSize(Rule):
         if rare:
             message = say(
                 "{n} of {classes} classes have fewer than {limit} validation examples; the rarest class has {rarest}. One "
-                "more right "
-                "answer changes the accuracy of the rarest class by {step}.",
+                "more right answer changes the accuracy of the rarest class by {step}.",
                 n=len(rare),
                 classes=len(counts),
                 limit=self.rare,

@@ -96,9 +96,8 @@ class SpaceInsensitive(Rule):
         needed = max(self.fewest, self.each * len(found.names))
         if len(found.tried_settings) < needed:
             raise MissingData(
-                f"{count(len(found.tried_settings), 'distinct setting')} ended; at least {needed} are needed to "
-                f"judge {len(found.names)} "
-                "hyperparameters",
+                f"{count(len(found.tried_settings), 'distinct setting')} ended; at least {needed} are needed to judge "
+                f"{len(found.names)} hyperparameters",
                 needs="trials",
                 at_least=needed,
             )

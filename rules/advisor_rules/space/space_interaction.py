@@ -82,9 +82,8 @@ class SpaceInteraction(Rule):
             raise MissingData("only one hyperparameter was varied, so there is no pair", needs="searched")
         if found.p_value > self.noise:
             raise MissingData(
-                f"all differences between {len(found.tried_settings)} settings may be noise: random results "
-                f"show as much structure with "
-                f"probability {Probability(found.p_value)}"
+                f"all differences between {len(found.tried_settings)} settings may be noise: random results show as much "
+                f"structure with probability {Probability(found.p_value)}"
             )
         varied = len(found.names) + len(found.tried_settings.unexamined_positions)
         number = varied * (varied - 1) // 2

@@ -59,8 +59,7 @@ def read_attention_logits(study: Study, material: float) -> list[AttentionLogitL
     if not logged:
         raise MissingData(
             f"no trial logged {MIN_ATTENTION_LOGITS} values of the model's largest attention logit; log it as "
-            f"train/max_attention_logit "
-            "(the maximum over all layers, in one metric), for example at each step",
+            "train/max_attention_logit (the maximum over all layers, in one metric), for example at each step",
             needs="design",
         )
     if logged[0].trial != ranked[0] or len(logged) < 2:

@@ -77,8 +77,7 @@ class ClipInsufficient(Rule):
         if not instabilities.judged_count and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
                 f"no trial that clips gradients logged {tails.MIN_POINTS} losses or gradient norms; log both at every step, "
-                "the norm before "
-                "clipping",
+                "the norm before clipping",
                 needs="grad_norm",
             )
         if (

@@ -13,9 +13,8 @@ from advisor.model.study import Study
 from advisor_rules.stability import _overflow
 
 _BFLOAT16_ADVICE = (
-    "Train in bfloat16. If the device does not support bfloat16, find the layer whose outputs exceed 65,504 (unscaled inputs, "
-    "attention scores, a "
-    "sum over many values) and compute it in float32."
+    "Train in bfloat16. If the device does not support bfloat16, find the layer whose outputs exceed 65,504 (unscaled "
+    "inputs, attention scores, a sum over many values) and compute it in float32."
 )
 
 
@@ -66,9 +65,8 @@ class LossScale(Rule):
         logged = [o for o in read if o is not None]
         if not logged:
             raise MissingData(
-                "no trial logged its loss scale and skipped steps; training without a gradient scaler has none; with one, log "
-                "them as "
-                "train/loss_scale and train/skipped_steps (the advisor's training hook does)",
+                "no trial logged its loss scale and skipped steps; training without a gradient scaler has none; with one, "
+                "log them as train/loss_scale and train/skipped_steps (the advisor's training hook does)",
                 needs="design",
             )
         judged = [o for o in logged if not o.has_loss_exploded]

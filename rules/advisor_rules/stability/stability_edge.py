@@ -134,9 +134,9 @@ class StabilityEdge(Rule):
                 yield self._build_finding(study, name, edge, tried.trials[rows[best]][0])
             elif edge.turn_p_value < MAX_UNDECIDED_P_VALUE or stable < MIN_STABLE_SETTINGS:
                 raise MissingData(
-                    f"trials fail from {name} {plain_number(edge.edge_rate, 3)} on; to see if results improve "
-                    f"up to that rate, the rule "
-                    f"needs more trials between {plain_number(edge.best, 3)} and {plain_number(edge.edge_rate, 3)}",
+                    f"trials fail from {name} {plain_number(edge.edge_rate, 3)} on; to see if results improve up to that "
+                    f"rate, the rule needs more trials between {plain_number(edge.best, 3)} and "
+                    f"{plain_number(edge.edge_rate, 3)}",
                     needs="design",
                 )
 

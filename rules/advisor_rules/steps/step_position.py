@@ -163,8 +163,7 @@ class StepPosition(Rule):
         )
         why = (
             f"No best trial is at its best after {last:.1%} of {study.length(steps)}; the new length is at least "
-            f"{self.room:g} times "
-            "that, and none of the better half of the trials is at its best later"
+            f"{self.room:g} times that, and none of the better half of the trials is at its best later"
         )
         return action, change_training_length(study, fewer, why=why)
 

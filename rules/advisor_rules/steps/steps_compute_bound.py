@@ -22,9 +22,8 @@ _COMPUTE_BOUND_ADVICE = (
 )
 _LONG_RUNS_PLAN = RunPlan(plan="rounds", why="Training is limited by compute: very few long runs follow the short ones")
 _NOT_COMPUTE_BOUND_ADVICE = (
-    "Fix one max_train_steps for all trials, with enough steps to reach the best step of each trial and not many more. Change "
-    "max_train_steps between studies, never "
-    "within one.",
+    "Fix one max_train_steps for all trials, with enough steps to reach the best step of each trial and not many more. "
+    "Change max_train_steps between studies, never within one.",
     "Spend compute on more trials instead of longer ones, and on regularisation if the training data are fitted perfectly.",
     "Look at the number of steps again after you change regularisation, augmentation or the model: a harder fit or noisier "
     "gradients need more steps.",
