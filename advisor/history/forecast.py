@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from advisor.computed.curves import curve_tails
 from advisor.computed.space import settings
 from advisor.model.errors import AdvisorError
 from advisor.model.prediction import BestBeyond
@@ -40,15 +43,15 @@ def chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyon
     chosen = np.flatnonzero(succeeded)[choose_evenly_by_rank(tried.costs[succeeded])]
     columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
     threshold = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
-    values = surface.compress_costs(np.append(tried.costs[chosen], threshold))
-    results = surface.draw_results_at(columns[0], columns[1], values[: len(chosen)], new_positions)
+    costs = np.append(tried.costs[chosen], threshold)
+    values = surface.compress_costs(costs)[: len(chosen)]
+    results = surface.draw_results_at(columns[0], columns[1], values, new_positions)
     if not len(results) or expectation.parameter not in names:
         return None
     positions = new_positions[names.index(expectation.parameter)]
     beyond = positions > 1 if expectation.side == "high" else positions < 0
     if not beyond.any():
         return None
-    rivals = [results[:, ~beyond].min(1)] if not beyond.all() else []
-    rivals += [np.full(len(results), value) for value in values[len(chosen) :]]
-    rival = np.min(rivals, axis=0) if rivals else np.full(len(results), np.inf)
-    return float(np.mean(results[:, beyond].min(1) < rival))
+    results = np.maximum(surface.expand_costs(results, costs), curve_tails.lowest_possible_cost(study, costs))
+    rival = np.min(results, axis=1, where=~beyond, initial=min(threshold, default=math.inf))
+    return float(np.mean(rival - results[:, beyond].min(1) > expectation.min_lead))

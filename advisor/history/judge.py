@@ -12,16 +12,22 @@ from scipy import stats
 from advisor.computed.space import failures
 from advisor.history.model import Judgement, Outcome
 from advisor.model.finding import Verdict
-from advisor.model.prediction import BestBeyond, BestNear, BestReaches, Prediction, Settled, ShareOfTrials, describe_prediction
+from advisor.model.prediction import (
+    BestBeyond,
+    BestNear,
+    BestReaches,
+    Prediction,
+    Settled,
+    ShareOfTrials,
+    describe_prediction,
+    round_significant,
+)
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import share, short_text
 
 MIN_ENDED_SHARE = 0.5
 """Minimum share of a study's trials that must have ended before we judge predictions about it."""
-MIN_LEAD_CONFIDENCE = 0.9
-"""Minimum confidence that the lead of the best trial is not due to its seed. The minimum confidence applies only if the
-standard deviation between seeds is known."""
 
 JudgementWithReason = tuple[Judgement, str]
 VerdictFinder = Callable[[str], Verdict | None]
@@ -66,8 +72,8 @@ def _to_judgement(is_true: bool) -> Judgement:
 
 
 def _judge_best_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
-    """Judge a prediction that the best trial beyond the old end of a range is better than the best trial inside the old range.
-    The best result of earlier studies counts as a result inside the old range.
+    """Judge a prediction that the best trial beyond the old end of a range is better, by more than noise, than the best trial
+    inside the old range. The best result of earlier studies counts as a result inside the old range.
     """
     parameter = study.spec.parameters.get(expectation.parameter)
     if parameter is None or not parameter.numeric:
@@ -88,10 +94,9 @@ def _judge_best_beyond(study: Study, expectation: BestBeyond) -> JudgementWithRe
     rival = min(within)
     lead = rival - float(study.costs[best.index])
     observed = f"{result}, the best within the old range gave {short_text(study.objective_value(rival))}"
-    noise = float(stats.norm.ppf(MIN_LEAD_CONFIDENCE)) * math.sqrt(2) * expectation.noise
-    if abs(lead) <= noise:
-        return "cannot tell", f"{observed}; seeds alone differ by up to {short_text(noise)}"
-    return _to_judgement(lead > 0), observed
+    if 0 < lead <= expectation.min_lead:
+        observed += f"; seeds alone differ by up to {short_text(round_significant(expectation.min_lead, 2))}"
+    return _to_judgement(lead > expectation.min_lead), observed
 
 
 def _judge_best_near(study: Study, expects: BestNear) -> JudgementWithReason:

@@ -171,7 +171,8 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
 def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     """Predict that the best trial beyond the old end of a range will be better than the best trial inside the old range.
 
-    The stated probability is at most the confidence of the finding about the end of the range.
+    The stated probability is at most the confidence of the finding about the end of the range. There is no prediction if no
+    possible result is better by more than noise.
     """
     study, finding, new_spec = case.study, case.finding, case.next_spec
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
@@ -188,6 +189,8 @@ def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     )
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise_of_result(study))
     chance = forecast.chance_of_best_beyond(study, new_spec, expects)
+    if chance == 0:
+        return None
     return expects, None if chance is None else min(chance, finding.confidence)
 
 

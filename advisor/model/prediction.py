@@ -7,6 +7,8 @@ predictions have their original sign, even if higher values are better.
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -20,12 +22,17 @@ if TYPE_CHECKING:
 UnitShare = Annotated[float, Field(ge=0, le=1)]
 
 
+_LEAD_CONFIDENCE = 0.9
+"""Confidence that the lead of a better trial is not due to its seed, if the standard deviation between seeds is known."""
+
+
 class _FiniteModel(FrozenModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
 class BestBeyond(_FiniteModel):
-    """Prediction that the best trial beyond the old end of a range beats the best trial inside the old range."""
+    """Prediction that the best trial beyond the old end of a range beats the best trial inside the old range by more than
+    noise."""
 
     kind: Literal["best-beyond"] = "best-beyond"
     parameter: str
@@ -36,8 +43,12 @@ class BestBeyond(_FiniteModel):
     """Best objective value so far; None if the next study changes more than the search space, so that results are not
     comparable."""
     noise: float = 0.0
-    """Standard deviation of the objective between seeds; 0 if unknown. A prediction stays undecided if the improvement is
-    within this noise."""
+    """Standard deviation of the objective between seeds; 0 if unknown."""
+
+    @property
+    def min_lead(self) -> float:
+        """Minimum lead of the best trial beyond the end; a smaller lead may be due to its seed."""
+        return NormalDist().inv_cdf(_LEAD_CONFIDENCE) * math.sqrt(2) * self.noise
 
 
 class BestNear(_FiniteModel):
@@ -131,7 +142,8 @@ def _describe_expectation(prediction: Prediction, objective: Objective) -> str:
     bound = "at most" if objective.direction == "minimize" else "at least"
     match expects:
         case BestBeyond():
-            than = "" if expects.than is None else f", with {metric} better than {short_text(expects.than)}"
+            lead = f" by more than {short_text(round_significant(expects.min_lead, 2))}" if expects.min_lead > 0 else ""
+            than = "" if expects.than is None else f", with {metric} better than {short_text(expects.than)}{lead}"
             above = "above" if expects.side == "high" else "below"
             return f"the best trial has {expects.parameter} {above} {short_text(expects.end)}{than}"
         case BestNear():

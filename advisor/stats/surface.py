@@ -106,9 +106,21 @@ def compress_costs(costs: FloatArray) -> FloatArray:
 
     On a linear scale, a few bad trials would hide the differences between good trials.
     """
+    best, unit = _scale_of_costs(costs)
+    return np.asarray(np.arcsinh((costs - best) / unit), dtype=np.float64)
+
+
+def expand_costs(compressed: FloatArray, costs: FloatArray) -> FloatArray:
+    """Convert values on the asinh scale of `compress_costs(costs)` to costs."""
+    best, unit = _scale_of_costs(costs)
+    return np.asarray(best + unit * np.sinh(np.clip(compressed, -20, 20)), dtype=np.float64)
+
+
+def _scale_of_costs(costs: FloatArray) -> tuple[float, float]:
+    """Return (lowest cost, distance between the median and the lowest cost)."""
     best = float(costs.min())
     unit = float(np.median(costs)) - best
-    return np.asarray(np.arcsinh((costs - best) / (unit if unit > 0 else 1.0)), dtype=np.float64)
+    return best, unit if unit > 0 else 1.0
 
 
 class ResponseSurface:

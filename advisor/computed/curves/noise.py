@@ -42,11 +42,14 @@ def seed_noise_explains_differences(study: Study, trials: Sequence[Trial], level
 def noise_between_evaluations(study: Study) -> float:
     """Return the standard deviation of a trial's best result that noise between evaluations causes; 0 for too few evaluations.
 
-    The returned value is the maximum over the best three trials. Noise between evaluations is smaller than noise between seeds,
-    but it can be measured without repeats.
+    The returned value is the maximum over those of the best three trials that are as good as the best one within its noise,
+    because noise is often larger in worse trials. Noise between evaluations is smaller than noise between seeds, but it can be
+    measured without repeats.
     """
-    best_parts = [
-        step_noise.split_around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_NUMBER_OF_BEST_TRIALS]
+    best_first = study.ranked()[:_NUMBER_OF_BEST_TRIALS]
+    parts = [(t, step_noise.split_around_best(study.cost_curve(t).finite.values)) for t in best_first]
+    measured = [
+        (float(study.costs[t.index]), step_noise.redraw_ranking([a, a]).best_cost_sd) for t, a in parts if a is not None
     ]
-    measured = [a for a in best_parts if a is not None]
-    return max((step_noise.redraw_ranking([a, a]).best_cost_sd for a in measured), default=0.0)
+    bound = measured[0][0] + DIFFERENCE_BOUND_IN_SDS * measured[0][1] if measured else 0.0
+    return max((sd for cost, sd in measured if cost <= bound), default=0.0)

@@ -76,4 +76,4 @@ def _interactions_caption(importances: StudyImportances) -> Message | str:
     if importances.p > MAX_EFFECT_P_VALUE or not pairs:
         return "No two hyperparameters clearly interact: additive effects would also explain the results."
     names = list_message([say("{a} and {b}", a=Name(a), b=Name(b)) for a, b in pairs])
-    return say("The hyperparameters in these pairs depend on each other: {names}.", names=names)
+    return say("The hyperparameters in these pairs may depend on each other: {names}.", names=names)

@@ -106,7 +106,7 @@ class CurveStepVariance(Rule):
     def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
         message = say(
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best value of "
-            "a trial by {noise} (standard deviation). If all settings were trained again, {best} would stay the best with a "
+            "a trial by {noise} (standard deviation). If the evaluations were drawn again, {best} would stay the best with a "
             "probability of {keeps}.",
             n=len(trials),
             metric=Name(study.spec.objective.metric),

@@ -28,7 +28,14 @@ def test_best_beyond():
     assert judged(BEYOND, (0.5, 0.4, 0.35, 0.35))[0] == "not kept"
     assert judged(BEYOND, (0.5, 0.1, 0.2, 0.25))[0] == "not kept"
     noisy = BEYOND.model_copy(update={"noise": 0.2})
-    assert judged(noisy, (0.5, 0.4, 0.2, 0.25))[0] == "cannot tell"
+    assert judged(noisy, (0.5, 0.4, 0.2, 0.25)) == (
+        "not kept",
+        "learning_rate 0.02 gave 0.2, the best within the old range gave 0.3; seeds alone differ by up to 0.36",
+    )
+    prediction = Prediction(rule="space-boundary", subject="learning_rate", expects=noisy)
+    assert describe_prediction(prediction, round_of(RATES, (1, 1, 1, 1)).spec.objective).endswith(
+        "better than 0.3 by more than 0.36"
+    )
     none = judged(BEYOND, (0.5, 0.4), rates=(1e-3, 3e-3))
     assert none == ("cannot tell", "no trial with a result lies beyond 0.01")
 

@@ -10,7 +10,7 @@ from studies import make_study, verdict
 
 from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
-from advisor.history import predict
+from advisor.history import forecast, predict
 from advisor.history.judge import outcomes
 from advisor.history.predict import MAX_STATED_PROBABILITY, add_predictions, is_change_made
 from advisor.model.change import AddParameter, FixParameter, RunPlan, SetRange
@@ -49,6 +49,22 @@ def test_nothing_is_better_than_a_perfect_score():
     made = [p.expects for p in next_studies(study, "space-boundary")[0].predictions]
     assert [type(e) for e in made] == [BestBeyond]
     assert made[0].than is None
+
+
+def test_a_forecast_requires_the_lead_that_the_judgement_requires():
+    study = round_of(RATES, [falling(r) for r in RATES], study="s")
+    spec = next_studies(study, "space-boundary")[0]
+    expects = spec.predictions[0].expects
+    chances = [forecast.chance_of_best_beyond(study, spec, expects.model_copy(update={"noise": sd})) for sd in (0.0, 0.02, 1.0)]
+    assert chances[0] > chances[1] > chances[2] == 0
+
+
+@pytest.mark.parametrize(("top", "kinds"), [(0.8, [BestBeyond]), (0.98, [])])
+def test_a_lead_that_no_result_can_reach_is_not_predicted(top, kinds):
+    results = [top - falling(r) + falling(RATES[-1]) + noise for noise in (-0.01, 0.01) for r in RATES]
+    study = round_of(RATES * 2, results, study="s", direction="maximize", seeds=[0] * 12 + [1] * 12)
+    made = [p.expects for p in next_studies(study, "space-boundary")[0].predictions]
+    assert [type(e) for e in made] == kinds
 
 
 def test_true_and_false_predictions_are_judged():
