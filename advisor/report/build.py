@@ -138,6 +138,8 @@ def _best_trial_summary(study: Study, ranked: Sequence[Trial]) -> Best | None:
     row = _trial_row(study, ranked[0], 0)
     assert row.best is not None
     kept = checkpoints.best_checkpoint(study, ranked[0])
+    if kept is not None and not checkpoints.is_worse_than_best(study, ranked[0], kept[0]):
+        kept = None
     mean, next_mean = _best_setting_means(study, ranked[0]) if _repeat_spread(study) is not None else (None, None)
     return Best(
         trial=row.id,

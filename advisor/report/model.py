@@ -102,7 +102,7 @@ class Best(FrozenModel):
     repeated."""
     kept_step: int | None = None
     """Step of the best trial's chosen checkpoint or, if the trial chose none, of its best checkpoint; None if the trial logged
-    no checkpoint."""
+    no checkpoint, or if noise explains that the checkpoint is worse than the best value."""
     kept_value: float | None = None
     """Value of the objective at step `kept_step`."""
 

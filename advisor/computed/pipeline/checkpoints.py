@@ -10,6 +10,13 @@ import numpy as np
 
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
+from advisor.stats.curve import LevelRise, rise_at_point
+
+MIN_MATERIAL_RISE = 0.02
+"""Minimum rise of a checkpoint above the best level of the curve, as a share of the curve's range, for a worse checkpoint. Our
+choice."""
+MAX_RISE_P_VALUE = 0.05
+"""Maximum p-value of the rise of a worse checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,24 @@ def best_checkpoint(study: Study, trial: Trial) -> tuple[int, float] | None:
     indices = np.clip(np.searchsorted(curve.steps, steps, side="right") - 1, 0, None)
     best = int(np.argmin(curve.values[indices]))
     return int(steps[best]), float(curve.values[indices[best]])
+
+
+def is_worse_than_best(study: Study, trial: Trial, step: int) -> bool:
+    """Return True if the trial's checkpoint at this step is worse than the best level of its curve by more than noise. With too
+    few evaluations to measure noise, compare with the best value."""
+    curve = study.cost_curve(trial).finite
+    index = max(int(np.searchsorted(curve.steps, step, side="right")) - 1, 0)
+    rise = rise_at_point(curve.values, index)
+    if rise is None:
+        return bool(curve.values[index] > curve.values.min())
+    p_value = rise.p_value * count_equally_good_trials(study, trial, rise)
+    return p_value <= MAX_RISE_P_VALUE and rise.share >= MIN_MATERIAL_RISE
+
+
+def count_equally_good_trials(study: Study, trial: Trial, rise: LevelRise) -> int:
+    """Return the number of trials whose best value lies within noise of that of the best trial. The best trial was selected
+    from these trials, so its best value is partly luck."""
+    return int(np.sum(study.costs[study.feasible] <= study.costs[trial.index] + 2 * rise.error))
 
 
 def find_overwriting_trials(study: Study, trial: Trial) -> tuple[str, list[Trial]]:

@@ -110,10 +110,10 @@ def _early_best_step_sentence(report: ReportData) -> Message:
 
 
 def _kept_checkpoint_sentence(report: ReportData) -> Message:
-    """Return a sentence about the best trial's checkpoint if the objective at this checkpoint differs from the best value; else
+    """Return a sentence about the best trial's checkpoint if the objective at this checkpoint is worse than the best value; else
     an empty message."""
     best = report.best
-    if best is None or best.kept_step is None or best.kept_value is None or best.kept_value == best.value:
+    if best is None or best.kept_step is None or best.kept_value is None:
         return Message(())
     return say(
         " No checkpoint has this value: the checkpoint that was kept, at step {step}, has {value}.",

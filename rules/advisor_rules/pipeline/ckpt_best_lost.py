@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from advisor.computed.pipeline import checkpoints
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
@@ -74,9 +72,9 @@ class CkptBestLost(Rule):
 
     best: Count = 5
     """Maximum number of best trials to examine. Our choice."""
-    material: Share = 0.02
+    material: Share = checkpoints.MIN_MATERIAL_RISE
     """Minimum rise of the kept model above the best level, as a share of the curve's range. Our choice."""
-    false_alarms: Share = 0.05
+    false_alarms: Share = checkpoints.MAX_RISE_P_VALUE
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
@@ -95,7 +93,8 @@ class CkptBestLost(Rule):
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-        if self._is_best_lost(top, _count_equally_good_trials(study, top)):
+        rise = top.rise_from_best
+        if rise is None or self._is_best_lost(top, checkpoints.count_equally_good_trials(study, top.trial, rise)):
             others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._is_best_lost(r)]
             yield self._build_finding(study, trials, top, [top, *others])
 
@@ -183,13 +182,6 @@ def _curve_caption(lost: int, judged: int) -> Message:
         return say("The trial does not keep its best step.")
     does = "does not keep its best step" if lost == 1 else "do not keep their best step"
     return say("{lost} of the {judged} best trials {does}.", lost=lost, judged=judged, does=does)
-
-
-def _count_equally_good_trials(study: Study, top: KeptModel) -> int:
-    """Return the number of trials whose best value lies within noise of the overall best value. The best trial was selected
-    from these trials, so its best value is partly luck."""
-    margin = 0.0 if top.rise_from_best is None else 2 * top.rise_from_best.error
-    return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + margin))
 
 
 def _curve_marks(kept_model: KeptModel) -> Iterator[Mark]:

@@ -93,6 +93,17 @@ def test_a_best_value_without_a_checkpoint_is_named() -> None:
         assert ("No checkpoint" in str(best_sentence(make_report(made, ())))) == bool(words)
 
 
+@pytest.mark.parametrize(("rise", "named"), [(0.0, False), (0.3, True)])
+def test_a_checkpoint_that_is_as_good_within_noise_is_not_named(rise: float, named: bool) -> None:
+    fact = {"policy": "all", "kept": [{"step": 6000, "value": 1.0, "path": "x"}], "chosen": None}
+    noise = 0.01 * np.random.default_rng(0).standard_normal(60)
+    curve = 1 + np.exp(-np.arange(60) / 5) + noise + rise * np.linspace(0, 1, 60) ** 4
+    assert curve[-1] > curve.min()
+    made = studies.make_study([{"lr": 0.1}], {"val/loss": [curve]}, tags=[{"checkpoints": json.dumps(fact)}])
+    assert ("No checkpoint" in str(best_sentence(make_report(made, ())))) == named
+    assert (studies.verdict("ckpt-best-lost", made).status == "fired") == named
+
+
 def test_the_figure_of_trials_counts_the_comparable_ones() -> None:
     report = make_report(make_study(9, dense=False, statuses=dict.fromkeys(range(9), "complete")), ())
     for made, words in ((report, "9 with a result"), (with_trials(report, comparable={6: False, 7: False}), "7 comparable")):
