@@ -20,6 +20,8 @@ _NUMBER_OF_REDRAWS = 500
 """Number of simulated draws of the evaluations of all trials."""
 _MIN_POINTS_AROUND_BEST = 8
 """Minimum number of points around a curve's best point in which noise is measured."""
+_MIN_POINTS_AT_END = 3
+"""Minimum number of last points of a curve in which noise is measured."""
 _MAX_PARABOLA_WINDOW = 9
 """Maximum number of points to which a local parabola is fitted."""
 
@@ -63,6 +65,25 @@ def split_around_best(costs: FloatArray) -> HalfAroundBest | None:
     return HalfAroundBest(
         start, course if deviation > 0 else part, part - course if deviation > 0 else np.zeros(size), deviation
     )
+
+
+def split_ends(curves: Sequence[FloatArray], lengths: Sequence[int]) -> list[HalfAroundBest] | None:
+    """Split the last points of cost curves into straight lines and noise, whose variance is averaged over the curves.
+
+    lengths: number of last points of each curve. Return None if a length is below 3, or if a curve is better before its last
+    points by more than noise.
+    """
+    if min(lengths) < _MIN_POINTS_AT_END:
+        return None
+    ends = [np.clip(c[-m:], -MAX_FINITE_VALUE, MAX_FINITE_VALUE) for c, m in zip(curves, lengths, strict=True)]
+    lines = [np.asarray(np.polyval(np.polyfit(x := np.arange(len(y)), y, 1), x), dtype=np.float64) for y in ends]
+    residuals = [y - line for y, line in zip(ends, lines, strict=True)]
+    deviation = math.sqrt(np.mean([float(r @ r) / (len(r) - 2) for r in residuals]))
+    for curve, end in zip(curves, ends, strict=True):
+        part = split_around_best(curve)
+        if part is None or end.min() > curve.min() + 2 * math.sqrt(2) * part.noise_sd:
+            return None
+    return [HalfAroundBest(len(c) - len(r), y, r, deviation) for c, y, r in zip(curves, lines, residuals, strict=True)]
 
 
 def _noise_sd(part: FloatArray) -> float:

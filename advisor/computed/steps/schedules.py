@@ -31,6 +31,8 @@ _SCHEDULE_WORDS = frozenset(
 _NO_SCHEDULE_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
 MAX_CONSTANT_RATE_FALL = 0.1
 """Maximum fall of a learning rate that still counts as constant, as a share of its peak."""
+MAX_DECAYED_RATE_SHARE = 0.05
+"""Maximum learning rate, as a share of its peak, that counts as decayed to nearly zero. Our choice."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words in names of hyperparameters that set the length of a final phase in which the learning rate falls."""
 _RATE_DECAY_WORDS = frozenset("decay annealing schedule scheduler".split())
@@ -214,6 +216,15 @@ def parse_schedule_kind(text: str) -> str:
 def schedules_of_good_trials(study: Study, reach: float, best: int) -> list[Schedule]:
     """Return the learning-rate schedules of the best `best` good trials, best trial first."""
     return [read_schedule(study, trial) for trial in good_trials(study, reach)[:best]]
+
+
+def evaluations_after_decay(study: Study, trial: Trial, curve: Curve) -> int:
+    """Return the number of last evaluations at which the learning rate has decayed to nearly zero."""
+    rates = read_schedule(study, trial).rates
+    if len(rates) < MIN_LOGGED_RATES or not rates.values.max() > 0:
+        return 0
+    high = rates.steps[rates.values > MAX_DECAYED_RATE_SHARE * rates.values.max()]
+    return int((curve.steps > high[-1]).sum()) if high[-1] < rates.steps[-1] else 0
 
 
 def final_rate_share(study: Study, trial: Trial) -> float:

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from advisor.computed.curves.step_noise import MIN_EVALUATIONS_FOR_NOISE
 from advisor.computed.pipeline.validation import MAX_VALIDATION_SET_GROWTH
-from advisor.computed.steps.schedules import final_rate_share
+from advisor.computed.steps.schedules import MAX_DECAYED_RATE_SHARE, final_rate_share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial
@@ -72,9 +72,11 @@ def find_noise_remedy(
         return _advise_more_examples(examples), "a small validation set: training does not jump with it"
     if all(map(math.isnan, ends)):
         text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
-        return Advise(text=text), "unknown: log the learning rate, and the objective on training data"
+        return Advise(text=text), "unknown: log the learning rate, and evaluate on training data as well"
     text = "Make evaluations less noisy: average the weights, or use more validation data."
-    return Advise(text=text), "unknown: the learning rate decays; log the objective on training data"
+    if all(end <= MAX_DECAYED_RATE_SHARE for end in ends):  # the decay has already averaged the weights
+        text = "Repeat the best settings with several seeds, or use more validation data."
+    return Advise(text=text), "unknown: the learning rate decays; evaluate on training data as well"
 
 
 def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:

@@ -13,9 +13,11 @@ from advisor.computed.curves.step_noise import (
     Ranking,
     redraw_ranking,
     split_around_best,
+    split_ends,
 )
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
+from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
@@ -34,21 +36,24 @@ class CurveStepVariance(Rule):
     """Validation jumps so much between evaluations that noise decides the ranking of the best trials.
 
     ## What it looks at
-    The rule compares the best trial of each of the best settings; other seeds of a setting are not compared. For each compared
-    trial, the half of the curve around the best step is split into a smooth course and noise. All evaluations are redrawn 500
-    times from the smooth course and the noise, and the best step is selected again in each draw. The rule fires if another
-    trial wins in most draws and most of the variance between the best values is noise. If there is only one trial, the rule
-    compares the smallest detectable difference between two such trials with the gain from training. The finding is a note if
-    repeats of one setting differ as much as the best settings do, or if there are fewer settings than hyperparameters.
+    The rule compares the best trial of each of the best settings; other seeds of a setting are not compared. For each
+    compared trial, the half of the curve around the best step is split into a smooth course and noise. All evaluations are
+    redrawn 500 times from the smooth course and the noise, and the best step is selected again in each draw. If the
+    learning rate of all trials decays to zero, the rule compares the evaluations at rates of at most 5 % of the peak,
+    because noise is smaller there. The rule fires if another trial wins in most draws and most of the variance between the
+    best values is noise. If there is only one trial, the rule compares the smallest detectable difference between two such
+    trials with the gain from training. The finding is a note if repeats of one setting differ as much as the best settings
+    do, or if there are fewer settings than hyperparameters.
 
     ## Why it matters
     A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. A training
     run in production will not end at a lucky step.
 
     ## What to do
-    Decay the learning rate if it is constant. If training metrics jump together with validation, use weight averaging over the
-    last steps or raise the batch size. In other cases, evaluate on more validation data. Noise falls with the square root of
-    the number of examples, so the finding says how many times as many examples would separate the trials.
+    Decay the learning rate if it is constant. If it decays to zero, repeat the best settings with other seeds. If training
+    metrics jump together with validation, use weight averaging over the last steps or raise the batch size. In other cases,
+    evaluate on more validation data. Noise falls with the square root of the number of examples, so the finding says how
+    many times as many examples would separate the trials.
 
     ## How sure
     Confidence is the share of draws that another trial wins, which is at most 1 - 1 / n for n trials. For a single trial,
@@ -99,7 +104,9 @@ class CurveStepVariance(Rule):
                 f"the {len(parts)} best trials all have the same best {study.spec.objective.metric}, so they cannot be ranked; "
                 + _advice_for_ties(study)
             )
-        ranking = redraw_ranking([a for _, a in parts])
+        curves = [study.cost_curve(t).finite for t, _ in parts]
+        ends = [schedules.evaluations_after_decay(study, t, c) for (t, _), c in zip(parts, curves, strict=True)]
+        ranking = redraw_ranking(split_ends([c.values for c in curves], ends) or [a for _, a in parts])
         if ranking.noise_sd > 0 and ranking.best_unchanged_share < self.keeps and ranking.reliability < self.reliable:
             yield self._report_noisy_ranking(study, [t for t, _ in parts], ranking)
 

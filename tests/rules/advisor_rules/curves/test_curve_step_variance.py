@@ -66,9 +66,24 @@ def test_a_constant_learning_rate_gets_a_decay():
 def test_a_decayed_one_does_not():
     _, finding = first_firing(train_learning_rate=[np.linspace(0.1, 0, 60)] * 8)
     assert finding.changes[0].kind == "advise"
-    assert "decay" not in finding.action
+    assert finding.action == "Repeat the best settings with several seeds, or use more validation data."
     assert "log the learning rate" not in str(finding.evidence)
     assert "decay the learning rate" in first_firing()[1].action
+
+
+@pytest.mark.parametrize(("floor", "most", "least"), [(0.0, 1, 0), (1.0, 20, 10)])
+def test_the_noise_counts_at_the_end_of_a_decay(floor, most, least):
+    """floor: noise at a learning rate of zero, as a share of that at its peak."""
+    rate = (1 + np.cos(np.pi * T)) / 2
+    fired = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        sd = 0.05 * np.maximum(rate, floor)
+        spread = 0.005 * (1 - floor)
+        levels = 1 + spread * rng.standard_normal(5)
+        valid = [level + np.exp(-4 * T) + sd * rng.standard_normal(len(T)) for level in levels]
+        fired += verdict(RULE, study(valid, train_learning_rate=[0.1 * rate] * 5)).status == "fired"
+    assert least <= fired <= most
 
 
 def test_training_that_does_not_jump_along_blames_the_validation_set():
