@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.reinforcement.policy import MIN_SIGNAL_POINTS, LoggedSignal
-from advisor.model.space import FloatArray
+from advisor.computed.reinforcement.policy import MIN_SIGNAL_POINTS, LoggedSignal, initial_and_late_reward
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import MeanLevel, mean_level
+from advisor.stats.blocks import mean_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +22,12 @@ class PolicyDeparture:
     late_kl: float
     """Mean KL divergence over the second half of the training."""
     first_reward: float
-    """First mean reward."""
+    """Mean of the first rewards."""
     late_reward: float
     """Mean reward over the second half of the training."""
     p_value: float
     """Larger p-value of two tests: that the late KL divergence exceeds the limit, and that the late reward lies below the first
-    reward.
+    rewards.
     """
 
 
@@ -42,19 +40,13 @@ def find_policy_departures(
 
 
 def _policy_departure(study: Study, entry: LoggedSignal, far: float) -> PolicyDeparture | None:
-    reward = study.curve(entry.trial, "policy_reward").finite.values
+    reward = study.curve(entry.trial, "policy_reward").finite
     beyond = np.flatnonzero(entry.curve.values > far)
     if len(reward) < MIN_SIGNAL_POINTS or not len(beyond):
         return None
-    kl, late = mean_level(entry.curve.values[entry.slice_of_points(0.5, 1.0)]), mean_level(reward[len(reward) // 2 :])
-    first = MeanLevel(float(reward[0]), _reward_noise(reward), len(reward) - 3.0)
+    kl = mean_level(entry.curve.values[entry.slice_of_points(0.5, 1.0)])
     step = int(entry.curve.steps[beyond[0]])
+    first, late = initial_and_late_reward(reward.values, int(np.searchsorted(reward.steps, step)))
     return PolicyDeparture(
         entry.trial, step, kl.mean, first.mean, late.mean, max(kl.p_value_above(far), first.p_value_above_other(late))
     )
-
-
-def _reward_noise(reward: FloatArray) -> float:
-    """Return the standard deviation of the noise in a single reward value. Unlike a robust estimate, this standard deviation
-    stays above 0 if the reward is constant at the end."""
-    return math.sqrt(float(np.mean(np.diff(reward, 2) ** 2)) / 6)

@@ -54,9 +54,10 @@ class PolicyJumps(Rule):
     divergence must jump at three or more steps and reach 1 nat per token at these steps. If a policy jumps at the very start,
     it has no earlier level for comparison. If TRL weights the KL divergence by the policy's own importance ratios
     (`use_bias_correction_kl`), jumps look small. A trial also counts if, in the second half of its training, its KL divergence
-    exceeds 1 nat per token and its reward lies below its first value, both by more than noise. The rule fires if the best trial
-    or most trials jump, or if they are far from the reference with a lower reward. A KL divergence that grows while the reward
-    rises is normal, because the policy learns.
+    exceeds 1 nat per token and its reward lies below the mean of its first rewards, both by more than noise. The first rewards
+    are the first 5 % of all, without those of a policy that is already far from its reference. The rule fires if the best trial
+    or at least half of the trials jump, or if they are far from the reference with a lower reward. A KL divergence that grows
+    while the reward rises is normal, because the policy learns.
 
     ## Why it matters
     After a jump, the samples and importance ratios of the policy no longer approximate those of its reference. Tokens that are
@@ -71,9 +72,9 @@ class PolicyJumps(Rule):
     Jumps are tested as in the rule `stability-spikes`: an exponential tail is fitted to most of the points, and the p-value is
     corrected for the number of trials. A curve that jumps at very many steps has no such tail, so its jumps are not tested, and
     the confidence of the finding is 0.7. The test of a policy that is far from its reference compares the late KL divergence
-    with 1 nat and the late reward with the first reward; confidence follows from the larger p-value. The significance level of
-    this test is corrected for the number of trials if only the best trial is far from its reference, but not if most trials
-    are. We chose the factor of ten and the limit of one nat. We measured the rule on tiny models trained with too high learning
+    with 1 nat and the late reward with the first rewards; confidence follows from the larger p-value. The significance level of
+    this test is corrected for the number of trials if only the best trial is far from its reference, but not if at least half
+    of two or more trials are. We chose the factor of ten and the limit of one nat. We measured the rule on tiny models trained with too high learning
     rates and many steps on each batch, by hand-written GRPO and by TRL's trainer with a `beta` of 0.001. While the level was
     also corrected if most trials were far from their reference, the rule missed 3 of 8 studies with TRL (seeds 40 to 47),
     because 22 logged rewards are too few to test each trial alone. Without this correction, the rule fired in all 8 studies and
@@ -105,10 +106,10 @@ class PolicyJumps(Rule):
         judged = policy.logged_signals(study, "policy_kl")
         jumps = [j for entry in judged if (j := self._policy_jumps_of_trial(entry, len(judged))) is not None]
         departed = find_policy_departures(study, judged, self.far, self.false_alarms)
-        if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
+        if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) >= len(judged)):
             yield self._build_finding(study, jumps, len(judged))
-        # Noise seldom makes most trials significant at once, so a majority needs no correction for the number of trials.
-        elif 2 * len(departed) > len(judged):
+        # Noise seldom makes half of several trials significant at once, so this needs no correction for the number of trials.
+        elif len(departed) > 1 and 2 * len(departed) >= len(judged):
             yield self._report_policy_departure(study, departed, len(judged), self.false_alarms)
         elif departed and departed[0].trial == judged[0].trial and departed[0].p_value <= self.false_alarms / len(judged):
             yield self._report_policy_departure(study, departed, len(judged), self.false_alarms / len(judged))

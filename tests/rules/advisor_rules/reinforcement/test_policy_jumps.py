@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from policy_studies import POINTS, learning, policy_study
@@ -93,6 +95,34 @@ def test_quiet_if_a_policy_is_far_and_better_or_worse_and_near(end: float, level
 def test_keeps_its_promise_far_away_at_the_same_reward() -> None:
     fired = [verdict(RULE, departed(0.5, seed=seed)).status == "fired" for seed in studies(100)]
     assert kept(sum(fired), len(fired))
+
+
+def departed_at(step: int, ends: Sequence[float], first: float = 0.5) -> Study:
+    """Policies that start at the reward 0.5 and are far from their reference from `step` on, where their rewards fall to `ends`.
+
+    first: very first reward, which batch noise may lower.
+    """
+    rng, at = np.random.default_rng(0), np.arange(POINTS)
+    rewards = [np.where(at < step, 0.5, end) + 0.02 * rng.normal(size=POINTS) for end in ends]
+    for reward in rewards:
+        reward[0] = first
+    return policy_study(rewards, kl=[np.where(at < step, 0.1, 2.0) * np.exp(0.2 * rng.normal(size=POINTS)) for _ in ends])
+
+
+def test_the_start_is_the_mean_of_the_first_rewards_because_one_batch_is_noisy() -> None:
+    (finding,) = verdict(RULE, departed_at(10, [0.3, 0.3, 0.3], first=0.3)).findings
+    assert "its mean reward falls from 0.45" in finding.message
+
+
+def test_rewards_of_a_policy_that_is_far_away_are_no_start() -> None:
+    (finding,) = verdict(RULE, departed_at(1, [0.3, 0.3, 0.3])).findings
+    assert "its mean reward falls from 0.5 " in finding.message
+
+
+@pytest.mark.parametrize(("ends", "status"), [((0.7, 0.7, 0.3, 0.3), "fired"), ((0.7, 0.3), "quiet")])
+def test_half_of_several_trials_are_enough(ends: Sequence[float], status: str) -> None:
+    """One of two trials is significant by chance too often."""
+    assert verdict(RULE, departed_at(10, ends)).status == status
 
 
 def few_rewards(drop: float, seed: int) -> Study:
