@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.contract.metric_direction import quantity_words
 from advisor.model.finding import MissingData, MissingDataKind
 from advisor.model.reading import WorkloadKind
 from advisor.model.space import FloatArray
@@ -77,14 +78,19 @@ def initial_and_late_reward(reward: FloatArray, changed: int | None = None) -> t
     return initial, mean_level(reward[len(reward) // 2 :])
 
 
-def cost_before_training(costs: Curve, reward: Curve) -> float:
+def measure_the_same(reward: str | None, objective: str) -> bool:
+    """Return whether the metric of the training reward and the objective are named after the same quantity."""
+    return reward is not None and quantity_words(reward) == quantity_words(objective)
+
+
+def cost_before_training(costs: Curve, reward: Curve | None) -> float:
     """Return the first cost, or the cost of the initial training reward if that reward was logged before the first cost and is
     worse.
 
-    costs: finite costs, at least one. reward: finite training rewards that measure the same quantity as the objective.
+    costs: finite costs, at least one. reward: finite training rewards that measure the same quantity as the objective, if known.
     """
     first = float(costs.values[0])
-    if not len(reward) or reward.steps[0] >= costs.steps[0]:
+    if reward is None or not len(reward) or reward.steps[0] >= costs.steps[0]:
         return first
     return max(first, -float(_initial_rewards(reward.values).mean()))
 

@@ -9,9 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
+from advisor.computed.reinforcement.policy import cost_before_training, measure_the_same
 from advisor.contract import metric_direction
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, CurveBlock
+from advisor.tracking.study.policy_names import find_policy_metrics
 
 _MIN_DIFFERING_EXAMPLES = 5
 """Minimum difference between two accuracies in validation examples. A smaller difference does not show a plateau, or that a
@@ -37,6 +39,13 @@ class ObjectiveCosts:
     """Cost curve of each trial, shape (trials,). The costs may be NaN or infinite."""
     cost_sign: int
     """1 if the objective is minimised, -1 if it is maximised."""
+    rewards: Sequence[Curve] = ()
+    """Finite training rewards of each trial, shape (trials,), if a policy is trained and the objective is a reward as well; else
+    empty."""
+
+    def start(self, trial: int) -> float:
+        """Return the cost of the untrained model. The trial needs a finite cost."""
+        return cost_before_training(self.curves[trial].finite, self.rewards[trial] if self.rewards else None)
 
     def objective_text(self, cost: float) -> str:
         """Convert a cost to a value of the objective, and return the value as text."""
@@ -53,7 +62,13 @@ class ObjectiveCosts:
 def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
     """Return the objective of each trial as a cost."""
     curves = [blocks[objective].curve(i) for i in range(trials)]
-    return ObjectiveCosts(objective, curves if minimize else [-c for c in curves], 1 if minimize else -1)
+    if minimize:
+        return ObjectiveCosts(objective, curves, 1)
+    costs = [-c for c in curves]
+    reward = find_policy_metrics(blocks).get("policy_reward")
+    if reward is None or not measure_the_same(reward, objective):
+        return ObjectiveCosts(objective, costs, -1)
+    return ObjectiveCosts(objective, costs, -1, [blocks[reward].curve(i).finite for i in range(trials)])
 
 
 def min_difference(costs: ObjectiveCosts, examples: float) -> float:

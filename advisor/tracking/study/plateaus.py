@@ -41,7 +41,7 @@ def find_trials_on_plateaus(
     if not results:
         return {}
     best = min(results)
-    levels = {t: level for t in trials if math.isfinite(level := _plateau_level(costs.curves[t].finite.values, best))}
+    levels = {t: level for t in trials if math.isfinite(level := _plateau_level(costs, t, best))}
     known = _chance_levels(costs) if chance is None else np.array([chance])
     found: dict[int, str] = {}
     stays: dict[float, int] = {}
@@ -63,7 +63,10 @@ def find_trials_on_plateaus(
         if 2 * stays[key] >= len(costs.curves[trial].finite):
             continue
         like = " like other trials" if shared else ""
-        found[trial] = f"{costs.metric} stays at {costs.objective_text(level)} from the start{like}"
+        first, at = float(costs.curves[trial].finite.values[0]), costs.objective_text(level)
+        fell = level - first > MIN_LEARNED_IMPROVEMENT * distance
+        how = f"fell from {costs.objective_text(first)} to {at}" if fell else f"stays at {at} from its first evaluation on"
+        found[trial] = f"{costs.metric} {how}{like}"
     if len(found) > _MAX_PLATEAU_TRIALS_FRACTION * len(trials):
         return {}
     return {**found, **_find_trials_no_better_than_plateau(costs, trials, results, found, levels)}
@@ -91,7 +94,7 @@ def _find_trials_no_better_than_plateau(
             trial not in plateau_trials
             and result >= limit
             and curve.steps[-1] >= steps
-            and not _has_curve_fallen(curve.values, limit - best)
+            and not has_curve_fallen(curve.values, limit - best)
         ):
             more[trial] = f"{costs.metric} gets no better than in trials that never leave a plateau"
     return more
@@ -110,7 +113,7 @@ def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: floa
     return longest
 
 
-def _has_curve_fallen(values: FloatArray, distance: float) -> bool:
+def has_curve_fallen(values: FloatArray, distance: float) -> bool:
     """Return whether the later half of the curve is clearly below its first quarter, so that the trial has learned something."""
     start = float(np.median(values[: max(len(values) // 4, 1)]))
     return start - float(np.median(_values_in_last_half(values))) > MIN_LEARNED_IMPROVEMENT * distance
@@ -123,15 +126,16 @@ def _curves_below(costs: ObjectiveCosts, max_cost: float) -> list[Curve]:
     return [c for c in known if float(np.median(_values_in_last_half(c.finite.values))) < max_cost]
 
 
-def _plateau_level(values: FloatArray, best: float) -> float:
+def _plateau_level(costs: ObjectiveCosts, trial: int, best: float) -> float:
     """Return the level of a curve whose range is small relative to its distance from the best result `best`; NaN for other
     curves."""
+    values = costs.curves[trial].finite.values
     half = _values_in_last_half(values)
     level = float(np.median(half))
     distance = level - best
     if len(half) < MIN_PLATEAU_EVALUATIONS or distance <= 0 or np.ptp(half) > _MAX_PLATEAU_RANGE * distance:
         return math.nan
-    return level if values[0] - values.min() <= MIN_LEARNED_IMPROVEMENT * distance else math.nan
+    return level if costs.start(trial) - values.min() <= MIN_LEARNED_IMPROVEMENT * distance else math.nan
 
 
 def _values_in_last_half(values: FloatArray) -> FloatArray:

@@ -1,7 +1,8 @@
 """Finds trials whose process ended normally, but whose curves show that the training failed.
 
 A trial diverged if a loss stays non-finite to the end, if the objective fell back to a constant, or if both the objective and
-the training loss lost most of their earlier improvement. A trial learned nothing if it stays on a plateau (`plateaus`).
+the training loss lost most of their earlier improvement. A policy diverged if its reward fell below its start. A trial learned
+nothing if it stays on a plateau (`plateaus`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed.reinforcement.policy import MIN_SIGNAL_POINTS, initial_and_late_reward
 from advisor.contract import metric_direction
 from advisor.model import words
 from advisor.model.space import BoolArray, FloatArray
@@ -22,6 +24,7 @@ from advisor.tracking.study.plateaus import (
     MIN_LEARNED_IMPROVEMENT,
     MIN_PLATEAU_EVALUATIONS,
     find_trials_on_plateaus,
+    has_curve_fallen,
     longest_temporary_plateau,
 )
 
@@ -40,6 +43,9 @@ improvement shows that training continued and only the logged loss is wrong."""
 _MIN_GAIN_TO_NOISE_RATIO = 5.0
 """Minimum improvement that a collapsed trial loses, in units of the median difference between successive evaluations after the
 loss. Our choice."""
+
+_FALSE_ALARMS = 0.05
+"""Maximum share of studies in which noise alone makes the reward of a policy fall below its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ def find_silent_failures(
     for trial in rest:
         if reason := _collapse_clause(costs, trial, min_gain) or _joint_collapse_evidence(blocks, costs, trial):
             found[trial] = TrialEnd("diverged", reason)
+    found |= {t: TrialEnd("diverged", reason) for t, reason in _fallen_rewards(costs, rest).items() if t not in found}
     rest = [t for t in rest if t not in found]
     stuck = find_trials_on_plateaus(costs, rest, chance, known_difference(costs, examples))
     return found | {trial: TrialEnd("not_learned", reason) for trial, reason in stuck.items()}
@@ -149,7 +156,7 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     min_gain: minimum gain that counts, because a smaller gain may be chance.
     """
     curve = costs.curves[trial].finite
-    first, best = float(curve.values[0]), float(curve.values.min())
+    first, best = costs.start(trial), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
     constant = np.abs(curve.values - level) <= max(_MAX_CONSTANT_DISTANCE * gain, 1e-12)
     length = _count_trailing_true(constant)
@@ -191,7 +198,7 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
         share = _MIN_JOINTLY_LOST_GAIN_FRACTION if _has_fallen_clearly(loss.values) else _MIN_LOST_GAIN_FRACTION
         if (levels := _lost_loss_levels(loss.values, share)) is None:
             continue
-        start = _cost_before_learning(costs, curve, metric, loss)
+        start = _cost_before_learning(costs, trial, metric, loss)
         if length := _count_lost_evaluations(curve.values, start, costs.cost_range, share):
             lowest, end = levels
             step, best = int(curve.steps[len(curve) - length]), costs.objective_text(float(curve.values.min()))
@@ -200,6 +207,26 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
             lost = f"each lost at least {words.share(share)} of its gain"
             return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}; {lost}"
     return ""
+
+
+def _fallen_rewards(costs: ObjectiveCosts, trials: Sequence[int]) -> dict[int, str]:
+    """Return the trials whose policy earns less than at its start, each with a clause that says so.
+
+    The training reward must fall by more than noise, and the objective must neither exceed the initial reward nor improve. The
+    p-values are corrected for the number of trials (Holm).
+    """
+    falls: list[tuple[float, int, str]] = []
+    judged = [t for t in trials if costs.rewards and len(costs.rewards[t]) >= MIN_SIGNAL_POINTS]
+    for trial in judged:
+        first, late = initial_and_late_reward(costs.rewards[trial].values)
+        values = costs.curves[trial].finite.values
+        material = first.mean - late.mean > MIN_LEARNED_IMPROVEMENT * costs.cost_range
+        if material and -values.min() <= first.mean and not has_curve_fallen(values, costs.cost_range):
+            text = f"the training reward fell from {first.mean:.3g} to {late.mean:.3g}"
+            falls.append((first.p_value_above_other(late), trial, text))
+    falls.sort()
+    clear = [p <= _FALSE_ALARMS / (len(judged) - i) for i, (p, _, _) in enumerate(falls)]
+    return {trial: text for _, trial, text in falls[: [*clear, False].index(False)]}
 
 
 def _has_fallen_clearly(loss: FloatArray) -> bool:
@@ -217,13 +244,13 @@ def _lost_loss_levels(loss: FloatArray, share: float) -> tuple[float, float] | N
     return (lowest, float(np.median(tail))) if tail.min() >= lowest + share * (loss[0] - lowest) else None
 
 
-def _cost_before_learning(costs: ObjectiveCosts, curve: Curve, metric: str, loss: Curve) -> float:
+def _cost_before_learning(costs: ObjectiveCosts, trial: int, metric: str, loss: Curve) -> float:
     """Return the cost before learning: the first cost, or the first training loss if it measures the same quantity as the
     objective."""
-    first = float(curve.values[0])
+    first = costs.start(trial)
     if (
         metric_direction.quantity_words(costs.metric) != metric_direction.quantity_words(metric)
-        or loss.steps[0] >= curve.steps[0]
+        or loss.steps[0] >= costs.curves[trial].finite.steps[0]
     ):
         return first
     return max(first, float(loss.values[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from policy_studies import policy_study
 from studies import make_study
 
 from advisor.computed.space import failures
@@ -54,3 +55,10 @@ def test_a_training_loss_that_ends_above_its_start_needs_no_gap() -> None:
     costs = np.linspace(0.1, 2.3, 12)
     fine, worse = np.ones(12, dtype=np.bool_), np.arange(12) >= 6
     assert np.flatnonzero(failures.stuck_trials(costs, np.full(12, 2.3), fine, worse)).tolist() == [11]
+
+
+def test_a_policy_that_learned_before_its_first_evaluation_is_not_stuck() -> None:
+    late = np.linspace(0.3, 0.9, 100)
+    early = np.where(np.arange(100) < 5, 0.3, 0.5)
+    assert not failures.failure_masks(policy_study([late] * 5 + [early])).stuck.any()
+    assert failures.failure_masks(policy_study([late] * 5 + [np.full(100, 0.5)])).stuck.tolist() == [False] * 5 + [True]

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from small_experiments import experiment, points, run
 
@@ -49,7 +50,7 @@ def test_if_most_trials_learn_nothing_the_study_is_at_fault():
 def test_a_single_trial_at_a_level_of_chance():
     study = _study(lambda i, s: 0.25 + 1e-4 * (s % 2) if i == 5 else _rising(i, s))
     assert [t.status for t in study.trials] == ["complete"] * 5 + ["not_learned"]
-    assert study.trials[5].reason == "val/accuracy stays at 0.25 from the start"
+    assert study.trials[5].reason == "val/accuracy stays at 0.25 from its first evaluation on"
     assert not study.feasible[5]
 
 
@@ -165,3 +166,66 @@ def test_a_gain_of_a_few_examples_that_is_lost_again_is_no_failure(facts, right,
     runs = [run(i, tags={f"advisor.{k}": v for k, v in facts.items()}, lr=i + 1) for i in range(6)]
     study = assemble(experiment(runs, val__accuracy=made), objective="val/accuracy")
     assert [t.status for t in study.trials] == ["complete"] * 2 + [status] + ["complete"] * 3
+
+
+def _policies(reward, evaluated=None, *, objective="eval_reward", noise=0.05, seed=0):
+    """Return the study of 6 policies that log the reward of 60 batches and, unless `evaluated` differs, its mean every 6 steps.
+
+    reward, evaluated: mean reward of a trial after a share of its training.
+    """
+    rng, steps = np.random.default_rng(seed), range(60)
+    batches = points(*((i, s, reward(i, s / 60) + noise * rng.normal(), 100 + s) for i in range(6) for s in steps))
+    values = points(*((i, s, (evaluated or reward)(i, s / 60), 100 + s) for i in range(6) for s in range(6, 61, 6)))
+    made = {"train/reward": batches, objective: values}
+    return assemble(experiment([run(i, lr=i + 1) for i in range(6)], **made), objective=objective, direction="maximize")
+
+
+def _learning(_, at):
+    return 0.4 + 0.5 * at
+
+
+def _collapsing(trial, at):
+    """The last three policies lose their reward before the first evaluation."""
+    return _learning(trial, at) if trial < 3 else 0.4 if at < 0.05 else 0.1 + 0.01 * (60 * at % 4)
+
+
+def test_a_reward_below_its_start_is_a_collapse_even_if_no_evaluation_saw_the_start():
+    study = _policies(_collapsing)
+    assert [t.status for t in study.trials] == ["complete"] * 3 + ["diverged"] * 3
+    assert study.trials[3].reason == "the training reward fell from 0.389 to 0.105"
+
+
+@pytest.mark.parametrize(
+    "evaluated",
+    [_learning, lambda i, at: 0.5 if i == 5 else _learning(i, at), lambda i, at: 0.1 + 0.2 * at + 0.02 * i],
+    ids=["the evaluation improves", "and exceeds the first rewards", "on a harder set"],
+)
+def test_a_training_reward_that_falls_is_no_collapse_if_evaluations_are_good(evaluated):
+    """For example, the prompts get harder."""
+    study = _policies(lambda i, at: 0.4 - 0.2 * at, evaluated)
+    assert {t.status for t in study.trials} == {"complete"}
+
+
+@pytest.mark.parametrize(("fall", "status"), [(0.03, "complete"), (0.1, "diverged")])
+def test_a_small_fall_is_no_collapse(fall, status):
+    study = _policies(lambda i, at: _learning(i, at) if i < 5 else 0.4 - fall * min(at / 0.2, 1), noise=0.001)
+    assert study.trials[5].status == status
+
+
+def test_noise_is_no_collapse():
+    """None of the policies learns, in 40 studies of 6 trials; 5 % of the studies may fail."""
+    studies = [_policies(lambda i, at: 0.4, lambda i, at: 0.3 + 0.01 * i, noise=0.1, seed=seed) for seed in range(40)]
+    assert sum(any(t.status == "diverged" for t in s.trials) for s in studies) <= 4
+
+
+def test_a_policy_that_learned_before_its_first_evaluation_is_on_no_plateau():
+    fast = lambda i, at: _learning(i, at) if i < 5 else 0.4 if at < 0.05 else 0.6  # noqa: E731
+    assert {t.status for t in _policies(fast).trials} == {"complete"}
+    constant = _policies(lambda i, at: _learning(i, at) if i < 5 else 0.6)
+    assert constant.trials[5].reason == "eval_reward stays at 0.6 from its first evaluation on"
+
+
+def test_a_plateau_below_the_first_evaluation_is_called_a_fall():
+    study = _study(lambda i, s: (0.5 if s == 1 else 0.1) if i == 5 else _rising(i, s))
+    assert study.trials[5].status == "not_learned"
+    assert study.trials[5].reason == "val/accuracy fell from 0.5 to 0.1"

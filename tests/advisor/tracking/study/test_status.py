@@ -126,8 +126,8 @@ def test_failures_are_read_from_the_curves_alone():
     assert [t.status for t in study.trials] == ["complete", "diverged", "not_learned", "not_learned", "complete", "complete"]
     assert [d.text for d in study.decisions] == [
         "1 of 6 trials diverged by their curves: train/loss is not finite from step 8 on.",
-        "2 of 6 trials learned nothing by their curves: in one of them, for example, val/loss stays at 2.3 from the start like "
-        "other trials.",
+        "2 of 6 trials learned nothing by their curves: in one of them, for example, val/loss stays at 2.3 from its "
+        "first evaluation on like other trials.",
     ]
 
 
