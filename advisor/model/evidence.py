@@ -25,6 +25,8 @@ class Mark(FrozenModel):
     trial: str
     step: int
     label: str
+    lasting: bool = False
+    """True if the curve stays at a new level from this step on, so the mark is no spike."""
 
 
 class AxisEvidence(FrozenModel):

@@ -60,6 +60,7 @@ Signal = Literal[
     "policy_reward_sd",  # standard deviation of the rewards of a batch of completions
     "policy_entropy",  # mean entropy of the policy's next token
     "policy_kl",  # mean KL divergence of the policy from its reference
+    "policy_clip_ratio",  # share of tokens whose importance ratio exceeds the upper clipping bound, or any bound
     "groups_without_advantage",  # share of groups of completions whose rewards are all equal
     "rollout_mismatch",  # mean absolute difference of log probabilities between the engine that samples and the trainer
     "train_chosen_logp",  # mean log probability of the preferred answers of training batches, in a training by preferences

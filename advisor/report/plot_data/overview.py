@@ -159,7 +159,8 @@ def _make_importance(names: tuple[str, ...], draws: FloatArray, p: float | None 
 
 
 def curve_close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CurveCloseUp, ...]:
-    """Return at most MAX_CLOSE_UPS close-ups of training curves around steps that findings about stability mark."""
+    """Return at most MAX_CLOSE_UPS close-ups of training curves around steps that findings about stability mark, except for steps
+    at which a lasting change begins."""
     return tuple(islice(_iterate_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 
@@ -168,7 +169,7 @@ def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[Cu
     seen: set[tuple[str, str, int]] = set()
     for finding in (f for v in verdicts for f in v.findings if f.goal == "stability"):
         for evidence in (e for e in finding.evidence if isinstance(e, CurveEvidence)):
-            for mark in evidence.marks:
+            for mark in (m for m in evidence.marks if not m.lasting):
                 trial, metric = by_id.get(mark.trial), evidence.metrics[0]
                 if trial is None or (mark.trial, metric, mark.step) in seen:
                     continue

@@ -15,6 +15,7 @@ _METRIC_NAMES_BY_SIGNAL: Mapping[Signal, tuple[str, ...]] = {
     "policy_reward_sd": ("reward_std",),
     "policy_entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "objective/entropy"),
     "policy_kl": ("kl", "actor/kl_loss", "objective/kl"),
+    "policy_clip_ratio": ("clip_ratio/high_mean", "clip_ratio/region_mean", "clip_ratio", "actor/pg_clipfrac", "pg_clipfrac"),
     "rollout_mismatch": ("sampling/sampling_logp_difference/mean", "train_rollout_logprob_abs_diff"),
     "groups_without_advantage": ("frac_reward_zero_std",),
     "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise
@@ -16,6 +18,10 @@ from advisor_rules.reinforcement._collapse import CollapsedEntropy, CollapseThre
 _KEEP_EXPLORING_ADVICE = (
     "Keep the policy exploring: lower the learning rate, raise the upper clipping bound (epsilon_high) or the entropy bonus, or "
     "add a KL penalty."
+)
+_ADVICE_WITHOUT_CLIPPING = (
+    "Keep the policy exploring: lower the learning rate, raise the entropy bonus, or add a KL penalty. A higher clipping bound "
+    "(epsilon_high) has no effect, because no importance ratio reaches it."
 )
 _FINDING_CONFIDENCE = 0.85
 """Confidence of a finding whose p-value is 0; it is below 1, because the best remedy depends on the task."""
@@ -41,7 +47,8 @@ class EntropyCollapse(Rule):
 
     ## What to do
     Lower the learning rate first. Then raise the upper clipping bound alone, so that the probability of rare tokens can grow;
-    an entropy bonus or a KL penalty also helps. Stop trainings with collapsed entropy early.
+    an entropy bonus or a KL penalty also helps. If the logged share of clipped tokens is always 0, the bound has no effect, and
+    the rule does not recommend it. Stop trainings with collapsed entropy early.
 
     ## How sure
     Cui et al. 2025 (arXiv:2505.22617) report that entropy falls sharply in runs without intervention, and that the reward then
@@ -92,10 +99,12 @@ class EntropyCollapse(Rule):
         gain = "gain of the reward in the second half, as a share of its range"
         left = "entropy after the collapse, as a share of the start"
         p = "p-value of an entropy below half of the start"
+        clip_ratios = np.concatenate([study.curve(c.trial, "policy_clip_ratio").finite.values for c in found])
+        advice = _KEEP_EXPLORING_ADVICE if clip_ratios.any() or not len(clip_ratios) else _ADVICE_WITHOUT_CLIPPING
         return self.finding(
             say(
-                "The entropy of {trial} falls to {share} of its start by {step}, and its reward ends near {reward} without a gain, "
-                "although {room}. The entropy collapsed in {n} of {of}.",
+                "The entropy of {trial} is on average {share} of its start from {step} on. Its reward does not rise in the second "
+                "half, although {room}; the mean of the last fifth is {reward}. The entropy collapsed in {n} of {of}.",
                 trial=Name(first.trial.name),
                 share=Percent(first.share),
                 step=study.at(first.step),
@@ -104,7 +113,7 @@ class EntropyCollapse(Rule):
                 n=len(found),
                 of=Count(judged, "trial"),
             ),
-            action=_KEEP_EXPLORING_ADVICE,
+            action=advice,
             severity="warning",
             confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
             trials=[c.trial for c in found],
@@ -113,7 +122,7 @@ class EntropyCollapse(Rule):
                     study.signals["policy_entropy"],
                     "The entropy falls to near zero early.",
                     [c.trial for c in found[:5]],
-                    marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed") for c in found[:5]),
+                    marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed", lasting=True) for c in found[:5]),
                     lines={"collapsed": self.collapsed * first.start},
                 ),
                 table(
@@ -124,5 +133,5 @@ class EntropyCollapse(Rule):
                     ("reward at entropy 0 by the formula of Cui et al.", Number(first.reward_ceiling)),
                 ),
             ),
-            changes=(Advise(text=_KEEP_EXPLORING_ADVICE),),
+            changes=(Advise(text=advice),),
         )

@@ -107,7 +107,9 @@ class LossScale(Rule):
                 study.signals["loss_scale"],
                 "The loss scale keeps falling, because lowering it does not prevent the overflow.",
                 [o.trial for o in shown],
-                marks=tuple(Mark(trial=o.trial.id, step=o.first_step_after_skip, label="skipped in vain") for o in shown),
+                marks=tuple(
+                    Mark(trial=o.trial.id, step=o.first_step_after_skip, label="skipped in vain", lasting=True) for o in shown
+                ),
                 lines={"scale 1": 1.0},
             ),
             table(

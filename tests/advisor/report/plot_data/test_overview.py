@@ -56,7 +56,10 @@ def test_a_close_up_has_every_point_around_the_spike(study: Study) -> None:
         metrics=("train/grad_norm",),
         caption="c",
         trials=(trial.id,),
-        marks=(Mark(trial=trial.id, step=step, label="spike"),) * 2,
+        marks=(
+            *(Mark(trial=trial.id, step=step, label="spike"),) * 2,
+            Mark(trial=trial.id, step=int(curve.steps[peak - 1]), label="lower from here on", lasting=True),
+        ),
     )
     finding = Finding(
         rule="stability-spikes",

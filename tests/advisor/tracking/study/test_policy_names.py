@@ -8,7 +8,7 @@ TRL = (
     "train/clip_ratio/region_mean train/sampling/sampling_logp_difference/mean train/sampling/importance_sampling_ratio/mean"
 ).split()
 SLIME = ["rollout/raw_reward", "train/train_rollout_logprob_abs_diff"]
-VERL = "critic/score/mean critic/rewards/mean actor/entropy actor/kl_loss response_length/clip_ratio".split()
+VERL = "critic/score/mean critic/rewards/mean actor/entropy actor/kl_loss response_length/clip_ratio actor/pg_clipfrac".split()
 
 
 def test_the_metrics_of_trl_are_found_with_and_without_their_prefix() -> None:
@@ -17,7 +17,8 @@ def test_the_metrics_of_trl_are_found_with_and_without_their_prefix() -> None:
     assert found["completions_truncated"] == "train/completions/clipped_ratio"
     assert found["policy_kl"] == "train/kl"
     assert found["rollout_mismatch"] == "train/sampling/sampling_logp_difference/mean"
-    assert len(found) == 7
+    assert found["policy_clip_ratio"] == "train/clip_ratio/region_mean"
+    assert len(found) == 8
     assert find_policy_metrics(["reward", "entropy"]) == {"policy_reward": "reward", "policy_entropy": "entropy"}
 
 
@@ -25,6 +26,7 @@ def test_the_metrics_of_verl_are_found() -> None:
     found = find_policy_metrics(VERL)
     assert found["policy_reward"] == "critic/score/mean"
     assert found["policy_entropy"] == "actor/entropy"
+    assert found["policy_clip_ratio"] == "actor/pg_clipfrac"
     assert "groups_without_advantage" not in found
 
 

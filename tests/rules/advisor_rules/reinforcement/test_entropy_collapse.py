@@ -7,6 +7,7 @@ from promise import kept, studies
 from studies import make_study, verdict
 
 from advisor.computed.reinforcement import policy
+from advisor.model.evidence import CurveEvidence
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor_rules.reinforcement._collapse import CollapseThresholds, find_collapses
@@ -46,6 +47,24 @@ def test_fires_and_advises_to_keep_exploring() -> None:
     assert "some prompts are solved and others are not" in finding.message
     assert "epsilon_high" in finding.action
     assert [change.kind for change in finding.changes] == ["advise"]
+
+
+@pytest.mark.parametrize(("clipped", "recommended"), [(0.0, False), (0.01, True)])
+def test_advises_a_higher_clipping_bound_unless_no_token_reaches_the_bound(clipped: float, recommended: bool) -> None:
+    rng = np.random.default_rng(0)
+    ratios = [np.where(AT > 0.5, clipped, 0.0)] * 3
+    rewards = [stuck(rng, 0.05) for _ in ratios]
+    made = policy_study(rewards, entropy=[entropy(rng, 20.0) for _ in ratios], clip_ratio__high_mean=ratios)
+    (finding,) = verdict(RULE, made).findings
+    assert ("raise the upper clipping bound" in str(finding.action)) == recommended
+
+
+def test_the_share_is_that_of_all_later_steps_and_the_start_of_a_collapse_is_no_spike() -> None:
+    (finding,) = verdict(RULE, example()).findings
+    assert "is on average 5 % of its start from step 11 on." in str(finding.message)
+    assert "Its reward does not rise in the second half" in str(finding.message)
+    (curves,) = [e for e in finding.evidence if isinstance(e, CurveEvidence)]
+    assert all(mark.lasting for mark in curves.marks)
 
 
 def test_a_trial_that_kept_its_entropy_shows_that_more_is_possible() -> None:

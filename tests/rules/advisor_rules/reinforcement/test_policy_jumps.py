@@ -9,7 +9,7 @@ from promise import kept, studies
 from studies import make_study, verdict
 
 from advisor.model.change import SetRange
-from advisor.model.evidence import FigureEvidence
+from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 
@@ -112,6 +112,8 @@ def departed_at(step: int, ends: Sequence[float], first: float = 0.5) -> Study:
 def test_the_start_is_the_mean_of_the_first_rewards_because_one_batch_is_noisy() -> None:
     (finding,) = verdict(RULE, departed_at(10, [0.3, 0.3, 0.3], first=0.3)).findings
     assert "its mean reward falls from 0.45" in finding.message
+    (curves,) = [e for e in finding.evidence if isinstance(e, CurveEvidence)]
+    assert all(mark.lasting for mark in curves.marks)
 
 
 def test_rewards_of_a_policy_that_is_far_away_are_no_start() -> None:

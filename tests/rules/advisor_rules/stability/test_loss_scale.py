@@ -62,6 +62,7 @@ def test_fires_with_its_advice():
     assert "2 of 3 trials" in finding.message
     assert "skipped 20 of 420 steps" in finding.message
     assert (finding.severity, finding.confidence) == ("warning", 0.9)
+    assert all(mark.lasting for evidence in finding.evidence for mark in getattr(evidence, "marks", ()))
     (spec,) = plan(study, [result]).specs
     assert "bfloat16" in " ".join(spec.notes)
 
