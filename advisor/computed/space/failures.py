@@ -22,7 +22,7 @@ class FailureMasks:
     data do not count as failed."""
 
     diverged: BoolArray
-    """Trials that ended with a non-finite objective or loss."""
+    """Trials that ended with a non-finite objective or loss, or that lost what they had learned, or had before training."""
     crashed: BoolArray
     """Trials that crashed or ran out of memory."""
     out_of_memory: BoolArray

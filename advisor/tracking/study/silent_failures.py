@@ -212,16 +212,17 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 def _fallen_rewards(costs: ObjectiveCosts, trials: Sequence[int]) -> dict[int, str]:
     """Return the trials whose policy earns less than at its start, each with a clause that says so.
 
-    The training reward must fall by more than noise, and the objective must neither exceed the initial reward nor improve. The
-    p-values are corrected for the number of trials (Holm).
+    The training reward must fall by more than noise. After the first training step, the objective must neither exceed the
+    initial reward nor improve. The p-values are corrected for the number of trials (Holm).
     """
     falls: list[tuple[float, int, str]] = []
     judged = [t for t in trials if costs.rewards and len(costs.rewards[t]) >= MIN_SIGNAL_POINTS]
     for trial in judged:
-        first, late = initial_and_late_reward(costs.rewards[trial].values)
-        values = costs.curves[trial].finite.values
+        reward, curve = costs.rewards[trial], costs.curves[trial].finite
+        first, late = initial_and_late_reward(reward.values)
+        after_start = curve.values[curve.steps > reward.steps[0]]
         material = first.mean - late.mean > MIN_LEARNED_IMPROVEMENT * costs.cost_range
-        if material and -values.min() <= first.mean and not has_curve_fallen(values, costs.cost_range):
+        if material and (after_start >= -first.mean).all() and not has_curve_fallen(curve.values, costs.cost_range):
             text = f"the training reward fell from {first.mean:.3g} to {late.mean:.3g}"
             falls.append((first.p_value_above_other(late), trial, text))
     falls.sort()

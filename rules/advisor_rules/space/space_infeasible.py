@@ -30,11 +30,12 @@ class SpaceInfeasible(Rule):
     """A large share of the trials failed: they diverged, crashed or learned nothing.
 
     ## What it looks at
-    The rule counts trials that ended with a non-finite objective or loss, that crashed or ran out of memory, and that learned
-    nothing. A trial learned nothing if it never beat its first evaluation and one of two conditions holds: the training loss
-    ended well above its first value, or a wide gap separates the trial's result from the results of all trials that did learn.
-    Each kind of failure is counted separately. The rule looks for the threshold of a hyperparameter, or a pair of thresholds of
-    two hyperparameters, that best separates failed trials from the others.
+    The rule counts trials that diverged, that crashed or ran out of memory, and that learned nothing. A trial diverged if its
+    objective or loss ended non-finite, if it lost what it had learned, or if the reward of its policy fell below its start. A
+    trial learned nothing if it never beat its first evaluation (for a policy, also its first training rewards) and one of two
+    conditions holds: the training loss ended well above its first value, or a wide gap separates the trial's result from the
+    results of all trials that did learn. Each kind of failure is counted separately. The rule looks for the threshold of a
+    hyperparameter, or a pair of thresholds of two hyperparameters, that best separates failed trials from the others.
 
     ## Why it matters
     Failed trials are wasted, so the good region gets fewer trials. If trials fail in every part of the search space, the cause

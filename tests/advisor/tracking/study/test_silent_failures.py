@@ -168,16 +168,16 @@ def test_a_gain_of_a_few_examples_that_is_lost_again_is_no_failure(facts, right,
     assert [t.status for t in study.trials] == ["complete"] * 2 + [status] + ["complete"] * 3
 
 
-def _policies(reward, evaluated=None, *, objective="eval_reward", noise=0.05, seed=0):
+def _policies(reward, evaluated=None, *, first=6, noise=0.05, seed=0):
     """Return the study of 6 policies that log the reward of 60 batches and, unless `evaluated` differs, its mean every 6 steps.
 
-    reward, evaluated: mean reward of a trial after a share of its training.
+    reward, evaluated: mean reward of a trial after a share of its training. first: step of the first evaluation.
     """
     rng, steps = np.random.default_rng(seed), range(60)
     batches = points(*((i, s, reward(i, s / 60) + noise * rng.normal(), 100 + s) for i in range(6) for s in steps))
-    values = points(*((i, s, (evaluated or reward)(i, s / 60), 100 + s) for i in range(6) for s in range(6, 61, 6)))
-    made = {"train/reward": batches, objective: values}
-    return assemble(experiment([run(i, lr=i + 1) for i in range(6)], **made), objective=objective, direction="maximize")
+    values = points(*((i, s, (evaluated or reward)(i, s / 60), 100 + s) for i in range(6) for s in range(first, 61, 6)))
+    made = experiment([run(i, lr=i + 1) for i in range(6)], train__reward=batches, eval_reward=values)
+    return assemble(made, objective="eval_reward", direction="maximize")
 
 
 def _learning(_, at):
@@ -204,6 +204,11 @@ def test_a_training_reward_that_falls_is_no_collapse_if_evaluations_are_good(eva
     """For example, the prompts get harder."""
     study = _policies(lambda i, at: 0.4 - 0.2 * at, evaluated)
     assert {t.status for t in study.trials} == {"complete"}
+
+
+def test_an_evaluation_before_training_is_no_result_of_the_policy():
+    study = _policies(_collapsing, lambda i, at: 0.5 if at == 0 else _collapsing(i, at), first=0)
+    assert [t.status for t in study.trials] == ["complete"] * 3 + ["diverged"] * 3
 
 
 @pytest.mark.parametrize(("fall", "diverged"), [(0.02, False), (0.1, True)])
