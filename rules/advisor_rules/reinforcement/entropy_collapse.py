@@ -104,7 +104,7 @@ class EntropyCollapse(Rule):
         return self.finding(
             say(
                 "The entropy of {trial} is on average {share} of its start from {step} on. Its reward does not rise in the second "
-                "half, although {room}; the mean of the last fifth is {reward}. The entropy collapsed in {n} of {of}.",
+                "half, although {room}; the mean reward of the last fifth is {reward}. The entropy collapsed in {n} of {of}.",
                 trial=Name(first.trial.name),
                 share=Percent(first.share),
                 step=study.at(first.step),
