@@ -25,13 +25,13 @@ class SpaceBoundary(Rule):
     """The best trials cluster at one end of the searched range, and results still improve towards this end.
 
     ## What it looks at
-    The rule examines every searched number except the length of training, on its own scale. The rule tests two conditions.
-    First, the rule tests if better trials lie nearer to one end of the range than the sampled trials in general. Second, the
-    rule tests if the fitted response, which accounts for the other hyperparameters, is best at the same end. Each
-    hyperparameter is tested alone and, if several were searched, with a response surface that includes interactions. Failed
-    trials count as the worst results. In addition, the successful trials alone must confirm the result: they lie significantly
-    towards the same end, or the best value lies at that end with a probability of 90 %. If trials fail at an end of the range,
-    see the rule `space-boundary-infeasible`.
+    The rule examines every searched number except the length of training and the beta of preference training, each on its own
+    scale. The rule tests two conditions. First, the rule tests if better trials lie nearer to one end of the range than the
+    sampled trials in general. Second, the rule tests if the fitted response, which accounts for the other hyperparameters, is
+    best at the same end. Each hyperparameter is tested alone and, if several were searched, with a response surface that
+    includes interactions. Failed trials count as the worst results. In addition, the successful trials alone must confirm the
+    result: they lie significantly towards the same end, or the best value lies at that end with a probability of 90 %. If
+    trials fail at an end of the range, see the rule `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: chance alone puts the best trial
@@ -115,10 +115,16 @@ class SpaceBoundary(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per end at which good trials cluster."""
         tried = settings.read_settings(study)
-        axes = [n for n, p in tried.numeric.items() if not is_training_length(n) and len(np.unique(p[np.isfinite(p)])) > 1]
+        axes = [
+            n
+            for n, p in tried.numeric.items()
+            if not is_training_length(n) and not _is_preference_beta(study, n) and len(np.unique(p[np.isfinite(p)])) > 1
+        ]
         if not axes:
             raise MissingData(
-                "no numeric hyperparameter was varied; log the hyperparameters that the study searches", needs="searched"
+                "no numeric hyperparameter was varied other than the length of training and the beta of preference training; log "
+                "the hyperparameters that the study searches",
+                needs="searched",
             )
         tried.require_settings(max(5, _min_significant_trials(len(axes), tried.corrected_level(self.false_alarms))), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
@@ -206,6 +212,12 @@ def _build_advice(study: Study, name: str, side: RangeSide, moved: _extension.Ex
     scale = scale_of_new_range(name, moved.low, moved.high, domain.scale)
     action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
     return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
+
+
+def _is_preference_beta(study: Study, name: str) -> bool:
+    """Return True for the beta of preference training. It sets the distance that the model keeps from the reference model, so
+    the share of correctly ordered pairs and the loss do not say which beta is best."""
+    return name == "beta" and (study.has("train_chosen_logp") or study.has("valid_chosen_logp"))
 
 
 def _optimum_lies_inside(study: Study, tried: settings.Settings, name: str, side: RangeSide) -> bool:

@@ -44,9 +44,10 @@ class ClipAggressive(Rule):
     ## How sure
     If every step is logged, the share of clipped updates is a count without error. If only some steps are logged, the excess of
     the share over one half must be significant in an exact binomial test over the logged points. Trials with Adam, Adafactor,
-    Lion or similar optimizers do not count as clipped, because clipping hardly changes their steps. Confidence is one minus the
-    p-value, times the share of the examined trials in which most updates are clipped. If exactly half of the updates were
-    clipped, the rule fired in at most 4.5 % of simulated studies.
+    Lion or similar optimizers do not count as clipped, because clipping hardly changes their steps; if all examined trials use
+    such optimizers, the rule is not assessed. Confidence is one minus the p-value, times the share of the examined trials in
+    which most updates are clipped. If exactly half of the updates were clipped, the rule fired in at most 4.5 % of simulated
+    studies.
     """
 
     playbook = "Gradient clipping"
@@ -77,6 +78,11 @@ class ClipAggressive(Rule):
                 "clipping at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook "
                 "does both)",
                 needs="grad_norm",
+            )
+        if all(_ignores_gradient_scale(c.trial) for c in judged_trials):
+            optimizer = optimizer_name(judged_trials[0].trial.params, judged_trials[0].trial.facts)
+            raise MissingData(
+                f"steps of {optimizer} do not depend on the scale of the gradients, so clipping hardly changes them"
             )
         mostly_clipped = [
             c

@@ -54,6 +54,20 @@ def test_fires_on_a_clean_trend_and_widens_that_side(trials: int, side: str) -> 
         assert 1e-5 < after.high <= 1e-4
 
 
+@pytest.mark.parametrize("by_preferences", [False, True])
+def test_the_beta_of_preference_training_is_not_chosen_by_results(by_preferences: bool) -> None:
+    """Other kinds of training, such as that of a VAE, also have a beta; its range is still extended."""
+    betas, learned = np.geomspace(0.01, 1.0, 20), np.linspace(0.6, 0.9, 20)
+    made = make_study(
+        [{"learning_rate": 1e-4, "beta": float(beta)} for beta in betas],
+        {"val/accuracy": [[0.5, a] for a in learned]} | ({"train/logps/chosen": [[-9.0, -8.0]] * 20} if by_preferences else {}),
+        objective="val/accuracy",
+        direction="maximize",
+        space={"learning_rate": LR, "beta": Parameter(low=0.01, high=1.0, scale="log")},
+    )
+    assert [f.subject for f in verdict("space-boundary", made).findings] == ([] if by_preferences else ["beta"])
+
+
 def test_the_new_range_contains_a_best_trial_beyond_the_old_one() -> None:
     """Someone tried a higher rate by hand: 0.008, in a study from 1e-5 to 1e-3."""
     rates = [*np.geomspace(1e-5, 1e-3, 11), 0.008]
