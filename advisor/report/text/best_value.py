@@ -72,6 +72,8 @@ def _tied_trial_clause(report: ReportData) -> Message:
     name = Name(report.best.name)
     if all(t.evaluations < 2 for _, t in report.ranked):
         return say(", such as {name}", name=name)
+    if len(alike) == _tied_setting_count(report) + 1:
+        return say(". The means of their late evaluations are equal, too. One of these settings is that of {name}", name=name)
     if len(alike) > 1:
         text = ". By the mean of late evaluations, {n} are still equal, such as {name}"
         return say(text, n=spelled(len(alike), "setting"), name=name)

@@ -33,8 +33,8 @@ def test_certainty_depends_on_repeats() -> None:
     tied = replace(study, metrics={study.spec.objective.metric: replace(block, values=np.ones_like(block.values))})
     assert str(certainty(make_report(tied, ()))) == ""
     assert str(best_sentence(make_report(tied, ()))).startswith(
-        "Eight settings share the best validation/error, 1, the lowest of 8 trials with a result. By the mean of late "
-        "evaluations, eight settings are still equal, such as "
+        "Eight settings share the best validation/error, 1, the lowest of 8 trials with a result. The means of their late "
+        "evaluations are equal, too. One of these settings is that of "
     )
     assert report.spread is not None
     for deviation, chance in ((1e6, True), (1e-12, False)):
