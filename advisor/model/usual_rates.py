@@ -5,7 +5,8 @@
 | SGD, also with momentum | 1e-4 to 1 | 0.1 for a batch of 256, 3.2 for 8,192: Goyal et al. 2017, arXiv:1706.02677 |
 | Adam, AdamW, RMSprop, LAMB | 1e-6 to 0.03 | the best rates of small language models: Wortsman et al. 2023, arXiv:2309.14322 |
 | Lion | 1e-7 to 3e-3 | 3 to 10 times below AdamW: Chen et al. 2023, arXiv:2302.06675 |
-| fine-tuning, except with SGD | 1e-7 to 1e-3 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; adapters 2e-4: Hu et al. 2021 |
+| fine-tuning of all weights, except with SGD | 1e-7 to 1e-4 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; 5e-7 to 2e-5 in the sources of the recipes `sft`, `dpo` and `grpo` |
+| fine-tuning with adapters, except with SGD | 1e-6 to 1e-3 | 2e-4: Hu et al. 2021, arXiv:2106.09685; ten times as high as for all weights in the recipe `lora` |
 
 These limits are not strict: if the best trials lie at one of them, the search extends a small step beyond it.
 """
@@ -39,7 +40,8 @@ SGD_RATES = UsualRates("SGD", 1e-4, 1.0)
 ADAM_RATES = UsualRates("Adam", 1e-6, 0.03)
 ADAMW_RATES = ADAM_RATES._replace(training="AdamW")
 LION_RATES = UsualRates("Lion", 1e-7, 3e-3)
-FINE_TUNING_RATES = UsualRates("fine-tuning", 1e-7, 1e-3)
+FULL_FINE_TUNING_RATES = UsualRates("fine-tuning of all weights", 1e-7, 1e-4)
+ADAPTER_RATES = UsualRates("fine-tuning with adapters", 1e-6, 1e-3)
 
 RATES_BY_OPTIMIZER = {
     "sgd": SGD_RATES,
@@ -60,7 +62,8 @@ RATES_BY_OPTIMIZER = {
 MAX_SEARCHED_CHARS = 200
 """Maximum number of characters of a name or value that are searched for words."""
 _NOT_PRETRAINED_VALUES = frozenset(("", "0", "false", "no", "none", "null"))
-_PRETRAINED_WORDS = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
+_ADAPTER_WORDS = frozenset("lora qlora peft".split())
+_PRETRAINED_WORDS = _ADAPTER_WORDS | frozenset("finetune finetuned finetuning pretrained".split())
 _PRETRAINED_WORD_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
 
 
@@ -94,3 +97,24 @@ def _shows_pretrained(name: str, value: str) -> bool:
 def is_fine_tuning(study: Study) -> bool:
     """Return True if the study's name or facts of its trials say that the study fine-tunes a pretrained model."""
     return mentions_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)
+
+
+def trains_adapter(params: Mapping[str, object]) -> bool:
+    """Return True if the logged parameters of a run show that it trains adapters of a pretrained model, and not all weights."""
+    texts = ((str(name), str(value)) for name, value in params.items())
+    return any(
+        value.strip().lower() not in _NOT_PRETRAINED_VALUES and (_mentions_adapter(name) or _mentions_adapter(value))
+        for name, value in texts
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _mentions_adapter(text: str) -> bool:
+    text = text[:MAX_SEARCHED_CHARS].lower()
+    return ("lora" in text or "peft" in text) and not _ADAPTER_WORDS.isdisjoint(words_of_name(text))
+
+
+def fine_tuning_rates(study: Study) -> UsualRates:
+    """Return the usual learning rates of a study that fine-tunes a pretrained model."""
+    adapter = _mentions_adapter(study.name) or any("adapter" in t.facts for t in study.trials)
+    return ADAPTER_RATES if adapter else FULL_FINE_TUNING_RATES

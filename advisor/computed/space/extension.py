@@ -12,7 +12,7 @@ from advisor.model import parameter_kinds
 from advisor.model.space import RangeSide, is_learning_rate, round_outwards, round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.model.usual_rates import FINE_TUNING_RATES, SGD_RATES, UsualRates, is_fine_tuning, rates_of_optimizer
+from advisor.model.usual_rates import SGD_RATES, UsualRates, fine_tuning_rates, is_fine_tuning, rates_of_optimizer
 from advisor.model.words import setting
 from advisor.stats import widening
 
@@ -125,7 +125,7 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
         return None
     known_rates = [r for r in map(rates_of_optimizer, dict.fromkeys(_optimizer_names(study, name))) if r is not None]
     if is_fine_tuning(study) and not any(r.high == SGD_RATES.high for r in known_rates):
-        return FINE_TUNING_RATES
+        return fine_tuning_rates(study)
     if not known_rates:
         return None
     widest = max(known_rates, key=lambda r: r.high)

@@ -13,7 +13,7 @@ from advisor.model.reading import Decision
 from advisor.model.space import HyperparameterValue, IntArray, words_of_name
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import StepUnit, Trial
-from advisor.model.usual_rates import starts_from_pretrained
+from advisor.model.usual_rates import starts_from_pretrained, trains_adapter
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import ExperimentCurves
@@ -113,10 +113,15 @@ def _add_planned_epochs(facts: Sequence[dict[str, str]], params: Sequence[Mappin
 def _logged_facts(run: Run) -> dict[str, str]:
     autologging = {"autologging": name} if (name := run.tags.get("mlflow.autologging")) else {}
     facts = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
-    pretrained = {"pretrained": "true"} if starts_from_pretrained(run.params) else {}
+    pretrained = (
+        {"pretrained": "adapter" if trains_adapter(run.params) else "true"}
+        if starts_from_pretrained(run.params)
+        else {}
+    )
+    adapter = {"adapter": "true"} if trains_adapter(run.params) else {}
     tuner = {"tuner": "optuna"} if declared.has_tuner_tags(run) else {}
     commit = {"source_commit": text} if (text := run.tags.get("mlflow.source.git.commit")) else {}
-    return autologging | pretrained | tuner | commit | facts
+    return autologging | pretrained | adapter | tuner | commit | facts
 
 
 def _add_stated_facts(

@@ -1,9 +1,11 @@
 """Usual learning rates by optimizer and for fine-tuning."""
 
 import pytest
+from studies import make_study
 
 from advisor.model import usual_rates
 from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER
+from advisor.planning.recipes.recipe import read
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,25 @@ def test_a_first_study_searches_no_unusual_rates(optimizer: str) -> None:
 def test_a_quick_look_at_the_text_misses_no_word_for_fine_tuning() -> None:
     for words in [*({w} for w in usual_rates._PRETRAINED_WORDS), *usual_rates._PRETRAINED_WORD_PAIRS]:
         assert usual_rates.starts_from_pretrained({"-".join(sorted(words)).upper(): "x"})
+
+
+@pytest.mark.parametrize(
+    ("params", "adapter"),
+    [
+        ({"lora_r": "8"}, True),
+        ({"use_peft": "True"}, True),
+        ({"use_peft": "False", "model_name_or_path": "m"}, False),
+        ({"model_name_or_path": "m"}, False),
+    ],
+)
+def test_adapters_show_in_logged_parameters(params: dict[str, str], adapter: bool) -> None:
+    assert usual_rates.trains_adapter(params) is adapter
+
+
+@pytest.mark.parametrize(("recipe", "facts"), [("sft", {}), ("dpo", {}), ("grpo", {}), ("lora", {"adapter": "true"})])
+def test_a_recipe_searches_the_usual_rates_of_its_weights(recipe: str, facts: dict[str, str]) -> None:
+    study = make_study([{"lr": 1e-5}], {"val/loss": [[1.0]]}, tags=[facts])
+    usual, rate = usual_rates.fine_tuning_rates(study), read(recipe)[1].parameters["learning_rate"]
+    assert rate.low is not None
+    assert rate.high is not None
+    assert usual.low <= rate.low < rate.high <= usual.high

@@ -347,17 +347,22 @@ def test_a_value_that_alone_gives_results_is_compared_with_no_other():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "to"), [(0.03, 3.0, 1e-4), (1e-4, 1e-2, None)], ids=["all rates are unusual", "some are usual"]
+    ("low", "high", "to", "facts"),
+    [(0.03, 3.0, 1e-5, {}), (0.03, 3.0, 1e-4, {"adapter": "true"}), (1e-4, 1e-2, None, {})],
+    ids=["all rates are unusual", "all rates are unusual for adapters", "some are usual"],
 )
-def test_a_range_far_beyond_the_usual_rates_is_extended_into_them(low: float, high: float, to: float | None) -> None:
+def test_a_range_far_beyond_the_usual_rates_is_extended_into_them(
+    low: float, high: float, to: float | None, facts: dict[str, str]
+) -> None:
     rates = np.geomspace(low, high, 12)
     made = make_study(
         [{"learning_rate": float(r)} for r in rates],
         {"val/loss": np.linspace(1, 3, 12).tolist()},
         space={"learning_rate": Parameter(low=low, high=high, scale="log")},
-        tags=[{"pretrained": "gpt2", "optimizer": "adamw"}] * 12,
+        tags=[{"pretrained": "gpt2", "optimizer": "adamw", **facts}] * 12,
     )
     (finding,) = verdict("space-boundary", made).findings
     (change,) = finding.changes
     assert (change.low == to) == (to is not None)
-    assert ("all rates that were tried lie above 0.001" in change.why) == (to is not None)
+    end = "0.001" if facts else "1e-4"
+    assert (f"all rates that were tried lie above {end}" in change.why) == (to is not None)
