@@ -28,11 +28,12 @@ from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, listed, plain_number, setting, share
 from advisor.planning import gain, price
+from advisor.planning.base import base as base_study
 from advisor.planning.base import best_trial_setting, is_random_search, round_study_name, validate_spec
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.designs.explore import explore, still_compares_values
 from advisor.planning.designs.ladder import smaller_search
-from advisor.planning.designs.open_next import search_next_hyperparameter
+from advisor.planning.designs.open_next import equal_rates_reason, search_next_hyperparameter
 from advisor.planning.designs.reseed import repeat_best_trial
 from advisor.planning.sampling.halton import draw_trials
 from advisor.planning.states import MIN_EFFECT_IN_SEED_SD, ExplorationEvidence, assess_evidence, settings_needed
@@ -40,6 +41,8 @@ from advisor.stats import power
 
 MAX_GAIN = 0.05
 """Maximum probability of finding a better setting, according to the model, at which a search of a settled space is skipped."""
+STOP_GOAL = "Stop searching"
+"""First words of the goal of a study in place of a search that would hardly find a better setting."""
 UNLIKELY_GAIN_NOTE = (
     "More search would hardly help: the probability that {count} more trials find a setting that is better than the best one "
     "by more than noise is at most {chance}."
@@ -88,20 +91,26 @@ def stop_if_settled(
 ) -> tuple[StudySpec | None, str]:
     """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place.
 
-    If the best setting was repeated already, return (None, the reason to stop). A study is returned unchanged, with "", if it
+    The search would not, either, if the study searched only a learning rate and all rates give the same result within noise. If
+    the best setting was repeated already, return (None, the reason to stop). A study is returned unchanged, with "", if it
     compares values, has another space than `study`, or if its space is known to be wrong.
     """
     chance = None if still_compares_values(study, spec) else _small_gain_probability(study, verdicts, rules, spec)
-    if chance is None:
+    same_search = not promising.trains_differently(study, spec) and spec.searches_within(base_study(study))
+    equal = equal_rates_reason(study, spec) if is_random_search(spec) and same_search else ""
+    reason = equal
+    if chance is not None:
+        reason = UNLIKELY_GAIN_NOTE.format(count=spec.trials or 1, chance=share(chance))
+    if not reason:
         return spec, ""
     again = repeat_best_trial(study, spec)
-    reason = UNLIKELY_GAIN_NOTE.format(count=spec.trials or 1, chance=share(chance))
     if again is None:
         return None, reason
     why = {n: p.why for n, p in spec.parameters.items() if p.role == "fixed"}
+    why |= dict.fromkeys(spec.searched, equal.removesuffix(".")) if equal else {}
     parameters = {n: p.model_copy(update={"why": why.get(n) or p.why}) for n, p in again.parameters.items()}
     note = f"{reason} {DEPLOY.format(data=spec.objective.final_data)}"
-    goal = f"Stop searching and {again.goal[0].lower()}{again.goal[1:]}"
+    goal = f"{STOP_GOAL}{f' {clean(next(iter(spec.searched)))}' if equal else ''} and {again.goal[0].lower()}{again.goal[1:]}"
     return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note,)}), ""
 
 

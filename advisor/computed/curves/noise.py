@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.computed.curves import step_noise
 from advisor.computed.decision import repeats
+from advisor.model.space import BoolArray
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import measure_heterogeneity
 
@@ -53,3 +54,27 @@ def noise_between_evaluations(study: Study) -> float:
     ]
     bound = measured[0][0] + DIFFERENCE_BOUND_IN_SDS * measured[0][1] if measured else 0.0
     return max((sd for cost, sd in measured if cost <= bound), default=0.0)
+
+
+def is_worse_beyond_noise(study: Study) -> BoolArray:
+    """Return the mask of the trials whose result is worse than the best one by a relevant difference and by more than noise:
+    between seeds or, if it is unknown, between evaluations. A trial of unknown noise is never worse. Shape (n,)."""
+    mask, ranked = np.zeros(len(study.trials), dtype=np.bool_), study.ranked()
+    if not ranked:
+        return mask
+    between_seeds, is_measured = noise_between_seeds(study)
+    best, *others = ranked
+    best_cost = float(study.costs[best.index])
+    own = between_seeds if is_measured else _noise_of_best_result(study, best)
+    for trial in others:
+        noise = between_seeds if is_measured else _noise_of_best_result(study, trial)
+        limit = max(2 * math.hypot(own, noise), repeats.min_relevant_difference(study.objective_value(best_cost)))
+        mask[trial.index] = study.costs[trial.index] - best_cost > limit
+    return mask
+
+
+def _noise_of_best_result(study: Study, trial: Trial) -> float:
+    """Return the standard deviation of a trial's best result that noise between evaluations causes; NaN for too few
+    evaluations."""
+    half = step_noise.split_around_best(study.cost_curve(trial).finite.values)
+    return math.nan if half is None else step_noise.redraw_ranking([half, half]).best_cost_sd

@@ -3,8 +3,9 @@
 Playbook: "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance, and fixed hyperparameters".
 
 *When.* Only a learning rate was searched, and the best rate is known to within a factor of `MAX_KNOWN_RATE_RATIO`, because
-results are worse or training fails on both sides of this rate; or all rates in a range at least that wide give the same result
-within noise. A further study of the learning rate alone would only narrow its range or add trials.
+results are worse or training fails on both sides of this rate. A further study of the learning rate alone would only narrow its
+range or add trials. If all rates in a range at least that wide give the same result within noise, a search of one more
+hyperparameter would show no difference either, so the search stops (`closing.stop_if_settled`).
 
 *What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its
 best value, because the two interact. All earlier trials must have the same value of the added hyperparameter. With less
@@ -21,10 +22,11 @@ import numpy as np
 from scipy import special
 from scipy.stats import linregress
 
+from advisor.computed.curves import noise
 from advisor.computed.pipeline.ties import reason_settings_tie
 from advisor.model import optimizers, parameter_kinds
 from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER, TRIALS_FOR_RATE_ONLY, TunableHyperparameter
-from advisor.model.prediction import round_significant
+from advisor.model.prediction import BestNear, round_significant
 from advisor.model.space import as_number, is_learning_rate, round_outwards
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
@@ -56,27 +58,23 @@ def search_next_hyperparameter(study: Study, spec: StudySpec) -> StudySpec | Non
     if len(spec.searched) != 1 or list(study.searched) != rates or study.spec.sampler.kind == "adaptive":
         return None
     best, within = _best_rate_and_resolution(study, rates[0])
-    found, flat = next(_candidates(spec), None), _equal_result_rate_range(study, rates[0])
-    if (within > MAX_KNOWN_RATE_RATIO and flat is None) or found is None:
+    found = next(_candidates(spec), None)
+    if within > MAX_KNOWN_RATE_RATIO or found is None or equal_rates_reason(study, spec):
         return None
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
-    if flat is not None:
-        within, equal = flat[1] / flat[0], f"from {plain_number(flat[0], 3)} to {plain_number(flat[1], 3)}"
-        known = f"{clean(rates[0])} {equal} gives the same result within noise"
-    else:
-        known = f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
+    known = (
+        f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
+    )
     reason = f"the next hyperparameter to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     new = _new_parameter(rung, fixed, reason + shifts)
-    low, high = (
-        round_significant(best * factor, 2) for factor in _rate_range_factors(rung, new, as_number(fixed.value), within)
-    )
+    if shifts:
+        factors = _rate_range_factors(new, as_number(fixed.value), within)
+        low, high = (round_significant(best * factor, 2) for factor in factors)
+    else:
+        low, high = _ends_at_worse_rates(study, rates[0], best)
     why = f"around the best rate, {plain_number(best)}; nearby rates are worse on both sides"
-    if flat is not None:
-        ends = round_outwards(flat[0], "low"), round_outwards(flat[1], "high")
-        low, high = (min(low, ends[0]), max(high, ends[1])) if shifts else ends
-        why = f"as before: no rate {equal} is better beyond noise"
     low, high = max(low, old.declared_limits[0]), min(high, old.declared_limits[1])
     why += f"; the lower {clean(name)}, the higher the best rate" if shifts else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
@@ -95,16 +93,47 @@ def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> P
     return Parameter(type="float", low=low, high=high, scale=rung.scale, limits=fixed.limits, why=why)
 
 
-def _rate_range_factors(rung: TunableHyperparameter, new: Parameter, now: float, within: float) -> tuple[float, float]:
-    """Return the ratios of the ends of the new learning-rate range to the best learning rate; each end is at least half a decade
-    away.
+def equal_rates_reason(study: Study, spec: StudySpec) -> str:
+    """Return a sentence that says that all tried learning rates give the same result within noise, and that names a predicted
+    rate among them; empty if the results differ, or if `study` or `spec` searches more than one learning rate."""
+    rate = next(iter(spec.searched), "")
+    if not is_learning_rate(rate) or len(spec.searched) != 1 or study.searched.keys() != spec.searched.keys():
+        return ""
+    equal = _equal_result_rate_range(study, rate)
+    if equal is None:
+        return ""
+    low, high = (plain_number(end, 3) for end in equal)
+    expected = [
+        plain_number(p.expects.value, 3)
+        for p in study.spec.predictions
+        if isinstance(p.expects, BestNear) and p.expects.parameter == rate and equal[0] <= p.expects.value <= equal[1]
+    ]
+    predicted = f", so the predicted {expected[0]} is as good as any" if expected else ""
+    return f"All tried values of {clean(rate)}, {low} to {high}, give the same result within noise{predicted}."
+
+
+def _ends_at_worse_rates(study: Study, name: str, best: float) -> tuple[float, float]:
+    """Return the ends of the new learning-rate range: the nearest rates on both sides of the best one that are worse beyond
+    noise, as all rates further out are; at most half a decade away."""
+    low, high = (round_significant(best * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
+    is_worse = noise.is_worse_beyond_noise(study)
+    rates = np.array([as_number(t.params.get(name)) for t in study.trials])
+    good = rates[study.comparable & ~is_worse]
+    below, above = rates[is_worse & (rates < good.min())], rates[is_worse & (rates > good.max())]
+    low = max([low, *(round_outwards(float(r), "low") for r in below)])
+    return low, min([high, *(round_outwards(float(r), "high") for r in above)])
+
+
+def _rate_range_factors(new: Parameter, now: float, within: float) -> tuple[float, float]:
+    """Return the ratios of the ends of the new learning-rate range to the best learning rate if the momentum varies; each end is
+    at least half a decade away.
 
     A step with momentum m is as long as a step without momentum at the learning rate lr / (1 - m), so the best learning rate is
     proportional to 1 - m. The best learning rate is known to within a factor of `within`, so its true value lies at most the square
     root of `within` above or below the estimate.
     """
-    if rung.name != "momentum" or new.low is None or new.high is None:
-        return 1 / HALF_DECADE, HALF_DECADE
+    assert new.low is not None
+    assert new.high is not None
     room = math.sqrt(within)
     least, most = (1 - new.high) / (1 - now) / room, (1 - new.low) / (1 - now) * room
     return min(1 / HALF_DECADE, least), max(HALF_DECADE, most)

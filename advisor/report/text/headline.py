@@ -13,6 +13,7 @@ from advisor.model.message import Message, Name, end_with_full_stop, first_sente
 from advisor.model.space import RangeSide, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capitalise, clean, count, spelled
+from advisor.planning.closing import STOP_GOAL
 from advisor.planning.designs.explore import ADD_TRIALS_GOAL
 from advisor.planning.goals import goal_after_manual_fix
 from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, needs_new_scores
@@ -60,7 +61,7 @@ def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
         if before is not None:
             return end_with_full_stop(before.action), _reason_for_study(
                 report, spec, before
-            ) if before is leading_finding else _reason_for_manual_action(spec, before)
+            ) if before is leading_finding else _reason_for_manual_action(report, spec, before)
         # If the best trials lie at the end of a range, moving this range is worthwhile even if the evidence is too weak for a
         # warning.
         moves = (
@@ -192,11 +193,13 @@ def _finding_behind_study(report: ReportData, spec: StudySpec) -> Finding | None
     return min(leads, key=lambda f: not _goal_matches_finding(report, spec, f), default=None)
 
 
-def _reason_for_manual_action(spec: StudySpec, before: Finding) -> Message:
+def _reason_for_manual_action(report: ReportData, spec: StudySpec, before: Finding) -> Message:
     """Return the reason for an action that a person must carry out, and the name of the study to run afterwards."""
     goal = spec.goal.partition(":")[0]
     text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE_NOTE}" * needs_new_scores(spec, [before])
-    return say(text, why=first_sentence(before.message), goal=goal)
+    stops = _reason_for_goal(report, spec) if goal.startswith(STOP_GOAL) else ""
+    message = say(text, why=first_sentence(before.message), goal=goal)
+    return join_items((message, *([end_with_full_stop(stops)] if stops else [])), " ")
 
 
 def _reason_for_study(report: ReportData, spec: StudySpec, leading_finding: Finding | None) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ from planning_studies import assert_ready_to_run
 from studies import make_study
 
 from advisor.computed.pipeline.ties import reason_settings_tie
+from advisor.model.prediction import BestNear, Prediction
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning import plan
 from advisor.planning.base import base
-from advisor.planning.designs.open_next import search_next_hyperparameter
+from advisor.planning.designs.open_next import equal_rates_reason, search_next_hyperparameter
 
 RATES = np.geomspace(1e-3, 10, 9)
 
@@ -87,8 +89,7 @@ def noisy_rates(costs: Any, falls: float, rates: Any, seed: int = 1) -> Study:
 
 
 def is_flat(study: Study) -> bool:
-    spec = opened(study)
-    return spec is not None and "is better beyond noise" in spec.parameters["lr"].why
+    return equal_rates_reason(study, base(study)) != ""
 
 
 def test_rates_at_which_nothing_was_learned_are_no_flat_range() -> None:
@@ -107,23 +108,29 @@ def test_a_trend_that_no_pair_of_results_shows_is_no_flat_range() -> None:
     assert sum(map(is_flat, rising)) <= 8
 
 
-def test_the_ends_of_a_flat_range_are_round_and_lie_in_the_reach() -> None:
-    spec = opened(noisy_rates(np.full(5, 1.0), 1.0, np.geomspace(1.234567e-4, 1.234567e-2, 5)))
-    assert spec is not None
-    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (1.23e-4, 0.0124)
-
-
 @pytest.mark.parametrize(("slope", "flat"), [(0.0, True), (0.3, False)])
-def test_rates_that_tie_within_noise_are_not_narrowed_around_a_lucky_one(slope: float, flat: bool) -> None:
-    rng, rates = np.random.default_rng(1), np.geomspace(3e-3, 5e-2, 5)
-    ends = 1.2 + slope * np.abs(np.log10(rates / rates[2]))
-    curves = [end + np.exp(-np.arange(20) / 2) + 0.002 * rng.standard_normal(20) for end in ends]
-    space = {"lr": Parameter(low=3e-3, high=5e-2, scale="log"), "beta1": Parameter(role="fixed", value=0.9)}
-    spec = opened(make_study([{"lr": float(r), "beta1": 0.9} for r in rates], {"val/loss": curves}, space=space))
-    assert spec is not None
-    rate, beta1 = spec.parameters["lr"], spec.parameters["beta1"]
-    assert ((rate.low, rate.high) == (pytest.approx(3e-3), pytest.approx(5e-2))) == flat
-    assert ("no rate from 0.003 to 0.05 is better beyond noise" in rate.why) == flat
-    assert ("nearby rates are worse on both sides" in rate.why) != flat
-    assert ("gives the same result within noise" in beta1.why) == flat
+def test_rates_that_tie_within_noise_end_the_search(slope: float, flat: bool) -> None:
+    rates = np.geomspace(3e-3, 5e-2, 5)
+    study = noisy_rates(1.2 + slope * np.abs(np.log10(rates / rates[2])), 1.0, rates)
+    near = Prediction(rule="law", subject="lr", expects=BestNear(parameter="lr", value=0.01))
+    study = replace(study, spec=study.spec.model_copy(update={"predictions": (near,)}))
+    (spec,) = plan(study, []).specs
+    assert (spec.searched.keys() == {"lr", "beta1"}) != flat
+    reason = "All tried values of lr, 0.003 to 0.05, give the same result within noise, so the predicted 0.01 is as good as any"
+    assert (spec.goal.startswith("Stop searching lr and repeat the best setting: 5 seeds")) == flat
+    assert (spec.parameters["lr"].why == reason) == flat
+    assert any(reason in note for note in spec.notes) == flat
     assert_ready_to_run(spec)
+
+
+def test_the_new_range_ends_at_the_nearest_rates_that_are_worse_beyond_noise() -> None:
+    rates = np.geomspace(1e-3, 1e-1, 17)
+    sure = opened(noisy_rates(1 + 3 * np.abs(np.log10(rates / rates[8])), 1.0, rates))
+    blurred = opened(noisy_rates(1 + 0.03 * np.abs(np.log10(rates / rates[8])), 1.0, rates))
+    assert sure is not None
+    assert blurred is not None
+    near, wide = sure.parameters["lr"], blurred.parameters["lr"]
+    assert near.low == pytest.approx(rates[7], rel=0.01)
+    assert near.high == pytest.approx(rates[9], rel=0.01)
+    assert wide.low < 0.99 * rates[7]
+    assert wide.high > 1.01 * rates[9]

@@ -13,6 +13,7 @@ from advisor.analysis import analyze_study
 from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Explanation, Verdict
 from advisor.model.message import say
+from advisor.model.spec import Parameter
 from advisor.model.study import TrialStatus
 from advisor.planning import Deferred
 from advisor.report.formats.view import cards_to_act_on, finding_cards
@@ -144,6 +145,16 @@ def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
     goal = report.next_studies[0].spec.goal
     then = f"Then run the next study, “{goal.partition(':')[0]}”."
     assert str(headline(report)) == f"Search higher data. The best trials lie at the top of data. {then}"
+
+
+def test_a_fix_before_the_end_of_the_search_leaves_the_reason_for_the_end() -> None:
+    rng, rates = np.random.default_rng(1), np.geomspace(3e-3, 5e-2, 5)
+    curves = [1.2 + np.exp(-np.arange(20) / 2) + 0.002 * rng.standard_normal(20) for _ in rates]
+    space = {"lr": Parameter(low=3e-3, high=5e-2, scale="log")}
+    equal = built([{"lr": float(r)} for r in rates], {"val/loss": curves}, space=space)
+    report = make_report(equal, [fired("warning", "pipeline", "data")])
+    end = "All tried values of lr, 0.003 to 0.05, give the same result within noise."
+    assert str(headline(report)).endswith(f"“Stop searching lr and repeat the best setting”. {end}")
 
 
 def test_a_problem_that_the_study_leaves_as_it_is_comes_before_a_note_that_it_follows() -> None:
