@@ -5,8 +5,10 @@
 | SGD, also with momentum | 1e-4 to 1 | 0.1 for a batch of 256, 3.2 for 8,192: Goyal et al. 2017, arXiv:1706.02677 |
 | Adam, AdamW, RMSprop, LAMB | 1e-6 to 0.03 | the best rates of small language models: Wortsman et al. 2023, arXiv:2309.14322 |
 | Lion | 1e-7 to 3e-3 | 3 to 10 times below AdamW: Chen et al. 2023, arXiv:2302.06675 |
-| fine-tuning of all weights, except with SGD | 1e-7 to 1e-4 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; 5e-7 to 2e-5 in the sources of the recipes `sft`, `dpo` and `grpo` |
-| fine-tuning with adapters, except with SGD | 1e-6 to 1e-3 | 2e-4: Hu et al. 2021, arXiv:2106.09685; ten times as high as for all weights in the recipe `lora` |
+| fine-tuning of all weights, except with SGD | 1e-7 to 1e-4 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805 |
+| fine-tuning with adapters, except with SGD | 1e-6 to 1e-3 | 2e-4: Hu et al. 2021, arXiv:2106.09685 |
+
+The sources of fine-tuning recipes (`advisor.planning.recipes`) lie in these ranges; those for adapters are about ten times as high.
 
 These limits are not strict: if the best trials lie at one of them, the search extends a small step beyond it.
 """
