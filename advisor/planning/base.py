@@ -13,6 +13,7 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.model.words import clean, setting
 from advisor.planning import batch_sizes, roles
+from advisor.planning.recipes.recipe import recipe_notes
 
 VALIDATION_DATA_ADVICE = (
     "Set a part of the training data aside, log the objective on it, and choose trials by that metric instead of {metric}: data "
@@ -136,9 +137,10 @@ def with_training_lengths(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _next_study_notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield notes for the next study: an objective on test data, a declared training length that does not fit the trials, and a
-    batch size that becomes fixed.
+    """Yield notes for the next study: those of the recipe, an objective on test data, a declared training length that does not
+    fit the trials, and a batch size that becomes fixed.
     """
+    yield from recipe_notes(study.spec)
     objective, fixed = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
     if objective.chosen_on_test_data:
         yield VALIDATION_DATA_ADVICE.format(metric=objective.metric)

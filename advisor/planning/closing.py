@@ -35,6 +35,7 @@ from advisor.planning.designs.explore import explore, still_compares_values
 from advisor.planning.designs.ladder import smaller_search
 from advisor.planning.designs.open_next import equal_rates_reason, search_next_hyperparameter
 from advisor.planning.designs.reseed import repeat_best_trial
+from advisor.planning.recipes.recipe import recipe_notes
 from advisor.planning.sampling.halton import draw_trials
 from advisor.planning.states import MIN_EFFECT_IN_SEED_SD, ExplorationEvidence, assess_evidence, settings_needed
 from advisor.stats import power
@@ -111,7 +112,7 @@ def stop_if_settled(
     parameters = {n: p.model_copy(update={"why": why.get(n) or p.why}) for n, p in again.parameters.items()}
     note = f"{reason} {DEPLOY.format(data=spec.objective.final_data)}"
     goal = f"{STOP_GOAL}{f' {clean(next(iter(spec.searched)))}' if equal else ''} and {again.goal[0].lower()}{again.goal[1:]}"
-    return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note,)}), ""
+    return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note, *recipe_notes(spec))}), ""
 
 
 def _small_gain_probability(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:

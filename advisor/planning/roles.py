@@ -69,7 +69,11 @@ def parameter_in_next_study(study: Study, name: str, best: Mapping[str, Hyperpar
     else:
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
-        return round_inferred_range(study, name).model_copy(update={"why": why(name, parameter.role, kept)})
+        # Keep the reason of the first study, such as a source, unless a finding changed the range since then.
+        stated = parameter.why or ""
+        is_first_reason = bool(stated) and (study.spec.round == 1 or stated.endswith(kept))
+        reason = f"{stated.removesuffix(f'; {kept}')}; {kept}" if is_first_reason else why(name, parameter.role, kept)
+        return round_inferred_range(study, name).model_copy(update={"why": reason})
     return parameter.fix_value(best[name], why=f"as in the best trial; {reason}")
 
 

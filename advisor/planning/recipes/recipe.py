@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from advisor.model.errors import AdvisorError
@@ -12,6 +13,7 @@ from advisor.model.prediction import BestNear, Prediction
 from advisor.model.space import HyperparameterValue, is_learning_rate
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import parse_study_file
+from advisor.model.words import listed, setting
 from advisor.planning import roles
 from advisor.planning.recipes import step_law
 
@@ -23,6 +25,9 @@ DEFAULT_TOKENS_PER_BATCH = 65_536
 """Default number of tokens in a batch for fine-tuning: 32 sequences of 2,048 tokens."""
 MIN_STEPS = 10
 """Minimum number of optimizer steps of a study whose length is given in tokens."""
+RECIPE_RANGE_NOTE = "Without your values, the recipe searches"
+STEP_LAW_NOTE = "Step Law predicts"
+"""First words of notes that a recipe adds to a study."""
 _RECIPE_FOLDER = Path(__file__).parent
 
 
@@ -123,7 +128,9 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
 
 def _batch_note(tokens: int, wish: RecipeRequest) -> str:
     """Return a note on the predicted batch size. If we chose the number of tokens, the note also states this number."""
-    predicted = f"Step Law predicts a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
+    predicted = (
+        f"{STEP_LAW_NOTE} a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
+    )
     if wish.batch_tokens is not None:
         predicted += " Its learning rate suits this batch; a smaller batch needs a lower rate."
     if wish.tokens is None:
@@ -148,7 +155,28 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
         raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
     same_space = {n for n, p in parameters.items() if p.searched} == set(spec.searched) - set(own)
     settings = spec.settings if same_space else ()
-    return spec.model_copy(update={"parameters": parameters, "settings": settings})
+    replaced = {n: p for n, p in spec.searched.items() if parameters.get(n) is not p}
+    notes = (f"{RECIPE_RANGE_NOTE} {n} {_values_text(p)}: {p.why}." for n, p in replaced.items())
+    return spec.model_copy(update={"parameters": parameters, "settings": settings, "notes": (*notes, *spec.notes)})
+
+
+def _values_text(parameter: Parameter) -> str:
+    if parameter.low is None or parameter.high is None:
+        return listed(map(setting, parameter.options))
+    return f"from {setting(parameter.low)} to {setting(parameter.high)}"
+
+
+@lru_cache(maxsize=1)
+def _notes_of_recipes() -> frozenset[str]:
+    return frozenset(note for name in RECIPE_NAMES for note in read(name)[1].notes)
+
+
+def recipe_notes(spec: StudySpec) -> tuple[str, ...]:
+    """Return the notes of a study that come from a recipe and also hold for later rounds."""
+    if not spec.notes:
+        return ()
+    starts = (RECIPE_RANGE_NOTE, STEP_LAW_NOTE)
+    return tuple(note for note in spec.notes if note in _notes_of_recipes() or note.startswith(starts))
 
 
 def _without_predictions_outside(spec: StudySpec) -> StudySpec:

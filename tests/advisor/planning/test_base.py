@@ -11,6 +11,7 @@ from advisor.model.change import SetRange
 from advisor.model.spec import Parameter
 from advisor.planning.base import base, validate_spec, with_training_lengths
 from advisor.planning.draft import StudyDraft
+from advisor.planning.recipes.recipe import read
 
 
 def test_a_length_under_another_name_follows_the_steps() -> None:
@@ -66,3 +67,10 @@ def test_an_objective_on_test_data_asks_for_validation_data(metric: str, told: b
     study = make_study([{"lr": 0.1}, {"lr": 0.2}], {metric: [[1.0, 0.5]] * 2}, objective=metric)
     assert any("training data aside" in note for note in base(study).notes) == told
     assert study.spec.objective.final_data == ("data that chose no trial" if told else "the test set")
+
+
+def test_notes_of_a_recipe_stay_and_others_do_not() -> None:
+    notes = read("dpo")[1].notes
+    made = make_study([{"lr": 0.5}], {"val/loss": [1.0]})
+    made = replace(made, spec=made.spec.model_copy(update={"notes": ("This costs 10 steps.", *notes)}))
+    assert base(made).notes == notes

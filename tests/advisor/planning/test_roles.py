@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,18 @@ def test_a_learning_rate_and_a_strength_stay_as_they_are() -> None:
     made = base(study([0.1, 0.2, 0.3, 0.15], name="dropout"))
     assert (made.parameters["dropout"].role, made.parameters["dropout"].low) == ("nuisance", 0.1)
     assert made.parameters["lr"].role == "nuisance"
+
+
+@pytest.mark.parametrize(("round_number", "kept"), [(1, True), (2, False)])
+def test_the_reason_of_the_first_study_stays_as_long_as_the_range(round_number: int, kept: bool) -> None:
+    source = "how strongly the model is kept near the reference (arXiv:2305.18290)"
+    beta = Parameter(low=0.01, high=0.5, scale="log", why=source)
+    made = study([0.1, 0.2, 0.3, 0.15], name="beta", space={"lr": RATE, "beta": beta})
+    made = replace(made, spec=made.spec.model_copy(update={"round": round_number}))
+    first = base(made)
+    assert (first.parameters["beta"].why == f"{source}; unchanged since the last round") == kept
+    again = base(replace(made, spec=first)).parameters["beta"]
+    assert again.why == first.parameters["beta"].why
 
 
 def test_the_length_of_training_is_never_searched() -> None:

@@ -6,7 +6,7 @@ from advisor.contract.metric_direction import direction_of_metric
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import format_study_file, parse_study_file
-from advisor.planning.recipes.recipe import RECIPE_NAMES, RecipeRequest, first_study_of_recipe, read
+from advisor.planning.recipes.recipe import RECIPE_NAMES, RecipeRequest, first_study_of_recipe, read, recipe_notes
 from advisor.planning.sampling.halton import draw_trials
 
 
@@ -118,6 +118,15 @@ def test_other_trials_or_ranges_replace_the_grid():
     )
     decay = {"weight_decay": Parameter(role="fixed", value=0.0)}
     assert len(first_study_of_recipe(wish("pretrain", parameters=decay))[1].settings) == 5
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "lr"])
+def test_a_note_keeps_the_range_that_the_users_replaces_and_its_reason(name):
+    own = {name: Parameter(low=0.03, high=3.0, scale="log")}
+    _, spec = first_study_of_recipe(wish("pretrain", tokens=2_480_000_000, parameters=own))
+    start = "Without your values, the recipe searches learning_rate from 5.8e-4 to 0.00929: "
+    assert any(n.startswith(start) and "Step Law predicts 0.00232 for 124 million" in n for n in spec.notes)
+    assert set(spec.notes) - set(recipe_notes(spec)) == {n for n in spec.notes if "training tokens. Set" in n}
 
 
 def test_a_rate_under_another_name_is_not_there_twice():
