@@ -18,7 +18,7 @@ from advisor.model.change import SetField, SetSchedule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding
 from advisor.model.words import clean, replace_surrogates, sentence
-from advisor.report.formats.view import explanation_sentence, merged_change_sentences
+from advisor.report.formats.view import action_lines, explanation_sentence
 from advisor.report.model import ReportData, RuleInfo
 
 SARIF_SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -136,8 +136,7 @@ def _sarif_result(report: ReportData, finding: Finding, index: int | None, study
 
 def _finding_sentences(report: ReportData, finding: Finding) -> Iterator[str]:
     yield sentence(str(finding.message))
-    yield sentence(str(finding.action))
-    yield from map(str, merged_change_sentences(report, finding))
+    yield from map(str, action_lines(report, finding))
     if (cause := explanation_sentence(finding)) is not None:
         yield sentence(cause)
     if (reason := report.deferral_reason(finding)) is not None:

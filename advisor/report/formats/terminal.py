@@ -14,11 +14,11 @@ from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import (
     MAX_MISSING_DATA_LINES,
     SEVERITY_LABELS,
+    action_lines,
     checks_summary,
     explanation_sentence,
     is_in_next_study,
     is_overruled_finding,
-    merged_change_sentences,
     planned_studies,
     reading_decision_lines,
 )
@@ -125,8 +125,9 @@ def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
     head.append("  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
     out.print_line(head)
     out(sentence(str(finding.message)), indent=2)
-    out(f"→ {sentence(str(finding.action))}", "green", indent=2)
-    for line in merged_change_sentences(report, finding):
+    action, *merged = action_lines(report, finding)
+    out(f"→ {action}", "green", indent=2)
+    for line in merged:
         out(str(line), "dim", indent=2)
     if (reason := report.deferral_reason(finding)) is not None:
         out(f"Later: {sentence(reason)}", "dim", indent=2)

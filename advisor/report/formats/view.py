@@ -102,7 +102,7 @@ def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | 
         rows=evidence_rows(finding),
         diff=diff_of_changes(report.spec, finding.changes),
         merged=merged,
-        to_do=finding_action_message(report, finding),
+        to_do=join_items(action_lines(report, finding), " "),
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
@@ -139,13 +139,14 @@ def is_overruled_finding(report: ReportData, finding: Finding) -> bool:
     return followed and bool(_merged_change_rows(report, finding))
 
 
-def finding_action_message(report: ReportData, finding: Finding) -> Message:
-    """Return the action that a finding asks for. If other findings change the same range, the action states the range that the
-    next study searches."""
+def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
+    """Return the action that a finding asks for, followed by `merged_change_sentences`. If other findings change the same ranges
+    and the finding asks for nothing else, return only the ranges that the next study searches."""
+    merged = merged_change_sentences(report, finding)
     rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
-    if not rows or len(rows) != len(finding.changes):
-        return join_items((end_with_full_stop(finding.action), *merged_change_sentences(report, finding)), " ")
-    return join_items((say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows), " ")
+    if not merged or not rows or len(rows) != len(finding.changes):
+        return end_with_full_stop(finding.action), *merged
+    return tuple(say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
 
 
 def _merged_change_rows(report: ReportData, finding: Finding) -> list[StudyDiffRow]:

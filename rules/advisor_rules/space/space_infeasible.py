@@ -216,12 +216,13 @@ def _message(study: Study, failed: failures.FailureMasks, cut: _failure_regions.
     # If all failures are of one kind, name this kind: "failed" would be misleading for a trial that learned nothing but ended with
     # a result.
     how = list_message([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
+    is_whole = cut is not None and str(cut.failed_settings_phrase).startswith(f"all {int(failed.any.sum())} settings ")
     return say(
         "{count} of {ended} {how}{where}.",
         count=int(failed.any.sum()),
         ended=Count(int(study.ended.sum()), "trial"),
         how=kinds[0][0] if len(kinds) == 1 else say("failed ({kinds})", kinds=how),
-        where=say(", among them {which}", which=cut.failed_settings_phrase)
+        where=say(": {which}" if is_whole else ", among them {which}", which=cut.failed_settings_phrase)
         if cut is not None
         else _failed_settings.repeated_failures_clause(study),
     )

@@ -124,7 +124,7 @@ def test_other_trials_or_ranges_replace_the_grid():
 def test_a_note_keeps_the_range_that_the_users_replaces_and_its_reason(name):
     own = {name: Parameter(low=0.03, high=3.0, scale="log")}
     _, spec = first_study_of_recipe(wish("pretrain", tokens=2_480_000_000, parameters=own))
-    start = "Without your values, the recipe searches learning_rate from 5.8e-4 to 0.00929: "
+    start = "Without your values, the recipe searches learning_rate from 5.81e-4 to 0.0093: "
     assert any(n.startswith(start) and "Step Law predicts 0.00232 for 124 million" in n for n in spec.notes)
     assert set(spec.notes) - set(recipe_notes(spec)) == {n for n in spec.notes if "training tokens. Set" in n}
 
