@@ -276,7 +276,7 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
     assert any(card.merged for card in made)
     page = report.to_html()
     assert merged in Markup(page).striptags()
-    assert merged in render_sarif(report)
+    assert f"Search weight_decay in {after}." in render_sarif(report)
     assert escape_markdown(merged) in report.to_markdown()
     # The text next to the bars is text of the page, so it stays legible when the bars are narrow.
     (row,) = re.findall(r"<li><b>weight_decay</b>(.*?)</li>", page, re.DOTALL)
