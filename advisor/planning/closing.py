@@ -28,13 +28,7 @@ from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, listed, plain_number, setting, share
 from advisor.planning import gain, price
-from advisor.planning.base import (
-    base as base_study,
-    best_trial_setting,
-    is_random_search,
-    round_study_name,
-    validate_spec,
-)
+from advisor.planning.base import base as base_study, best_trial_setting, is_random_search, round_study_name, validate_spec
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.designs.explore import explore, still_compares_values
 from advisor.planning.designs.ladder import smaller_search

@@ -63,9 +63,7 @@ def search_next_hyperparameter(study: Study, spec: StudySpec) -> StudySpec | Non
         return None
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
-    known = (
-        f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
-    )
+    known = f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
     reason = f"the next hyperparameter to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     new = _new_parameter(rung, fixed, reason + shifts)

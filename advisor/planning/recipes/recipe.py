@@ -128,9 +128,7 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
 
 def _batch_note(tokens: int, wish: RecipeRequest) -> str:
     """Return a note on the predicted batch size. If we chose the number of tokens, the note also states this number."""
-    predicted = (
-        f"{STEP_LAW_NOTE} a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
-    )
+    predicted = f"{STEP_LAW_NOTE} a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
     if wish.batch_tokens is not None:
         predicted += " Its learning rate suits this batch; a smaller batch needs a lower rate."
     if wish.tokens is None:

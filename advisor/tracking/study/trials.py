@@ -114,9 +114,7 @@ def _logged_facts(run: Run) -> dict[str, str]:
     autologging = {"autologging": name} if (name := run.tags.get("mlflow.autologging")) else {}
     facts = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
     pretrained = (
-        {"pretrained": "adapter" if trains_adapter(run.params) else "true"}
-        if starts_from_pretrained(run.params)
-        else {}
+        {"pretrained": "adapter" if trains_adapter(run.params) else "true"} if starts_from_pretrained(run.params) else {}
     )
     adapter = {"adapter": "true"} if trains_adapter(run.params) else {}
     tuner = {"tuner": "optuna"} if declared.has_tuner_tags(run) else {}

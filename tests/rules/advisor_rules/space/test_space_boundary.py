@@ -369,9 +369,7 @@ def test_a_range_far_beyond_the_usual_rates_is_extended_into_them(
 
 
 @pytest.mark.parametrize(("lead", "severity"), [(0.3, "warning"), (0.0, "note")])
-def test_the_order_of_ruined_trials_does_not_matter_if_the_outermost_leads_beyond_noise(
-    lead: float, severity: str
-) -> None:
+def test_the_order_of_ruined_trials_does_not_matter_if_the_outermost_leads_beyond_noise(lead: float, severity: str) -> None:
     rng, rates = np.random.default_rng(0), np.geomspace(0.05, 2.5, 8)
     ends = [2 - lead, 2.0, 2.28, 2.34, 2.11, 2.32, 2.8, 2.44]
     curves = [end + np.exp(-np.arange(20) / 2) + 0.002 * rng.standard_normal(20) for end in ends]
