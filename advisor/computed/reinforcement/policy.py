@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.contract.metric_direction import quantity_words
 from advisor.model.finding import MissingData, MissingDataKind
+from advisor.model.first_rewards import initial_rewards
 from advisor.model.reading import WorkloadKind
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Signal, Study, Trial
@@ -17,9 +17,6 @@ from advisor.stats.blocks import MeanLevel, mean_level
 MIN_SIGNAL_POINTS = 20
 """Minimum number of points of a curve for its analysis. A fifth of the points, at the start of training, must suffice to
 estimate the noise."""
-_INITIAL_SHARE = 0.05
-"""Share of the training rewards, at the start of a trial, whose mean is the initial reward. A larger share would include rewards
-that a changed policy earned: a collapse may take only a few steps. Our choice."""
 KINDS_WITHOUT_POLICY: frozenset[WorkloadKind] = frozenset(
     {"supervised", "language-model", "gan", "diffusion", "self-supervised"}
 )
@@ -71,29 +68,8 @@ def initial_and_late_reward(reward: FloatArray, changed: int | None = None) -> t
 
     changed: index of the first reward of a clearly changed policy, if known; that reward and later ones are no first rewards.
     """
-    first = _initial_rewards(reward)[: None if changed is None else max(changed, 1)]
+    first = initial_rewards(reward)[: None if changed is None else max(changed, 1)]
     # Unlike a robust estimate, this estimate of the noise stays above 0 if the reward is constant at the end.
     noise = math.sqrt(float(np.mean(np.diff(reward, 2) ** 2)) / 6)
     initial = MeanLevel(float(first.mean()), noise / math.sqrt(len(first)), len(reward) - 3.0)
     return initial, mean_level(reward[len(reward) // 2 :])
-
-
-def measure_the_same(reward: str | None, objective: str) -> bool:
-    """Return whether the metric of the training reward and the objective are named after the same quantity."""
-    return reward is not None and quantity_words(reward) == quantity_words(objective)
-
-
-def cost_before_training(costs: Curve, reward: Curve | None) -> float:
-    """Return the first cost, or the cost of the initial training reward if that reward was logged before the first cost and is
-    worse.
-
-    costs: finite costs, at least one. reward: finite training rewards that measure the same quantity as the objective, if known.
-    """
-    first = float(costs.values[0])
-    if reward is None or not len(reward) or reward.steps[0] >= costs.steps[0]:
-        return first
-    return max(first, -float(_initial_rewards(reward.values).mean()))
-
-
-def _initial_rewards(reward: FloatArray) -> FloatArray:
-    return reward[: max(int(_INITIAL_SHARE * len(reward)), 1)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed import computed
-from advisor.computed.reinforcement import policy
+from advisor.model.first_rewards import cost_before_training, measure_the_same
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 
@@ -44,15 +44,13 @@ def failure_masks(study: Study) -> FailureMasks:
     memory = np.array([t.ran_out_of_memory for t in study.trials], dtype=np.bool_)
     diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
     objective = study.spec.objective
-    comparable = objective.direction == "maximize" and policy.measure_the_same(
-        study.signals.get("policy_reward"), objective.metric
-    )
+    comparable = objective.direction == "maximize" and measure_the_same(study.signals.get("policy_reward"), objective.metric)
     starts, rises, drops = np.full(count, np.nan), np.zeros(count), np.zeros(count)
     for trial in study.trials:
         curve = study.cost_curve(trial).finite
         if len(curve) > 1:
             reward = study.curve(trial, "policy_reward").finite if comparable else None
-            starts[trial.index] = policy.cost_before_training(curve, reward)
+            starts[trial.index] = cost_before_training(curve, reward)
         rises[trial.index], drops[trial.index] = measure_rise_and_fall(study.curve(trial, "train_loss").values)
     # Pruned trials might have learned later, so they are left out.
     drop = np.max(drops[study.comparable], initial=0.0)

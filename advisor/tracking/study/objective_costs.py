@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from advisor.computed.reinforcement.policy import cost_before_training, measure_the_same
 from advisor.contract import metric_direction
+from advisor.model.first_rewards import cost_before_training, measure_the_same
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study.policy_names import find_policy_metrics

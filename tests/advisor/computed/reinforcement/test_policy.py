@@ -5,15 +5,8 @@ import pytest
 from policy_studies import learning, policy_study
 from studies import make_study
 
-from advisor.computed.reinforcement.policy import (
-    LoggedSignal,
-    cost_before_training,
-    initial_and_late_reward,
-    logged_signals,
-    measure_the_same,
-)
+from advisor.computed.reinforcement.policy import LoggedSignal, initial_and_late_reward, logged_signals
 from advisor.model.finding import MissingData
-from advisor.model.study import Curve
 
 
 def test_trials_come_best_first() -> None:
@@ -57,22 +50,3 @@ def test_the_initial_reward_is_the_mean_of_the_first_twentieth(points: int, chan
 def test_more_initial_rewards_are_more_certain() -> None:
     noise = np.random.default_rng(0).normal(size=100)
     assert initial_and_late_reward(noise)[0].error * np.sqrt(5) == pytest.approx(initial_and_late_reward(noise, 1)[0].error)
-
-
-def _curve(first: int, *values: float) -> Curve:
-    return Curve(first + np.arange(len(values)), np.array(values), np.full(len(values), np.nan))
-
-
-@pytest.mark.parametrize(
-    ("reward", "cost"),
-    [(None, -0.5), (_curve(0), -0.5), (_curve(0, 0.3, 0.9), -0.3), (_curve(0, 0.6, 0.9), -0.5), (_curve(6, 0.3, 0.9), -0.5)],
-    ids=["no reward", "no rewards", "worse", "better", "after the first evaluation"],
-)
-def test_the_cost_before_training_may_precede_the_first_evaluation(reward: Curve | None, cost: float) -> None:
-    assert cost_before_training(_curve(6, -0.5, -0.8), reward) == cost
-
-
-def test_a_reward_is_compared_with_an_objective_of_the_same_quantity_only() -> None:
-    assert measure_the_same("train/reward", "eval_reward")
-    assert not measure_the_same("train/reward", "eval/accuracy")
-    assert not measure_the_same(None, "eval_reward")
