@@ -39,8 +39,8 @@ def clean_time(time_ms: float) -> int:
 
 
 def clean_table(table: MetricTable) -> MetricTable:
-    """Return the table without rows whose step is negative or too large. Times that are out of range are clamped to the nearest
-    time that every store accepts."""
+    """Return the table without rows whose step is beyond ±`MAX_EXACT_STEP`. Times that are out of range are clamped to the
+    nearest time that every store accepts."""
     if not all(0 <= time_ms <= MAX_EXACT_STEP for time_ms in table.times_ms):
         table = MetricTable(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
     valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_EXACT_STEP]

@@ -77,7 +77,7 @@ def compare(
     """
     experiments = ExperimentCache(tracking_uri, objective, direction)
     result = compare_settings(experiments, candidate, incumbent, experiment, complexity, power, max_seeds)
-    click.echo(comparison_json(result) if brief else result.ascii_json() if as_json else _comparison_text(result))
+    click.echo(brief_comparison(result) if brief else result.ascii_json() if as_json else _comparison_text(result))
 
 
 def compare_settings(
@@ -95,7 +95,7 @@ def compare_settings(
     return decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
 
 
-def comparison_json(result: Comparison) -> str:
+def brief_comparison(result: Comparison) -> str:
     """Return the comparison as a short line of JSON."""
     return brief_json({"action": _comparison_text(result).splitlines()[0], **result.model_dump()})
 

@@ -60,7 +60,7 @@ def open_study(
         experiment: name of the experiment; None: the study's name.
         guard: whether a background process judges the running trial by the values logged so far; see `Trial.should_stop`.
 
-    Raises: AdvisorError: the file is invalid, the tracking store is unreachable, or the experiment has trials of another search
+    Raises AdvisorError if the file is invalid, the tracking store is unreachable, or the experiment has trials of another search
     space under the same study name.
     """
     spec = study if isinstance(study, StudySpec) else load_study_file(Path(study))
@@ -102,7 +102,7 @@ class OpenStudy:
             count: number of trials in the study; None: as in its file.
             seed: first seed; None: as for `advisor run`.
 
-        Raises: AdvisorError: the tracking store has been unreachable for ten minutes.
+        Raises AdvisorError if the tracking store has been unreachable for ten minutes.
         """
         try:
             yield from self._all_trials(count, seed)

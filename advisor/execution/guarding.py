@@ -33,7 +33,7 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri, requir
 
 STORE_READ_INTERVAL_S = 10.0
 """Minimum seconds between two reads of the tracking store."""
-MIN_PAUSE_TO_READ_TIME = 10.0
+MIN_PAUSE_TO_READ_RATIO = 10.0
 """Minimum pause between two reads of the tracking store, as a multiple of the duration of one read. The pause limits reads to
 about a tenth of the process's time."""
 MAX_RESTART_PAUSE_S = 300.0
@@ -78,7 +78,7 @@ class Reading:
 def store_read_pause_s(reading_s: float, interval_s: float = STORE_READ_INTERVAL_S) -> float:
     """Return the number of seconds to wait before the next read of the tracking store, if the last read took `reading_s`
     seconds."""
-    return max(interval_s, MIN_PAUSE_TO_READ_TIME * reading_s)
+    return max(interval_s, MIN_PAUSE_TO_READ_RATIO * reading_s)
 
 
 def judge(study: Study) -> tuple[RunVerdict, ...]:

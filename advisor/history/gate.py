@@ -123,7 +123,7 @@ def _build_sequential_test(case: Case, floor: NoiseFloor, worthwhile_gain: float
     if case.question.alone:
         levels = SignificanceLevels.single_question_levels(error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY)
     else:
-        levels = SignificanceLevels.levels_in_loop(
+        levels = SignificanceLevels.in_loop_levels(
             *positions_in_loop(case.all_settings, case.candidate),
             _count_kept_settings(case),
             error=MAX_WRONGLY_KEPT_SHARE,

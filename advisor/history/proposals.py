@@ -62,7 +62,7 @@ class ProposedSetting:
     runs_with_result: tuple[Trial, ...]
     """Runs with a result at full training length, one per seed."""
     costs: FloatArray
-    """Best cost of each run in `results`."""
+    """Best cost of each run in `runs_with_result`."""
     failed: tuple[Trial, ...]
     """Failed runs, except those whose seed has a result in a later run."""
     runs_ended_early: tuple[Trial, ...]

@@ -33,12 +33,12 @@ _UNARY_OPERATORS: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub:
 
 @dataclass(frozen=True)
 class Formula:
-    """A parsed arithmetic formula; `parse` creates it."""
+    """A parsed arithmetic formula; `parse_formula` creates it."""
 
     names: frozenset[str]
     """Names of the hyperparameters that occur in the formula."""
     syntax_tree: ast.expr
-    """Syntax tree of the formula. `parse` caches formulas, so nobody may change their trees."""
+    """Syntax tree of the formula. `parse_formula` caches formulas, so nobody may change their trees."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the value of the formula; None if a hyperparameter is missing or no number, or if the value is not finite."""

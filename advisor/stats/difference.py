@@ -99,7 +99,7 @@ def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -
     """Return the largest insignificant difference (one-sided) between the cost of one new run and the mean of `repeats` runs of
     a setting.
 
-    variance: (standard deviation, degrees of freedom), as `pooled` returns them.
+    variance: (standard deviation, degrees of freedom), as `pooled_deviation` returns them.
     """
     return variance[0] * float(special.stdtrit(variance[1], 1 - level)) * math.sqrt(1 + 1 / repeats)
 

@@ -51,7 +51,7 @@ def measure_heterogeneity(values: FloatArray, errors: FloatArray, level: float) 
     return Heterogeneity(spread, error, critical, float(stats.studentized_range.sf(spread / error, k, np.inf)))
 
 
-def p_value_of_equal_means(values: FloatArray) -> float:
+def p_value_of_zero_mean(values: FloatArray) -> float:
     """Return the two-sided p-value of a t-test of the hypothesis that values, shape (n,), n >= 2, have mean zero; 0 for equal
     values other than zero."""
     if np.ptp(values) == 0:

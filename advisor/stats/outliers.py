@@ -40,7 +40,7 @@ class FailureRegion:
     edge_position: float
     """Position of the region's failed trial that is closest to the trials outside of the region."""
     nearest_outside_position: float
-    """Position of the trial outside of the region that is closest to it; NaN if all trials are in the region."""
+    """Position of the closest trial outside of the region that did not fail; NaN if there is none."""
     failed_count: int
     """Number of failed trials in the region."""
     trial_count: int
@@ -124,13 +124,13 @@ def _best_failure_region(
 
 
 def _failure_region(axis: int, side: RangeSide, positions: FloatArray, has_failed: BoolArray, cut: int) -> FailureRegion:
-    inside = positions[:cut][~has_failed[:cut]]
+    outside = positions[:cut][~has_failed[:cut]]
     failed_positions = positions[cut:][has_failed[cut:]]
     return FailureRegion(
         axis=axis,
         side=side,
         edge_position=float(failed_positions[0]) if len(failed_positions) else float(positions[cut]),
-        nearest_outside_position=float(inside[-1]) if len(inside) else math.nan,
+        nearest_outside_position=float(outside[-1]) if len(outside) else math.nan,
         failed_count=int(has_failed[cut:].sum()),
         trial_count=len(has_failed) - cut,
         p_value=1.0,

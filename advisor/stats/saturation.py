@@ -82,7 +82,7 @@ class Growth(NamedTuple):
     """Probability that doubling the chosen size does not nearly double the quantity; NaN if no larger size was measured."""
     max_growth_factor: float
     """Largest growth factor of the quantity per doubling of the size, up to the size after the chosen one."""
-    early_saturation_probability: float
+    never_scales_probability: float
     """Probability that the quantity never nearly doubles per doubling of the size, up to the size after the chosen one."""
 
 
@@ -111,7 +111,7 @@ def find_saturation(
         chosen_index=best_index,
         saturation_probability=float(np.min(p_beyond)) if p_beyond else math.nan,
         max_growth_factor=max(factors, default=math.nan),
-        early_saturation_probability=float(np.min(p_slower)) if p_slower else math.nan,
+        never_scales_probability=float(np.min(p_slower)) if p_slower else math.nan,
     )
 
 

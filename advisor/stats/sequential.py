@@ -170,7 +170,7 @@ class SignificanceLevels:
     """Probability, over all looks, of discarding a candidate that has a worthwhile gain."""
 
     @staticmethod
-    def levels_in_loop(number: int, repeat_number: int, number_kept: int, *, error: float, miss: float) -> SignificanceLevels:
+    def in_loop_levels(number: int, repeat_number: int, number_kept: int, *, error: float, miss: float) -> SignificanceLevels:
         """Return the significance levels of candidate `number` in a loop over many candidates.
 
         repeat_number: position of the candidate among the repeated candidates. number_kept: number of other candidates kept so

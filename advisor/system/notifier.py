@@ -34,7 +34,7 @@ class Notification:
     """One message."""
 
     event: str
-    """One of `EVENTS`."""
+    """One of `NOTIFICATION_EVENTS`."""
     study: str
     trial: str | None
     """Name of the trial; None if the message concerns the whole study."""

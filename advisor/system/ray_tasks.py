@@ -32,7 +32,7 @@ def map_on_ray(
     """Compute `work(task)` for each task on a Ray cluster, and yield the results in order of completion.
 
     work: must be picklable, like its tasks and results; if it raises AdvisorError, the whole iteration ends. jobs: maximum
-    parallel tasks (None: the number of CPUs in the cluster). address: as for `Cluster`. failed: returns the result of a task
+    parallel tasks (None: the number of CPUs in the cluster). address: as for `RayCluster`. failed: returns the result of a task
     whose process or node failed; it receives the reason. Raises AdvisorError if Ray is not installed, no cluster responds, or
     the nodes cannot run `work`.
     """

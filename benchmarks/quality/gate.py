@@ -170,7 +170,7 @@ def _judge(
     run: Callable[[SimulatedSetting], None],
 ) -> tuple[bool, int]:
     """Ask the gate after each run until it decides. Return (whether the proposal is kept, number of further runs)."""
-    levels = SignificanceLevels.levels_in_loop(
+    levels = SignificanceLevels.in_loop_levels(
         number + 1, repeat, keeps, error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY
     )
     others = difference.pooled_deviation([np.array(s.costs) for s in settings if s is not candidate and s is not incumbent])

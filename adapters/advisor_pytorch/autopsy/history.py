@@ -18,7 +18,7 @@ HISTORY_METRICS = (contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RA
 
 
 class History:
-    """Keeps rows of the form (step, value of each column in `COLUMNS`)."""
+    """Keeps rows of the form (step, value of each column in `HISTORY_METRICS`)."""
 
     def __init__(self) -> None:
         self.first_bad_step: int | None = None

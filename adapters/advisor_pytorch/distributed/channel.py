@@ -197,7 +197,7 @@ def _decode_message_rows(message: Mapping[str, Any]) -> list[tuple[int, MetricVa
 
 class RankReceiver(_ChannelThread):
     """Receives the values of other ranks on rank 0, and holds back the steps of rank 0 until these values arrive. Implements
-    `table.Completion`."""
+    `table.RowCompletion`."""
 
     def __init__(
         self, world_size: int, parallel: str, note: Callable[[Mapping[str, str]], None], warn: Callable[[str, str], None]

@@ -156,7 +156,7 @@ class StoreTools:
         proposals."""
         experiments = self._experiment_cache(objective, direction)
         result = comparing.compare_settings(experiments, candidate, incumbent, experiment, complexity)
-        return _quoted_answer(comparing.comparison_json(result))
+        return _quoted_answer(comparing.brief_comparison(result))
 
     def check_study(self, text: Annotated[str, Field(description="The study file itself, not its path.")]) -> str:
         """Check the text of a study file (YAML); an error has the line and the key."""

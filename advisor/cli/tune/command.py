@@ -86,7 +86,7 @@ def tune(
     if not options.quiet:
         click.echo("\n".join([*text.search_result_lines(search.start, blocks), f"Decisions: {folder}"]))
         print_analyze_command(record.experiment, record.location)
-    if not leader.all_have_results([t for block in blocks for t in block.trained]):
+    if not leader.any_setting_has_result([t for block in blocks for t in block.trained]):
         sys.exit(1)
 
 

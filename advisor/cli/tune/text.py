@@ -99,7 +99,7 @@ def search_result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[st
     """Yield the lines that `advisor tune` prints at the end about the best setting and its repeats."""
     trials = [t for b in blocks for t in b.trained]
     yield f"{count(len(trials), 'trial')} in {count(len(blocks), 'block')}."
-    if not leader.all_have_results(trials):
+    if not leader.any_setting_has_result(trials):
         yield "No setting has a result in all of its runs."
         return
     best = leader.best(trials)

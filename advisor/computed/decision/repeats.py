@@ -87,7 +87,7 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
     bad = failures.failure_masks(study).any
     groups = _ended_trials_by_setting(study, trials, key)
     all_groups = groups if trials is study.trials else _ended_trials_by_setting(study, study.trials, key)
-    full_length_settings = []
+    found = []
     for own_key, group in groups.items():
         successful = _first_run_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
         if successful:
@@ -96,10 +96,8 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
             # With fewer later runs than first runs, the numbers of runs were probably unequal by plan, so no run counts as a
             # selection.
             first = first if len(successful) >= 2 * first else 0
-            full_length_settings.append(
-                Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first)
-            )
-    return full_length_settings
+            found.append(Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first))
+    return found
 
 
 def _ended_trials_by_setting(

@@ -23,7 +23,7 @@ times the usual norm for at least `RISING_STEPS` steps."""
 MAX_UPDATE_NORM_RATIO = 3.0
 """At a suitable learning rate, the norm of an update is at most this multiple of the norm of all parameters."""
 MAX_INITIAL_WEIGHT_GAIN = 10.0
-"""Maximum gain (`TensorFacts.gain`) of a correctly initialised weight matrix at the first steps."""
+"""Maximum gain (`TensorFacts.weight_gain`) of a correctly initialised weight matrix at the first steps."""
 FIRST_STEPS, EARLY_STEPS = 3, 100
 """(Number of first steps in which a wrong initialisation alone causes non-finite values, number of first steps in which it
 causes them through growing values.)"""
@@ -72,7 +72,7 @@ def diagnose(record: AutopsyRecord) -> Diagnosis:
 def _diagnose_batch(record: AutopsyRecord) -> Diagnosis | None:
     for place in (record, *record.spikes):
         for tensor in place.batch or ():
-            where = f"{(f'tensor {tensor.name}' if tensor.name else 'the tensor')} of {_batch_place_text(place)}"
+            where = f"{(f'tensor {tensor.name}' if tensor.name else 'the tensor')} of {_batch_text(place)}"
             usual = [one for batch in place.following for one in batch if one.name == tensor.name]
             if tensor.bad and not any(one.bad for one in usual):
                 bad = f"The batch: {where} has {count(tensor.bad, 'non-finite value')}."
@@ -87,7 +87,7 @@ def _diagnose_batch(record: AutopsyRecord) -> Diagnosis | None:
     return None
 
 
-def _batch_place_text(place: BatchFacts) -> str:
+def _batch_text(place: BatchFacts) -> str:
     return f"step {place.step:,} (batch {place.number or 0:,} of epoch {place.epoch or 0:,}, from 0)"
 
 

@@ -33,7 +33,7 @@ MAX_EVALUATIONS_PER_STUDY = 20_000
 MAX_TRIAL_ORDERS = 5
 """Maximum number of trial orders to replay: the actual order, and random orders. The order matters, because a method decides on
 a trial by comparing it with earlier trials."""
-MAX_EVALUATIONS_OVER_ORDERS = 50_000
+MAX_REPLAYED_EVALUATIONS = 50_000
 """Maximum number of evaluations to replay, summed over all orders."""
 PRUNING_WARMUP_SHARES = (0.25, 0.5, 0.75)
 """The median pruner stops no trial before this share of the training; we replay it once for each share."""
@@ -294,7 +294,7 @@ def replay_outcomes(
 
 def _trial_orders(trials: Sequence[TrialProgress]) -> list[Sequence[TrialProgress]]:
     """Return the trials in the order of their start, and in random orders."""
-    count = MAX_EVALUATIONS_OVER_ORDERS // sum(len(t.steps) for t in trials)
+    count = MAX_REPLAYED_EVALUATIONS // sum(len(t.steps) for t in trials)
     rng = np.random.default_rng(0)
     others = [[trials[i] for i in rng.permutation(len(trials))] for _ in range(min(count, MAX_TRIAL_ORDERS) - 1)]
     return [trials, *others]

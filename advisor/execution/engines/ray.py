@@ -31,7 +31,7 @@ class RayEngine:
     """Engine that runs training processes on a Ray cluster."""
 
     def __init__(self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None) -> None:
-        """address: as for `Cluster`. gpus_per_trial: None for one GPU if the cluster has any. parallel: maximum number of
+        """address: as for `RayCluster`. gpus_per_trial: None for one GPU if the cluster has any. parallel: maximum number of
         parallel training processes.
 
         Raises AdvisorError if Ray is not installed or no Ray cluster responds.

@@ -38,7 +38,7 @@ class ClientWriter(RunWriter):
         self._threads = 1 if location.kind == "files" else _MAX_THREADS
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
-        """See `Writer.write`."""
+        """See `RunWriter.write`."""
         with quiet_mlflow(LATER_REQUEST_SETTINGS):
             super().write(name, tags, runs, on_written)
 

@@ -70,7 +70,7 @@ class RunCurves:
         columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
 
     def update(self, other: RunCurves) -> None:
-        """Add all points of another `Curves` object."""
+        """Add all points of another `RunCurves` object."""
         for metric, columns in other._columns.items():
             self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
 

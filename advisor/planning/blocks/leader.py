@@ -42,6 +42,6 @@ def best(trials: Sequence[Trained]) -> Sequence[Trained]:
     return lowest_cost_trials(repeated or groups)
 
 
-def all_have_results(trials: Sequence[Trained]) -> bool:
+def any_setting_has_result(trials: Sequence[Trained]) -> bool:
     """Return whether a setting has a result in all of its runs."""
     return any(math.isfinite(mean_cost(group)) for group in group_by_setting(trials))

@@ -55,7 +55,7 @@ class Observation:
 def suggest_trial(
     spec: StudySpec, history: Sequence[Observation], *, number: int | None = None
 ) -> dict[str, HyperparameterValue]:
-    """Return the next trial of a study as {parameter: value}, like `halton.sample`.
+    """Return the next trial of a study as {parameter: value}, like `halton.draw_trials`.
 
     history: earlier trials, from any sampler, inside or outside the search space. The model learns from failed trials in which
     regions of the search space trials fail (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For

@@ -41,7 +41,7 @@ def round_history_figure(history: History) -> Figure | None:
     frame.fit_x_axis(AxisLimits(-0.5, len(rounds) - 0.5, log=False))
     frame.add_y_axis(objective.metric)
     _draw_round_axis(frame, rounds)
-    _draw_round_results(frame, rounds, forecasts)
+    _draw_rounds(frame, rounds, forecasts)
     caption = say(
         "The best {metric} over {rounds}: {first} in the first round, {now} now.",
         metric=Name(objective.metric),
@@ -74,7 +74,7 @@ def _draw_round_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
     frame.add_x_axis_name("round", (frame.left_px + frame.right_px) / 2)
 
 
-def _draw_round_results(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
+def _draw_rounds(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
     x, y = frame.x, frame.y
     for f in forecasts:
         if y.can_represent(f.predicted_bound) and y.can_represent(f.most_likely_value):

@@ -199,7 +199,7 @@ class Frame:
             f' data-{n}="{_scale_attribute_text(s)}"' for n, s in (("x", self._x_scale), ("y", self._y_scale)) if s is not None
         )
         head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height_px)}" role="img"{scales}><title>{escape(title)}</title>'
-        # Safe: all text in `parts` went through `escape`, and all attributes through `html.escape`.
+        # Safe: all text in `svg_elements` went through `escape`, and all attributes through `html.escape`.
         return Markup(head + "".join(self.svg_elements) + "</svg>")  # noqa: S704
 
 

@@ -204,11 +204,11 @@ def _table_cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Mark
 def _sentence_markup(value: Message | str) -> Markup:
     """Return the sentence as markup, with an element for each name and each `code` span."""
     if isinstance(value, Message):
-        return Markup(value.render(_message_item_markup))  # noqa: S704 - each part is escaped
+        return Markup(value.render(_message_part_markup))  # noqa: S704 - each part is escaped
     return _own_text_markup(value)
 
 
-def _message_item_markup(part: MessagePart) -> str:
+def _message_part_markup(part: MessagePart) -> str:
     if isinstance(part, Name | Code):
         return _code_markup(str(part))
     return _own_text_markup(part) if isinstance(part, str) else _keep_numbers_unbroken(str(part))

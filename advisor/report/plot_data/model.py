@@ -157,7 +157,7 @@ class BatchSizeThroughput(FrozenModel):
     trials: tuple[str, ...]
 
 
-class TrainingOfBatchSize(FrozenModel):
+class TrainingToTarget(FrozenModel):
     """Amount of training that trials with one batch size needed to reach the target value."""
 
     batch_size: float
@@ -177,7 +177,7 @@ class ToTarget(FrozenModel):
     repeats: bool
     """Whether each batch size has repeats of one setting, which are compared by their median. Otherwise, the fastest setting of
     each batch size is compared."""
-    sizes: tuple[TrainingOfBatchSize, ...]
+    sizes: tuple[TrainingToTarget, ...]
 
 
 class ParameterImportance(FrozenModel):

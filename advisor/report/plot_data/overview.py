@@ -27,7 +27,7 @@ from advisor.report.plot_data.model import (
     ParameterImportance,
     StudyImportances,
     ToTarget,
-    TrainingOfBatchSize,
+    TrainingToTarget,
 )
 from advisor.stats import interaction
 from advisor.stats.best_of import quantiles_of_best
@@ -106,7 +106,7 @@ def training_to_target(study: Study) -> ToTarget | None:
         target=study.objective_value(race.target_value) if math.isfinite(race.target_value) else None,
         repeats=race.statistic == "median",
         sizes=tuple(
-            TrainingOfBatchSize(
+            TrainingToTarget(
                 batch_size=g.batch_size,
                 typical=typical,
                 seconds=g.seconds_to_target if g.seconds_to_target > 0 else None,

@@ -14,7 +14,7 @@ from advisor.model.space import MAX_FINITE_VALUE, AxisScale as SpaceScale, Float
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps the values `low` to `high` onto the pixels `start` to `end`."""
+    """Maps the values `low` to `high` onto the pixels `start_px` to `end_px`."""
 
     low: float
     high: float

@@ -57,22 +57,21 @@ def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
         return say("No trial produced a usable result."), action
     if report.next_studies:
         spec = report.next_studies[0].spec
-        leading_finding, before = _finding_behind_study(report, spec), finding_before_study(report)
+        finding_behind, before = _finding_behind_study(report, spec), finding_before_study(report)
         if before is not None:
-            return end_with_full_stop(before.action), _reason_for_study(
-                report, spec, before
-            ) if before is leading_finding else _reason_for_manual_action(report, spec, before)
+            reason = _reason_for_study if before is finding_behind else _reason_for_manual_action
+            return end_with_full_stop(before.action), reason(report, spec, before)
         # If the best trials lie at the end of a range, moving this range is worthwhile even if the evidence is too weak for a
         # warning.
         moves = (
-            leading_finding is not None
-            and leading_finding.goal == "boundary"
-            and leading_finding.confidence >= MIN_SURE_CONFIDENCE
+            finding_behind is not None
+            and finding_behind.goal == "boundary"
+            and finding_behind.confidence >= MIN_SURE_CONFIDENCE
         )
-        optional = leading_finding is not None and not moves and all(f.severity == "note" for f in report.heads)
-        anew = leading_finding is not None and needs_new_scores(spec, [leading_finding])
+        optional = finding_behind is not None and not moves and all(f.severity == "note" for f in report.heads)
+        anew = finding_behind is not None and needs_new_scores(spec, [finding_behind])
         why = join_items(
-            (_reason_for_study(report, spec, leading_finding), *(say(NOT_COMPARABLE_NOTE) for _ in range(anew))), " "
+            (_reason_for_study(report, spec, finding_behind), *(say(NOT_COMPARABLE_NOTE) for _ in range(anew))), " "
         )
         goal = end_with_full_stop(say("{goal}{others}", goal=_goal_message(spec), others=_changed_ranges_clause(report, spec)))
         return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
@@ -110,11 +109,11 @@ def finding_before_study(report: ReportData) -> Finding | None:
     if not report.next_studies:
         return None
     spec, urgent = report.next_studies[0].spec, _urgent_findings(report)
-    leading_finding = _finding_behind_study(report, spec)
-    if leading_finding is not None and _needs_manual_action(spec, leading_finding):
-        return leading_finding
+    finding_behind = _finding_behind_study(report, spec)
+    if finding_behind is not None and _needs_manual_action(spec, finding_behind):
+        return finding_behind
     # A sufficiently certain problem comes before a study that only follows a note and leaves the problem unsolved.
-    only_note = leading_finding is None or leading_finding.severity == "note"
+    only_note = finding_behind is None or finding_behind.severity == "note"
     before = [f for f in urgent if _must_precede_study(report, spec, f)]
     first = min(before, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
     return first if only_note and first is not None and not _study_follows_finding(report, spec, first) else None
@@ -202,24 +201,24 @@ def _reason_for_manual_action(report: ReportData, spec: StudySpec, before: Findi
     return join_items((message, *([end_with_full_stop(stops)] if stops else [])), " ")
 
 
-def _reason_for_study(report: ReportData, spec: StudySpec, leading_finding: Finding | None) -> Message:
+def _reason_for_study(report: ReportData, spec: StudySpec, finding_behind: Finding | None) -> Message:
     """Return the reason for the first of the next studies. The reason comes from the findings that the study follows, or from
     the change of the hyperparameter that the study's goal names."""
     own, adds = _reason_for_goal(report, spec), spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES)
-    if leading_finding is None:
+    if finding_behind is None:
         done = next((f for f in report.heads if says_to_stop_tuning([f])), None)
         if done is not None:
             return first_sentence(done.message)
         fewer = any(p.searched_in is not None for p in spec.parameters.values())
         return end_with_full_stop(own) if own and not fewer else say("{text}", text=_study_purpose(report, spec))
-    if own and adds and not _goal_matches_finding(report, spec, leading_finding):
+    if own and adds and not _goal_matches_finding(report, spec, finding_behind):
         return end_with_full_stop(own)
-    ends = [c.parameter for c in leading_finding.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
+    ends = [c.parameter for c in finding_behind.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
     if ranges and _extends_unproposed_range_end(report, ranges[0], spec.parameters[ranges[0]]):
         return end_with_full_stop(capitalise(spec.parameters[ranges[0]].why or ""))
     found = (
-        _findings_behind_range(report, leading_finding, ranges[0], spec.parameters[ranges[0]]) if ranges else [leading_finding]
+        _findings_behind_range(report, finding_behind, ranges[0], spec.parameters[ranges[0]]) if ranges else [finding_behind]
     )
     if len(found) == 1 and found[0].severity != "note":
         return end_with_full_stop(found[0].message)

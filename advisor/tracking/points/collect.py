@@ -137,7 +137,7 @@ class PointCollector:
     ) -> dict[str, Points]:
         """Return all points by metric, sorted by run, time, step and value. The call empties the collector to save memory.
 
-        on_metric: called with each metric and its `Columns`.
+        on_metric: called with each metric and its `PointColumns`.
         """
         pieces = self._group_by_metric()
         fits = spill.fits_in_memory([len(runs) for each in pieces.values() for runs, *_ in each])

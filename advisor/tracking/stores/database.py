@@ -206,7 +206,7 @@ def _sidecar_sources(
 def read_blocks(
     read: Callable[[list[str]], PointBlock], ids: list[str], metrics: int, points_at_once: int
 ) -> Iterator[tuple[int, PointBlock]]:
-    """Yield the blocks of points that `Database.blocks` describes, with one query per block.
+    """Yield the blocks of points that `RunDatabase.blocks` describes, with one query per block.
 
     read: function that receives run ids and returns the points of these runs, with run indices that start at 0. points_at_once:
     approximate maximum number of points per block.

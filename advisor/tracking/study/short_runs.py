@@ -56,7 +56,8 @@ _MAX_STOPPING_METRICS = 8
 
 @dataclass(frozen=True, slots=True)
 class EarlyStoppingPatience:
-    """Early stopping by patience: each trial in `trials` ended `evaluations` evaluations after its best evaluation."""
+    """Early stopping by patience: each of `stopped_trials` ended `evaluations_without_improvement` evaluations after its
+    best evaluation."""
 
     stopped_trials: tuple[int, ...]
     evaluations_without_improvement: int

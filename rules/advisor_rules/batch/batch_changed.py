@@ -60,9 +60,9 @@ class BatchChanged(Rule):
             changes = _changed_settings_clauses(earlier, later)
             tuned = len(_learning_rates_tried(earlier)), len(_learning_rates_tried(later))
             if changes and tuned[0] >= self.settings and 0 < tuned[1] < self.settings:
-                yield self._finding(study, (old_size, new_size), changes, tuned, later)
+                yield self._build_finding(study, (old_size, new_size), changes, tuned, later)
 
-    def _finding(
+    def _build_finding(
         self, study: Study, names: tuple[str, str], changes: list[Message], rate_counts: tuple[int, int], later: list[Trial]
     ) -> Finding:
         """`names` holds the names of the earlier and the later study, `rate_counts` the number of learning rates in each

@@ -80,9 +80,9 @@ class BatchSteps(Rule):
             )
         scales = compare_steps([g.lengths_to_target for g in race.groups], race.statistic)
         if scales.largest_ratio >= self.material and scales.p_value <= self.false_alarms:
-            yield self._finding(study, race, scales)
+            yield self._build_finding(study, race, scales)
 
-    def _finding(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> Finding:
+    def _build_finding(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> Finding:
         name = next((n for n in study.spec.parameters if parameter_kinds.is_batch_size(n)), None)
         sizes, levels = np.array([g.batch_size for g in race.groups]), scales.group_levels
         near_perfect = levels <= self.material * levels[0]

@@ -80,13 +80,13 @@ class BatchThroughput(Rule):
             )
         conclusion = self._conclude_from_throughput(study, speeds)
         if conclusion is not None:
-            yield self._finding(study, speeds, conclusion)
+            yield self._build_finding(study, speeds, conclusion)
 
     def _conclude_from_throughput(self, study: Study, speeds: Sequence[throughput.Throughput]) -> _ThroughputConclusion | None:
         sizes, rates = np.array([s.batch_size for s in speeds]), [s.mean_log_rate for s in speeds]
         alpha, last = self.false_alarms, len(speeds) - 1
         growth = saturation.find_saturation(sizes, rates, material=self.material, doubling=self.doubling, alpha=alpha)
-        if growth.early_saturation_probability >= 1 - alpha and growth.chosen_index in (0, last):
+        if growth.never_scales_probability >= 1 - alpha and growth.chosen_index in (0, last):
             cause, action = _describe_bottleneck(study, speeds)
             what = say(
                 "No doubling of the batch size nearly doubles the throughput; the largest increase is by a factor of {most}. "
@@ -94,7 +94,7 @@ class BatchThroughput(Rule):
                 most=Number(growth.max_growth_factor),
                 cause=cause,
             )
-            return _ThroughputConclusion(what, say(action), None, growth.early_saturation_probability)
+            return _ThroughputConclusion(what, say(action), None, growth.never_scales_probability)
         if growth.saturation_probability >= 1 - alpha:
             return _conclude_throughput_plateau(
                 speeds[growth.chosen_index], speeds[growth.chosen_index + 1], growth.saturation_probability
@@ -103,7 +103,9 @@ class BatchThroughput(Rule):
             return None
         return _conclude_throughput_growth(speeds[last], tried_sizes.smallest_oom_batch_size(study), 1 - alpha)
 
-    def _finding(self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _ThroughputConclusion) -> Finding:
+    def _build_finding(
+        self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _ThroughputConclusion
+    ) -> Finding:
         name = next((n for n in study.searched if parameter_kinds.is_batch_size(n)), None)
         chosen = conclusion.recommended_size
         changes: list[Change] = [Advise(text=str(conclusion.action))]

@@ -68,9 +68,9 @@ class GpuUnderused(Rule):
             return
         underused.sort(key=lambda pair: pair[1].value)
         memory = float(np.median([timing.peak_memory_share(study, t) for t, _ in underused]))
-        yield self._finding(study, underused, len(utilisations), memory)
+        yield self._build_finding(study, underused, len(utilisations), memory)
 
-    def _finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> Finding:
+    def _build_finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> Finding:
         """`memory` is the used share of the device's memory, or NaN if unknown."""
         middle, metric = low[len(low) // 2][1], study.signals["device_utilisation"]
         computing = Percent(1 - middle.value)

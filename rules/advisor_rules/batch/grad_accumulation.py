@@ -67,9 +67,9 @@ class GradAccumulation(Rule):
         fit = math.floor(self.usable / peak) if peak > 0 else micro_batches
         if fit < 2 or tried_sizes.smallest_oom_batch_size(study) / (micro_batches * examples) <= 2 / micro_batches:
             return
-        yield self._finding(accumulating, len(ended_trials), micro_batches, examples, fit, peak)
+        yield self._build_finding(accumulating, len(ended_trials), micro_batches, examples, fit, peak)
 
-    def _finding(
+    def _build_finding(
         self, accumulating: list[Trial], ended_count: int, parts: float, micro_batch_size: float, fit: float, peak: float
     ) -> Finding:
         """parts: micro-batches per step; micro_batch_size: examples in a micro-batch; fit: number of micro-batches that fit

@@ -73,9 +73,9 @@ class HostSync(Rule):
         if not majority:
             return
         waiting = sorted((times[i] for i in majority), key=lambda pair: pair[1].value)
-        yield self._finding(study, waiting, len(times))
+        yield self._build_finding(study, waiting, len(times))
 
-    def _finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int) -> Finding:
+    def _build_finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int) -> Finding:
         middle, idle = waiting[len(waiting) // 2]
         action = (
             "Read losses and metrics only every few steps, without .item() in between, so that no step waits for the device."

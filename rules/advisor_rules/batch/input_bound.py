@@ -76,9 +76,9 @@ class InputBound(Rule):
         ]
         if 2 * len(majority) <= len(times):
             return
-        yield self._finding(study, [times[i] for i in majority], len(times))
+        yield self._build_finding(study, [times[i] for i in majority], len(times))
 
-    def _finding(self, study: Study, bound: list[timing.StepTimes], judged_count: int) -> Finding:
+    def _build_finding(self, study: Study, bound: list[timing.StepTimes], judged_count: int) -> Finding:
         middle = sorted(bound, key=lambda t: t.data_wait_share.value)[len(bound) // 2]
         waited, step = middle.data_wait_share, Number(1e3 * middle.mean_seconds, unit="ms")
         wait, metric = Number(1e3 * waited.value * middle.mean_seconds), study.signals["data_wait"]

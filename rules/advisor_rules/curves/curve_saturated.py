@@ -107,9 +107,9 @@ class CurveSaturated(Rule):
         if 2 * len(flat_endings) > len(judged_endings):
             # Pruning by early results keeps settings that learn fast at first; pruned settings may need longer training.
             settings.require_unpruned(study)
-            yield self._finding(study, flat_endings, len(judged_endings))
+            yield self._build_finding(study, flat_endings, len(judged_endings))
 
-    def _finding(self, study: Study, flat_endings: list[CurveEnding], judged_count: int) -> Finding:
+    def _build_finding(self, study: Study, flat_endings: list[CurveEnding], judged_count: int) -> Finding:
         steps = curve_tails.median_planned_steps(study, flat_endings)
         slowest = max(flat_endings, key=lambda e: e.settled_share * e.last_constant_rate_step / e.steps)
         settled = Percent(slowest.settled_share * slowest.last_constant_rate_step / slowest.steps)

@@ -78,9 +78,9 @@ class CurveStaircase(Rule):
             )
         p, excess = _staircase.p_value(stairs), float(np.mean(np.concatenate([s.relative_excess for s in stairs])))
         if p <= self.false_alarms and excess >= self.material:
-            yield self._finding(study, stairs, p, excess)
+            yield self._build_finding(study, stairs, p, excess)
 
-    def _finding(self, study: Study, stairs: list[_staircase.EpochFalls], p: float, excess: float) -> Finding:
+    def _build_finding(self, study: Study, stairs: list[_staircase.EpochFalls], p: float, excess: float) -> Finding:
         metric = study.signals["train_loss"]
         return self.finding(
             say(

@@ -116,7 +116,7 @@ class CurveStillImproving(Rule):
         judged_endings = curve_tails.best_curve_endings(study, self.best, self.reach, tail=self.tail)
         improving_endings = curve_tails.endings_still_improving(judged_endings, self.material, self.false_alarms)
         if improving_endings:
-            yield self._finding(study, improving_endings, len(judged_endings))
+            yield self._build_finding(study, improving_endings, len(judged_endings))
 
     def _report_length_pairs(self, study: Study, pairs: list[TrialLengthPair]) -> Iterator[Finding]:
         """Yield a finding if, at equal settings, longer trials are better beyond noise."""
@@ -148,7 +148,7 @@ class CurveStillImproving(Rule):
             changes=(change_training_length(study, steps, why=str(message)),),
         )
 
-    def _finding(self, study: Study, improving_endings: list[CurveEnding], judged_count: int) -> Finding:
+    def _build_finding(self, study: Study, improving_endings: list[CurveEnding], judged_count: int) -> Finding:
         middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast_gain)[len(improving_endings) // 2]
         steps = curve_tails.median_planned_steps(study, improving_endings)
         longer = round_up_steps(steps * float(np.median([e.end.length_factor for e in improving_endings])))

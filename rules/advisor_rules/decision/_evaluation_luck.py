@@ -75,7 +75,7 @@ def _half_around_best(study: Study, trial: Trial) -> step_noise.HalfAroundBest |
 
 
 def _evaluation_noise_sd(around: step_noise.HalfAroundBest) -> float:
-    """Return the standard deviation of one evaluation's noise. `HalfAroundBest.noise` alone is too low, because it is the
+    """Return the standard deviation of one evaluation's noise. `HalfAroundBest.noise_sd` alone is too low, because it is the
     lowest of several estimates."""
     return max(around.noise_sd, float(np.std(around.residuals)))
 

@@ -101,10 +101,10 @@ class TuningSaturated(Rule):
         chance = best_of.chance_of_no_target(len(pool), math.ceil(len(pool) / 2), as_good)
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
             counts = _SettingCounts(as_good, len(pool), int(recent.sum()))
-            finding = self._finding(study, best, variance[0], counts, gain, chance)
+            finding = self._build_finding(study, best, variance[0], counts, gain, chance)
             yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
 
-    def _finding(
+    def _build_finding(
         self, study: Study, best: repeats.Setting, sd: float, counts: _SettingCounts, gain: float, chance: float
     ) -> Finding:
         noun, data = repeats.noun(repeats.full_length_settings(study)), study.spec.objective.final_data

@@ -61,7 +61,7 @@ class BatchNorm(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most two findings: one if most trials compute statistics from few or very many examples, and one if the
         numbers differ between trials."""
-        trials_with_size = _trials_with_batch_size(study)
+        trials_with_size = _batch_norm_trials(study)
         small = [(t, n) for t, n in trials_with_size if n.examples_per_statistic < self.few]
         if 2 * len(small) > len(trials_with_size):
             severity: Severity = "warning" if min(n.examples_per_statistic for _, n in small) < self.very_few else "note"
@@ -124,7 +124,7 @@ class BatchNorm(Rule):
         )
 
 
-def _trials_with_batch_size(study: Study) -> list[tuple[Trial, Layers]]:
+def _batch_norm_trials(study: Study) -> list[tuple[Trial, Layers]]:
     """Return the trials with batch norm and a known number of examples per statistic; none if no model has batch norm."""
     trials_with_facts = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
     if not trials_with_facts:

@@ -13,7 +13,7 @@ from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats.heterogeneity import p_value_of_equal_means
+from advisor.stats.heterogeneity import p_value_of_zero_mean
 from advisor_rules.pipeline._eval_samples import CostPairs, read_cost_pairs
 
 _LARGER_SAMPLE_ADVICE = (
@@ -73,7 +73,7 @@ class EvalSampleSkew(Rule):
         gain, shift, p = (
             _gain_from_tuning(sample_pairs, self.fewest),
             float(differences.mean()),
-            p_value_of_equal_means(differences),
+            p_value_of_zero_mean(differences),
         )
         chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole_set_costs.min()), p.trial.index))
         severity: Severity = "note"

@@ -76,9 +76,9 @@ class RegulariserFloor(Rule):
         for name, parameter in strong.items():
             p = _p_of_improving_trend(study, name)
             if p > self.false_alarms:
-                yield self._finding(study, name, parameter, p)
+                yield self._build_finding(study, name, parameter, p)
 
-    def _finding(self, study: Study, name: str, parameter: Parameter, p: float) -> Finding:
+    def _build_finding(self, study: Study, name: str, parameter: Parameter, p: float) -> Finding:
         (low, high), floor = (_regularisers.lowest_and_highest(parameter), _regularisers.weakest_searchable_value(parameter))
         none = say("{low}, which switches it off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
         why = say(

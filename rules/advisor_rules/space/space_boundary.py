@@ -142,9 +142,9 @@ class SpaceBoundary(Rule):
                 continue
             moved = _extension.extend_range_end(study, tried, name, end.side, response)
             if moved is not None:
-                yield self._finding(study, tried, name, end, moved)
+                yield self._build_finding(study, tried, name, end, moved)
 
-    def _finding(
+    def _build_finding(
         self,
         study: Study,
         tried: settings.Settings,

@@ -85,7 +85,7 @@ class SpaceBoundaryInfeasible(Rule):
             name = names[region.axis]
             if region.p_value <= tried.corrected_level(self.false_alarms) and name not in reported:
                 reported.add(name)
-                yield self._finding(study, tried, name, region, rates is not None and name == rates[0])
+                yield self._build_finding(study, tried, name, region, rates is not None and name == rates[0])
 
     def _max_threshold_distances(self, domain: Domain) -> tuple[float, float]:
         """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if no other
@@ -94,7 +94,7 @@ class SpaceBoundaryInfeasible(Rule):
             return self.reach, 2 * self.reach
         return math.log10(self.factor) / domain.decades, 1 / domain.decades
 
-    def _finding(
+    def _build_finding(
         self, study: Study, tried: settings.Settings, name: str, region: outliers.FailureRegion, is_rate: bool
     ) -> Finding:
         domain = study.spec.parameters[name]

@@ -117,7 +117,7 @@ class SpaceInsensitive(Rule):
                 finding = (
                     self._report_dependence_on_choice(found, int(axis), levels, float(small[axis]))
                     if levels
-                    else self._finding(study, found, int(axis), top, float(small[axis]))
+                    else self._build_finding(study, found, int(axis), top, float(small[axis]))
                 )
                 yield sampler.weaken_finding(finding) if learned else finding
 
@@ -183,7 +183,7 @@ class SpaceInsensitive(Rule):
         asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
         return asked or _regularisers.has_only_strong_values(name, parameter, strong_decay=_regularisers.strong_decay(study))
 
-    def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
+    def _build_finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
         value = next((t.params[name] for t in study.ranked() if name in t.params), None)
         clear = found.p_value <= self.false_alarms

@@ -105,10 +105,10 @@ class SpaceInteraction(Rule):
         learned = bool(strong) and sampler.did_sampler_use_results(study)
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:
-            finding = self._finding(found, pair, pairs[pair], lesser[pair], q)
+            finding = self._build_finding(found, pair, pairs[pair], lesser[pair], q)
             yield sampler.weaken_finding(finding) if learned else finding
 
-    def _finding(
+    def _build_finding(
         self, found: importance.Importances, pair: tuple[int, int], both: FloatArray, lesser: FloatArray, p: float
     ) -> Finding:
         first, second = sorted(pair, key=lambda axis: float(found.total_shares[:, axis].mean()))

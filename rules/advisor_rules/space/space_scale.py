@@ -108,10 +108,10 @@ class SpaceScale(Rule):
                     wrong.append((p, other.name, room, other.domain))
         learned = bool(wrong) and sampler.did_sampler_use_results(study)
         for p, name, room, domain in sorted(wrong, key=lambda w: w[:2]):
-            finding = self._finding(study, name, domain, room, p, len(costs))
+            finding = self._build_finding(study, name, domain, room, p, len(costs))
             yield sampler.weaken_finding(finding) if learned else finding
 
-    def _finding(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int) -> Finding:
+    def _build_finding(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int) -> Finding:
         assert new.low is not None
         assert new.high is not None
         old, number = study.spec.parameters[name].scale, max(4, count // 8)

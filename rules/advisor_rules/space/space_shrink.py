@@ -117,14 +117,14 @@ class SpaceShrink(Rule):
             part = _good_region.find_outstanding_region(u, costs, tolerance)
             if part is not None:
                 span = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
-                yield self._finding(study, tried, axes[0], part, span, part.p_value)
+                yield self._build_finding(study, tried, axes[0], part, span, part.p_value)
                 return
         tried.require_settings(_good_region.MIN_POINTS, _good_region.MIN_GOOD_POINTS)
         narrow = self._find_wide_ranges(tried, axes, tolerance)
         learned = bool(narrow) and sampler.did_sampler_use_results(study)
         tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
         for p, name, part, low, high in sorted(narrow, key=lambda f: f[:2]):
-            finding = self._finding(study, tried, name, part, _tighten_range(study, name, (low, high), tighter), p)
+            finding = self._build_finding(study, tried, name, part, _tighten_range(study, name, (low, high), tighter), p)
             yield sampler.weaken_finding(finding) if learned else finding
 
     def _find_wide_ranges(
@@ -160,7 +160,7 @@ class SpaceShrink(Rule):
             ]
         return narrow
 
-    def _finding(
+    def _build_finding(
         self,
         study: Study,
         tried: settings.Settings,

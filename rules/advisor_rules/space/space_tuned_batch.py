@@ -84,7 +84,7 @@ class SpaceTunedBatch(Rule):
             groups = sizes if len(np.unique(sizes[np.isfinite(sizes)])) <= self.values else np.floor(np.log2(sizes))
             tuned = self._count_optimizer_settings(study, groups, sizes)
             if np.median(tuned) < self.settings:
-                yield self._finding(study, name, sizes, tuned)
+                yield self._build_finding(study, name, sizes, tuned)
 
     def _count_optimizer_settings(self, study: Study, groups: FloatArray, sizes: FloatArray) -> IntArray:
         """Return the number of optimizer settings that each group of trials tried, shape (number of groups,)."""
@@ -96,7 +96,7 @@ class SpaceTunedBatch(Rule):
         each = [rows[groups == g] for g in np.unique(groups[np.isfinite(groups)])]
         return np.array([len({tuple(row) for row in part}) for part in each])
 
-    def _finding(self, study: Study, name: str, sizes: FloatArray, tuned: IntArray) -> Finding:
+    def _build_finding(self, study: Study, name: str, sizes: FloatArray, tuned: IntArray) -> Finding:
         values = np.unique(sizes[np.isfinite(sizes)])
         fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
         good = tried_sizes.largest_good_batch_size(study, name)

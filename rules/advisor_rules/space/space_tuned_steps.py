@@ -64,12 +64,12 @@ class SpaceTunedSteps(Rule):
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
             lengths[~(lengths > 0)] = np.nan  # -1 means that another hyperparameter sets the length.
             if (name in study.searched or name in study.lengths) and self._is_length_tuned(lengths[judged], batches[judged]):
-                yield self._finding(study, name, np.where(judged, lengths, np.nan))
+                yield self._build_finding(study, name, np.where(judged, lengths, np.nan))
         if named:
             return
         logged = np.array([t.fact("max_train_steps") for t in study.trials])
         if self._is_length_tuned(logged[judged], batches[judged]):
-            yield self._finding(study, None, np.where(judged, logged, np.nan))
+            yield self._build_finding(study, None, np.where(judged, logged, np.nan))
         elif not np.isfinite(logged).any() and _last_steps_differ(study, self.small):
             raise MissingData(
                 "trials end at different steps and none logged its planned length; log it as max_train_steps", needs="facts"
@@ -78,12 +78,11 @@ class SpaceTunedSteps(Rule):
     def _is_length_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
         """Return True if the lengths (n,) differ, and the products of length and batch size differ as well."""
         examples = (lengths * batches)[np.isfinite(lengths)]
-        follows = (
-            len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()
-        )  # The result is False if a batch size is NaN; trials with an unknown length are left out.
+        # The result is False if a batch size is NaN; trials with an unknown length are left out.
+        follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()
         return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not follows
 
-    def _finding(self, study: Study, name: str | None, lengths: FloatArray) -> Finding:
+    def _build_finding(self, study: Study, name: str | None, lengths: FloatArray) -> Finding:
         values, counts = np.unique(lengths[study.ended & np.isfinite(lengths)], return_counts=True)
         stray = counts.sum() - counts.max() == 1 and counts.max() > 3
         small = stray or values[0] >= (1 - self.small) * values[-1]

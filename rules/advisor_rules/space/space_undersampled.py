@@ -113,10 +113,10 @@ class SpaceUndersampled(Rule):
             )
         gain = _expected_gain(study, limit, halves, known=known)
         if gain.probability_of_gain >= (0.5 if on_grid else self.possible):
-            finding = self._finding(study, tried, halves, limit, gain, known=known)
+            finding = self._build_finding(study, tried, halves, limit, gain, known=known)
             yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
 
-    def _finding(
+    def _build_finding(
         self,
         study: Study,
         tried: settings.Settings,

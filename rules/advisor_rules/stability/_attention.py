@@ -40,11 +40,11 @@ class AttentionLogitLevels:
         """Geometric mean of the logits in the last quarter of the training."""
         return math.exp(self.late.mean)
 
-    def growth_p_value(self, largest_good_logits: MeanLevel, factor: float) -> float:
+    def growth_p_value(self, good_level: MeanLevel, factor: float) -> float:
         """Return the larger p-value of two tests: that the late logits exceed `factor` times the largest late logits of a good
         trial, and that the logits have grown."""
         shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
-        return max(shifted.p_value_above_other(largest_good_logits), self.late.p_value_above_other(self.earlier_logits))
+        return max(shifted.p_value_above_other(good_level), self.late.p_value_above_other(self.earlier_logits))
 
 
 def read_attention_logits(study: Study, material: float) -> list[AttentionLogitLevels]:

@@ -24,7 +24,7 @@ def test_the_last_size_that_brought_more_is_chosen():
     assert found.chosen_index == 2
     assert found.saturation_probability > 0.99
     assert found.max_growth_factor == pytest.approx(1.9, rel=0.05)
-    assert found.early_saturation_probability < 0.01
+    assert found.never_scales_probability < 0.01
 
 
 def test_growth_to_the_end_leaves_nothing_to_saturate():
@@ -35,16 +35,12 @@ def test_growth_to_the_end_leaves_nothing_to_saturate():
 
 def test_no_size_brings_more():
     found = grow([100, 101, 99])
-    assert (found.chosen_index, found.saturation_probability > 0.99, found.early_saturation_probability > 0.99) == (
-        0,
-        True,
-        True,
-    )
+    assert (found.chosen_index, found.saturation_probability > 0.99, found.never_scales_probability > 0.99) == (0, True, True)
 
 
 def test_sizes_that_are_no_doublings_are_put_per_doubling():
     assert grow([100, 400], sizes=[16.0, 64.0]).max_growth_factor == pytest.approx(2, rel=0.05)
-    assert math.isnan(grow([100, 105], sizes=[100.0, 110.0]).early_saturation_probability)
+    assert math.isnan(grow([100, 105], sizes=[100.0, 110.0]).never_scales_probability)
 
 
 def test_one_value_each_leaves_everything_open():

@@ -68,7 +68,7 @@ def test_more_gain_is_more_evidence_however_large_it_is():
 
 
 def test_one_extreme_run_is_no_proof_within_a_loop():
-    levels = SignificanceLevels.levels_in_loop(50, 20, 3, error=0.05, miss=0.2)
+    levels = SignificanceLevels.in_loop_levels(50, 20, 3, error=0.05, miss=0.2)
     once = question([-30.0], RNG.standard_normal(5), levels)
     assert (once.decision, once.next_run(20)) == ("not decided", (1, 0))
     assert question([-8.0, 0.3, 0.2], RNG.standard_normal(5), levels).decision == "not decided"
@@ -77,9 +77,9 @@ def test_one_extreme_run_is_no_proof_within_a_loop():
 
 def test_the_weights_of_all_candidates_sum_to_one():
     assert sum(map(candidate_weight, range(1, 100_000))) == pytest.approx(1, abs=1e-3)
-    early, late = (SignificanceLevels.levels_in_loop(n, 1, 0, error=0.05, miss=0.2) for n in (1, 100))
+    early, late = (SignificanceLevels.in_loop_levels(n, 1, 0, error=0.05, miss=0.2) for n in (1, 100))
     assert early.all_runs > late.all_runs
-    assert SignificanceLevels.levels_in_loop(100, 1, 4, error=0.05, miss=0.2).all_runs == pytest.approx(5 * late.all_runs)
+    assert SignificanceLevels.in_loop_levels(100, 1, 4, error=0.05, miss=0.2).all_runs == pytest.approx(5 * late.all_runs)
 
 
 def test_a_setting_with_a_wider_scatter_needs_more_evidence():

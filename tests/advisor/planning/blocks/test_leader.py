@@ -33,6 +33,6 @@ def test_of_equal_settings_the_last_one_leads():
 
 
 def test_only_a_setting_without_a_failed_run_has_a_result():
-    assert leader.all_have_results([trial(1, 0.1), trial(2, math.nan)])
-    assert not leader.all_have_results([trial(1, 0.1), trial(1, math.nan)])
-    assert not leader.all_have_results([])
+    assert leader.any_setting_has_result([trial(1, 0.1), trial(2, math.nan)])
+    assert not leader.any_setting_has_result([trial(1, 0.1), trial(1, math.nan)])
+    assert not leader.any_setting_has_result([])

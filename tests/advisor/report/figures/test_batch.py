@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.report.figures.batch import throughput_figure, training_to_target_figures
-from advisor.report.plot_data.model import BatchSizeThroughput, ToTarget, TrainingOfBatchSize
+from advisor.report.plot_data.model import BatchSizeThroughput, ToTarget, TrainingToTarget
 
 
 def test_captions_name_the_best_batch_size() -> None:
@@ -20,8 +20,8 @@ def test_captions_name_the_best_batch_size() -> None:
         target=0.5,
         repeats=True,
         sizes=(
-            TrainingOfBatchSize(batch_size=32, typical=4.0, seconds=10.0, trials=()),
-            TrainingOfBatchSize(batch_size=64, typical=8.0, seconds=9.0, trials=()),
+            TrainingToTarget(batch_size=32, typical=4.0, seconds=10.0, trials=()),
+            TrainingToTarget(batch_size=64, typical=8.0, seconds=9.0, trials=()),
         ),
     )
     steps, seconds = training_to_target_figures(race, "val/loss")
