@@ -34,6 +34,7 @@ from advisor.planning.designs.explore import explore, still_compares_values
 from advisor.planning.designs.ladder import smaller_search
 from advisor.planning.designs.open_next import equal_rates_reason, search_next_hyperparameter
 from advisor.planning.designs.reseed import repeat_best_trial
+from advisor.planning.new_scores import needs_new_scores
 from advisor.planning.recipes.recipe import recipe_notes
 from advisor.planning.sampling.halton import draw_trials
 from advisor.planning.states import MIN_EFFECT_IN_SEED_SD, ExplorationEvidence, assess_evidence, settings_needed
@@ -91,13 +92,14 @@ def stop_if_settled(
 ) -> tuple[StudySpec | None, str]:
     """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place.
 
-    The search would not, either, if the study searched only a learning rate and all rates give the same result within noise. If
-    the best setting was repeated already, return (None, the reason to stop). A study is returned unchanged, with "", if it
-    compares values, has another space than `study`, or if its space is known to be wrong.
+    The search would not, either, if the study searched only a learning rate and all rates give the same result within noise,
+    unless the evaluation changes. If the best setting was repeated already, return (None, the reason to stop). A study is
+    returned unchanged, with "", if it compares values, has another space than `study`, or if its space is known to be wrong.
     """
     chance = None if still_compares_values(study, spec) else _small_gain_probability(study, verdicts, rules, spec)
     same_search = not promising.trains_differently(study, spec) and spec.searches_within(base_study(study))
-    equal = equal_rates_reason(study, spec) if is_random_search(spec) and same_search else ""
+    scores_change = needs_new_scores(spec, [f for v in verdicts for f in v.findings])
+    equal = equal_rates_reason(study, spec) if is_random_search(spec) and same_search and not scores_change else ""
     reason = equal
     if chance is not None:
         reason = UNLIKELY_GAIN_NOTE.format(count=spec.trials or 1, chance=share(chance))

@@ -28,4 +28,4 @@ def test_anything_else_is_no_record(text):
 
 
 def test_an_unknown_state_has_a_predicate():
-    assert GuardStop("new", 1, "").predicate == "had another reason"
+    assert GuardStop("new", 1, "").stop_reason_phrase == "had another reason"

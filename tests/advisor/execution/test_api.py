@@ -151,7 +151,7 @@ def test_an_interrupted_trial_of_the_parent_is_no_result(project):
     client.log_metric(plain, "val/loss", 0.3)
     client.set_terminated(plain)
     child = SPEC.model_copy(update={"study": "next", "parent": SPEC.study})
-    found = Ledger(parse_tracking_uri("mlflow.db"), "next", child).earlier()
+    found = Ledger(parse_tracking_uri("mlflow.db"), "next", child).preceding_trials()
     assert [entry.outcome.best for entry in found] == [0.5, 0.5, 0.3]
 
 
@@ -235,7 +235,7 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
         for trial in open_study(spec, experiment="all" if number == 1 else None).trials():
             report_trial(trial, number + 0.1 * trial.number)
     last = SPEC.model_copy(update={"study": "last", "parent": "probe", "sampler": Sampler(kind="adaptive")})
-    found = Ledger(parse_tracking_uri("mlflow.db"), "last", last).earlier()
+    found = Ledger(parse_tracking_uri("mlflow.db"), "last", last).preceding_trials()
     assert [entry.outcome.best for entry in found] == pytest.approx([0.0, 0.1, 0.2, 0.3, 1.0])
     history = entries_as_observations(last.model_copy(update={"parameters": near}), found)
     assert len(history) == 5

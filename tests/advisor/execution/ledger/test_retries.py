@@ -17,7 +17,7 @@ from advisor.execution.ledger.retries import RetryPolicy, missing_objective_reas
     ],
 )
 def test_failed_trials_that_are_begun_again(trials, status, metrics, again):
-    assert RetryPolicy("command", trials).begins_again(status, metrics) == again
+    assert RetryPolicy("command", trials).begins_trial_again(status, metrics) == again
 
 
 @pytest.mark.parametrize(
