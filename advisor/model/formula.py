@@ -38,7 +38,7 @@ class Formula:
     names: frozenset[str]
     """Names of the hyperparameters that occur in the formula."""
     syntax_tree: ast.expr
-    """Syntax tree of the formula. `parse_formula` caches formulas, so nobody may change their trees."""
+    """Syntax tree of the formula. Do not change it: `parse_formula` returns the same formula again for the same text."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the value of the formula; None if a hyperparameter is missing or no number, or if the value is not finite."""

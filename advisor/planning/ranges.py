@@ -2,7 +2,7 @@
 need no trials.
 
 The ranges come from a model of all trials (`advisor.computed.space.promising`), even if no rule found the current ranges too
-wide. A range of which a finding moved an end outwards stays unchanged. Probes, studies with listed settings and studies after
+wide. A range stays unchanged if a finding moved one of its ends outwards. Probes, studies with listed settings and studies after
 an adaptive search keep all ranges. A learning-rate range also stays unchanged if the next study is the first to vary momentum,
 because good learning rates depend on momentum.
 """

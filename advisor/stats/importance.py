@@ -27,7 +27,7 @@ MIN_TRIALS_FOR_IMPORTANCE = 8
 NUMBER_OF_DRAWS = 40
 """Number of responses that are drawn from the posterior."""
 _FOURIER_FEATURES = 100
-"""Number of random Fourier features of which a function that is drawn from the prior consists."""
+"""Number of random Fourier features in each function that is drawn from the prior."""
 _COMPARED_POINTS = 5000
 """Approximate number of points at which responses are compared; studies with many axes need more."""
 _MAX_ARRAY_ELEMENTS = 4_000_000

@@ -29,7 +29,7 @@ class ExponentialTail:
     scale: float
     """Mean excess over the start of the tail, estimated from the smaller half of the excesses."""
     values_above_base: float
-    """Number of values in the tail, of which the largest is tested."""
+    """Number of values in the tail. The test concerns the largest of them."""
     freedom: float
     """Number of independent excesses from which the scale is estimated."""
 

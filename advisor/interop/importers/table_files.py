@@ -23,8 +23,8 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of metric points in one file, and maximum number of rows; so many points take 1.2 GB of memory. Without this
-limit, a small Parquet file could contain billions of equal values."""
+"""Maximum number of metric points in one file, and maximum number of its rows. 50 million points take 1.2 GB of memory. Without
+this limit, a small Parquet file could contain billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
 """Maximum total bytes of a Parquet file's decompressed pages. Rows of the file are read in batches, so that only one batch is
 in memory."""

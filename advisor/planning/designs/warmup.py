@@ -87,7 +87,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
 
 
 def _rate_to_exceed(best: float, unstable: float) -> tuple[float, str]:
-    """Return the learning rate of which the warmups' peak is a multiple, and its name.
+    """Return a learning rate and its name. The peak learning rate of the warmups is a multiple of this rate.
 
     If the best trial has a higher learning rate than an unstable trial, the learning rate did not cause the instability.
     """

@@ -1,5 +1,5 @@
-"""The output of `advisor history`: the rounds of each lineage (a chain of studies, each of which continues the previous one),
-and the share of predictions that came true."""
+"""Renders the output of `advisor history`: the rounds of each lineage, and the share of predictions that came true. A lineage is
+a chain of studies; each study continues the one before."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ MIN_UNIX_TIME_S = 10**9
 """Minimum first step that counts as a time: the number of seconds since 1970 reached this value in 2001."""
 _MIN_UNIX_TIME_MS = 10**12
 _PLANNED_LENGTH_DIVISOR = 5
-"""Number of which planned lengths of training are usually multiples."""
+"""Planned lengths of training are usually multiples of this number of steps."""
 
 
 @dataclass(frozen=True, slots=True)

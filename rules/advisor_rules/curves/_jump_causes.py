@@ -80,8 +80,8 @@ def find_noise_remedy(
 
 
 def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:
-    """Return the advice to use `times` times as many examples in each evaluation; other advice if so many examples are
-    impractical."""
+    """Return the advice to multiply the number of examples in each evaluation by `times`. If this number is impractical, return
+    other advice."""
     if times > MAX_VALIDATION_SET_GROWTH:
         instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
         return Advise(text=f"{instead}: no realistic number of {examples} separates them.")
