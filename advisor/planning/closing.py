@@ -90,11 +90,12 @@ def with_open_questions(study: Study, verdicts: Sequence[Verdict], rules: Sequen
 def stop_if_settled(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
 ) -> tuple[StudySpec | None, str]:
-    """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place.
+    """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place; if the best setting
+    was repeated already, return (None, the reason to stop). In all other cases, return (`spec`, "").
 
-    The search would not, either, if the study searched only a learning rate and all rates give the same result within noise,
-    unless the evaluation changes. If the best setting was repeated already, return (None, the reason to stop). A study is
-    returned unchanged, with "", if it compares values, has another space than `study`, or if its space is known to be wrong.
+    A search is stopped in two cases. A model predicts no gain: the study compares no values, has the space of `study`, and this
+    space is not known to be wrong. Or the study searched only a learning rate, all rates give the same result within noise, and
+    the evaluation does not change.
     """
     chance = None if still_compares_values(study, spec) else _small_gain_probability(study, verdicts, rules, spec)
     same_search = not promising.trains_differently(study, spec) and spec.searches_within(base_study(study))

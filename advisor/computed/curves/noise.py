@@ -47,13 +47,12 @@ def noise_between_evaluations(study: Study) -> float:
     because noise is often larger in worse trials. Noise between evaluations is smaller than noise between seeds, but it can be
     measured without repeats.
     """
-    best_first = study.ranked()[:_NUMBER_OF_BEST_TRIALS]
-    parts = [(t, step_noise.split_around_best(study.cost_curve(t).finite.values)) for t in best_first]
-    measured = [
-        (float(study.costs[t.index]), step_noise.redraw_ranking([a, a]).best_cost_sd) for t, a in parts if a is not None
+    best_first = [
+        (float(study.costs[t.index]), _noise_of_best_result(study, t)) for t in study.ranked()[:_NUMBER_OF_BEST_TRIALS]
     ]
-    bound = measured[0][0] + DIFFERENCE_BOUND_IN_SDS * measured[0][1] if measured else 0.0
-    return max((sd for cost, sd in measured if cost <= bound), default=0.0)
+    known = [(cost, sd) for cost, sd in best_first if math.isfinite(sd)]
+    bound = known[0][0] + DIFFERENCE_BOUND_IN_SDS * known[0][1] if known else 0.0
+    return max((sd for cost, sd in known if cost <= bound), default=0.0)
 
 
 def is_worse_beyond_noise(study: Study) -> BoolArray:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.model.space import as_number
-from advisor.model.study import Study, Trial
+from advisor.model.study import Curve, Study, Trial
 from advisor.stats.curve import LevelRise, rise_at_point
 
 MIN_MATERIAL_RISE = 0.02
@@ -53,16 +53,21 @@ def best_checkpoint(study: Study, trial: Trial) -> tuple[int, float] | None:
     steps = () if found is None else found.steps if found.chosen_step is None else (found.chosen_step,)
     if not steps or not len(curve):
         return None
-    indices = np.clip(np.searchsorted(curve.steps, steps, side="right") - 1, 0, None)
-    best = int(np.argmin(curve.values[indices]))
-    return int(steps[best]), float(curve.values[indices[best]])
+    costs = [float(curve.values[evaluation_index(curve, int(step))]) for step in steps]
+    best = int(np.argmin(costs))
+    return int(steps[best]), costs[best]
+
+
+def evaluation_index(curve: Curve, step: int) -> int:
+    """Return the index of the last evaluation up to this step, or 0 if the step is before all evaluations."""
+    return max(int(np.searchsorted(curve.steps, step, side="right")) - 1, 0)
 
 
 def is_worse_than_best(study: Study, trial: Trial, step: int) -> bool:
     """Return True if the trial's checkpoint at this step is worse than the best level of its curve by more than noise. With too
     few evaluations to measure noise, compare with the best value."""
     curve = study.cost_curve(trial).finite
-    index = max(int(np.searchsorted(curve.steps, step, side="right")) - 1, 0)
+    index = evaluation_index(curve, step)
     rise = rise_at_point(curve.values, index)
     if rise is None:
         return bool(curve.values[index] > curve.values.min())

@@ -242,8 +242,8 @@ def _compare_setting_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead_over_other_settings(report: ReportData) -> float | None:
-    """Return the difference in objective between the best trial and the trial of
-    `_best_other_setting_trial`; None if there is no such trial."""
+    """Return the difference in objective between the best trial and the trial of `_best_other_setting_trial`; None if
+    there is no such trial."""
     other = _best_other_setting_trial(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)

@@ -61,7 +61,7 @@ def read_kept_model(study: Study, trial: Trial) -> KeptModel | None:
     elif (best := checkpoints.best_checkpoint(study, trial)) is None:
         return KeptModel(trial, curve, True, "", -1, None)
     else:
-        index = max(int(np.searchsorted(curve.steps, best[0], side="right")) - 1, 0)
+        index = checkpoints.evaluation_index(curve, best[0])
         source = "in its best checkpoint" if found.chosen_step is None else "in the checkpoint that was chosen"
     rise = rise_at_point(curve.values, index)
     return None if rise is None else KeptModel(trial, curve, found is not None, source, index, rise)
