@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.model.message import Message, MessagePart, Name, Percent, say
+from advisor.model.evidence import FigureEvidence, table
+from advisor.model.message import MessagePart, Name, Percent, say
 from advisor.model.study import Trial
 
 
@@ -15,12 +16,24 @@ def judged_trials_text(trials: Sequence[Trial], judged_count: int) -> MessagePar
     return say("{n} of the {judged} trials", n=len(trials), judged=judged_count)
 
 
-def share_with_error(share: float, error: float) -> Message:
-    """Return a share with its standard error."""
-    return say("{share} ± {error}", share=Percent(share, 1), error=Percent(error, 1))
+def shares_table(
+    judged: tuple[int, int],
+    share: tuple[str, float, float],
+    other: tuple[str, MessagePart],
+    limit: tuple[float, float],
+    *,
+    above: bool = True,
+) -> FigureEvidence:
+    """Return the numbers behind a finding on shares of the time.
 
-
-def share_limit_text(limit: float, false_alarms: float, verb: str = "exceeded") -> Message:
-    """Return the limit of a share, and the minimum probability with which each reported trial exceeds or misses this limit."""
+    judged: numbers of trials judged and reported; share: (label, share, standard error); other: one more row; limit: the limit
+    of the share, and the maximum probability that a trial at the limit is reported.
+    """
+    side, verb = ("above", "exceeded") if above else ("below", "missed")
     text = f"{{limit}}, {verb} with a probability of at least {{p}}"
-    return say(text, limit=Percent(limit), p=Percent(1 - false_alarms))
+    return table(
+        ("trials judged", say(f"{{judged}} ({{n}} {side} the limit)", judged=judged[0], n=judged[1])),
+        (share[0], say("{share} ± {error}", share=Percent(share[1], 1), error=Percent(share[2], 1))),
+        other,
+        ("limit", say(text, limit=Percent(limit[0]), p=Percent(1 - limit[1]))),
+    )

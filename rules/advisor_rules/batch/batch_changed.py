@@ -65,13 +65,20 @@ class BatchChanged(Rule):
     def _build_finding(
         self, study: Study, names: tuple[str, str], changes: list[Message], rate_counts: tuple[int, int], later: list[Trial]
     ) -> Finding:
-        """`names` holds the names of the earlier and the later study, `rate_counts` the number of learning rates in each
-        study."""
-        message = _describe_change(names, changes, rate_counts)
-        action = say(
-            "Tune the learning rate, the optimizer's other hyperparameters and the regularisation again for {later}.",
+        """`names` and `rate_counts` hold the name and the number of learning rates of the earlier and of the later study."""
+        text = "Only {after} {were} tried in the later study, and {before} in the earlier one."
+        message = say(
+            f"From study {{earlier}} to {{later}}, {{changes}}. {text}",
+            earlier=Name(names[0]),
             later=Name(names[1]),
+            changes=join_items(changes, " and "),
+            after=Counted(rate_counts[1], "learning rate"),
+            were="was" if rate_counts[1] == 1 else "were",
+            before=rate_counts[0],
         )
+        advice = "Tune the learning rate, the optimizer's other hyperparameters and the regularisation again for {later}."
+        action = say(advice, later=Name(names[1]))
+        tried = say("{n} and {m}", n=rate_counts[0], m=rate_counts[1])
         return self.finding(
             message,
             action=action,
@@ -80,28 +87,11 @@ class BatchChanged(Rule):
             trials=later,
             evidence=table(
                 ("changes", join_items(changes)),
-                (
-                    "learning rates tried in the earlier and the later study",
-                    say("{n} and {m}", n=rate_counts[0], m=rate_counts[1]),
-                ),
+                ("learning rates tried in the earlier and the later study", tried),
                 ("minimum number of learning rates in a tuned study", self.settings),
             ),
             changes=(*_search_learning_rate(study, later, str(message)), Advise(text=str(action))),
         )
-
-
-def _describe_change(names: tuple[str, str], changes: list[Message], rate_counts: tuple[int, int]) -> Message:
-    old_rates, new_rates = rate_counts
-    return say(
-        "From study {earlier} to {later}, {changes}. Only {after} {were} tried in the later study, and {before} in the "
-        "earlier one.",
-        earlier=Name(names[0]),
-        later=Name(names[1]),
-        changes=join_items(changes, " and "),
-        after=Counted(new_rates, "learning rate"),
-        were="was" if new_rates == 1 else "were",
-        before=old_rates,
-    )
 
 
 def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:

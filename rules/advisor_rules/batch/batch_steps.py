@@ -13,7 +13,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Objective as ObjectiveValue, Percent, Probability, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say, value_with_limit
 from advisor.model.study import Study
 from advisor.stats.steps_to_target import StepsComparison, compare_steps
 
@@ -91,10 +91,9 @@ class BatchSteps(Rule):
         fastest = float(sizes[int(np.nanargmin(seconds))]) if np.isfinite(seconds).all() else math.nan
         message, action = _steps_saved_message(name, race, scales, knee), _choose_action(fastest, knee)
         change: Change = Advise(text=str(action))
-        if math.isfinite(fastest) and name in study.searched and name is not None and fastest.is_integer():
-            change = FixParameter(
-                parameter=name, value=int(tried_sizes.usable_batch_size(study, name, fastest)), why=str(message)
-            )
+        if name is not None and name in study.searched and fastest.is_integer():
+            size = int(tried_sizes.usable_batch_size(study, name, fastest))
+            change = FixParameter(parameter=name, value=size, why=str(message))
         axis: tuple[Evidence, ...] = ()
         if name:
             line = Line(value=knee, label="scaling is nearly perfect up to here")
@@ -111,17 +110,19 @@ class BatchSteps(Rule):
         )
 
     def _figures(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> FigureEvidence:
-        target = say("as counted by the objective")
-        if not math.isnan(race.target_value):
-            target = say("{value}", value=ObjectiveValue(study.objective_value(race.target_value)))
-        rows = [
-            (f"batch size {Number(g.batch_size)}", _steps_and_time_text(g, float(level), race.unit))
-            for g, level in zip(race.groups, scales.group_levels, strict=True)
-        ]
-        test = say("{p} (limit {limit})", p=Probability(scales.p_value), limit=Number(self.false_alarms))
-        limit = say("up to {factor} times the {unit} of the smallest batch size", factor=Number(self.material), unit=race.unit)
+        rows = []
+        for group, level in zip(race.groups, scales.group_levels, strict=True):
+            seconds, n = group.seconds_to_target, len(group.lengths_to_target)
+            time = say(", {seconds}", seconds=Number(seconds, unit="s")) if math.isfinite(seconds) else ""
+            row = say("{level} {unit} ({n} values{time})", level=float(level), unit=race.unit, n=n, time=time)
+            rows.append((f"batch size {Number(group.batch_size)}", row))
+        limit = say("up to {factor} times the {unit} of the smallest batch size", factor=self.material, unit=race.unit)
+        known = not math.isnan(race.target_value)
         return table(
-            *rows, ("target", target), ("p-value of the difference between batch sizes", test), ("near perfect scaling", limit)
+            *rows,
+            ("target", Objective(study.objective_value(race.target_value)) if known else "as counted by the objective"),
+            ("p-value of the difference between batch sizes", value_with_limit(Probability(scales.p_value), self.false_alarms)),
+            ("near perfect scaling", limit),
         )
 
 
@@ -129,37 +130,27 @@ def _steps_saved_message(name: str | None, race: targets.BatchSizeComparison, sc
     sizes, levels = [g.batch_size for g in race.groups], scales.group_levels
     worst = int(np.argmax(levels))
     times = sizes[worst] / sizes[0]
-    return say(
-        "Beyond {name} {knee}, training needs more {unit} to the target: {most} at {worst} against {first} at {smallest} "
-        "({ratio} times). With {times} times the batch, training takes {share} of the steps; perfect scaling would take {perfect}.",
-        name=Name(name) if name else "batch size",
-        knee=Number(knee),
-        unit=race.unit,
-        most=Number(float(levels[worst])),
-        worst=Number(sizes[worst]),
-        first=Number(float(levels[0])),
-        smallest=Number(sizes[0]),
+    more = say(
+        "{most} at {worst} against {first} at {smallest} ({ratio} times)",
+        most=float(levels[worst]),
+        worst=sizes[worst],
+        first=float(levels[0]),
+        smallest=sizes[0],
         ratio=Number(scales.largest_ratio, 2),
-        times=Number(times),
-        share=Percent(scales.largest_ratio / times),
-        perfect=Percent(1 / times),
     )
+    share, perfect = Percent(scales.largest_ratio / times), Percent(1 / times)
+    beyond = "Beyond {name} {knee}, training needs more {unit} to the target: {more}. "
+    text = "With {times} times the batch, training takes {share} of the steps; perfect scaling would take {perfect}."
+    size = Name(name) if name else "batch size"
+    return say(beyond + text, name=size, knee=knee, unit=race.unit, more=more, times=times, share=share, perfect=perfect)
 
 
 def _choose_action(fastest: float, knee: float) -> Message:
-    """`fastest` is the batch size with the shortest time to the target, or NaN if unknown."""
+    """Return the advice; `fastest` is the batch size with the shortest time to the target, or NaN if unknown."""
     if fastest == knee:
-        return say("Use a batch size of {size}: it reaches the target first and needs the least compute.", size=Number(knee))
-    least = say("{size} needs the least compute", size=Number(knee))
+        return say("Use a batch size of {size}: it reaches the target first and needs the least compute.", size=knee)
+    least = say("{size} needs the least compute", size=knee)
     if math.isfinite(fastest):
-        return say("Use a batch size of {size}, which reaches the target first; {least}.", size=Number(fastest), least=least)
-    return say(
-        "Choose the batch size with the shortest time to the target (steps times the time per step); {least}.", least=least
-    )
-
-
-def _steps_and_time_text(group: targets.BatchSizeGroup, level: float, unit: str) -> Message:
-    time = (
-        say(", {seconds}", seconds=Number(group.seconds_to_target, unit="s")) if math.isfinite(group.seconds_to_target) else ""
-    )
-    return say("{level} {unit} ({n} values{time})", level=Number(level), unit=unit, n=len(group.lengths_to_target), time=time)
+        return say("Use a batch size of {size}, which reaches the target first; {least}.", size=fastest, least=least)
+    text = "Choose the batch size with the shortest time to the target (steps times the time per step); {least}."
+    return say(text, least=least)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -78,111 +77,75 @@ class BatchThroughput(Rule):
                 "every step",
                 needs="timing",
             )
-        conclusion = self._conclude_from_throughput(study, speeds)
-        if conclusion is not None:
-            yield self._build_finding(study, speeds, conclusion)
-
-    def _conclude_from_throughput(self, study: Study, speeds: Sequence[throughput.Throughput]) -> _ThroughputConclusion | None:
         sizes, rates = np.array([s.batch_size for s in speeds]), [s.mean_log_rate for s in speeds]
-        alpha, last = self.false_alarms, len(speeds) - 1
-        growth = saturation.find_saturation(sizes, rates, material=self.material, doubling=self.doubling, alpha=alpha)
-        if growth.never_scales_probability >= 1 - alpha and growth.chosen_index in (0, last):
+        enough, last = 1 - self.false_alarms, len(speeds) - 1
+        growth = saturation.find_saturation(
+            sizes, rates, material=self.material, doubling=self.doubling, alpha=self.false_alarms
+        )
+        if growth.never_scales_probability >= enough and growth.chosen_index in (0, last):
             cause, action = _describe_bottleneck(study, speeds)
-            what = say(
+            text = (
                 "No doubling of the batch size nearly doubles the throughput; the largest increase is by a factor of {most}. "
-                "{cause}",
-                most=Number(growth.max_growth_factor),
-                cause=cause,
             )
-            return _ThroughputConclusion(what, say(action), None, growth.never_scales_probability)
-        if growth.saturation_probability >= 1 - alpha:
-            return _conclude_throughput_plateau(
-                speeds[growth.chosen_index], speeds[growth.chosen_index + 1], growth.saturation_probability
-            )
-        if growth.chosen_index < last:
-            return None
-        return _conclude_throughput_growth(speeds[last], tried_sizes.smallest_oom_batch_size(study), 1 - alpha)
+            what = say(text + "{cause}", most=growth.max_growth_factor, cause=cause)
+            yield self._build_finding(study, speeds, None, what, say(action), growth.never_scales_probability)
+        elif growth.saturation_probability >= enough:
+            best, following = speeds[growth.chosen_index : growth.chosen_index + 2]
+            what = _describe_plateau(best, following)
+            text = "Use a batch size of {size}, the largest before the plateau, and tune the learning rate for it."
+            action = say(text, size=best.batch_size)
+            yield self._build_finding(study, speeds, best, what, action, growth.saturation_probability)
+        elif growth.chosen_index == last:
+            yield self._report_growth(study, speeds, tried_sizes.smallest_oom_batch_size(study))
+
+    def _report_growth(self, study: Study, speeds: Sequence[throughput.Throughput], out_of_memory: float) -> Finding:
+        """Report that the throughput still grows at the largest batch size. out_of_memory: smallest batch size that ran out of
+        memory, or NaN."""
+        size = speeds[-1].batch_size
+        larger = not out_of_memory > size
+        limit = "was tried" if larger else say("fits: {out} ran out of memory", out=out_of_memory)
+        what = say("Throughput still grows at batch size {size}, the largest that {limit}", size=size, limit=limit)
+        more = ", or try larger ones" if larger else ""
+        action = say("Use a batch size of {size}{more}, and tune the learning rate for it.", size=size, more=more)
+        return self._build_finding(study, speeds, speeds[-1], what, action, 1 - self.false_alarms, larger=larger)
 
     def _build_finding(
-        self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _ThroughputConclusion
+        self,
+        study: Study,
+        speeds: Sequence[throughput.Throughput],
+        chosen: throughput.Throughput | None,
+        what: Message,
+        action: Message,
+        confidence: float,
+        *,
+        larger: bool = False,
     ) -> Finding:
+        """Return the finding. `chosen` is None if a bottleneck must be fixed first; `larger` is True if even larger batch sizes
+        should be measured."""
         name = next((n for n in study.searched if parameter_kinds.is_batch_size(n)), None)
-        chosen = conclusion.recommended_size
-        changes: list[Change] = [Advise(text=str(conclusion.action))]
+        changes: list[Change] = [Advise(text=str(action))]
         trials = study.probe is None or study.spec.baseline is not None
         if name is not None and chosen is not None and trials and chosen.batch_size.is_integer():
-            changes = [FixParameter(parameter=name, value=int(chosen.batch_size), why=f"{conclusion.sentence}.")]
-            if conclusion.try_larger_sizes:
+            changes = [FixParameter(parameter=name, value=int(chosen.batch_size), why=f"{what}.")]
+            if larger:
                 numbers = {"from": 2 * chosen.batch_size}
-                changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=str(conclusion.sentence)))
+                changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=str(what)))
         trials_beyond = [t for s in speeds if chosen is not None and s.batch_size > chosen.batch_size for t in s.trials]
-        wasted = chosen is None or (trials_beyond and study.probe is None)
+        factor = say("a factor of at least {factor}", factor=self.doubling)
         return self.finding(
-            say("{what}.", what=conclusion.sentence),
-            action=conclusion.action,
-            severity="warning" if wasted else "note",
-            confidence=min(conclusion.confidence, 0.99),
+            say("{what}.", what=what),
+            action=action,
+            severity="warning" if chosen is None or (trials_beyond and study.probe is None) else "note",
+            confidence=min(confidence, 0.99),
             subject=name,
             trials=trials_beyond or [t for s in speeds if chosen is None or s is chosen for t in s.trials],
             evidence=table(
                 *((f"batch size {Number(s.batch_size)}", _throughput_text(s)) for s in speeds),
                 ("worth a larger batch", say("{more} more, beyond noise", more=Percent(self.material))),
-                (
-                    "required increase for twice the batch size",
-                    say("a factor of at least {factor}", factor=Number(self.doubling)),
-                ),
+                ("required increase for twice the batch size", factor),
             ),
             changes=changes,
         )
-
-
-@dataclass(frozen=True)
-class _ThroughputConclusion:
-    """Conclusion from the throughput at different batch sizes, with the recommended batch size."""
-
-    sentence: Message
-    """The conclusion as a sentence without its full stop."""
-    action: Message
-    recommended_size: throughput.Throughput | None
-    """Recommended batch size; None if a bottleneck must be fixed first."""
-    confidence: float
-    try_larger_sizes: bool = False
-    """True if the throughput should be measured at even larger batch sizes."""
-
-
-def _conclude_throughput_plateau(
-    best_speed: throughput.Throughput, next_speed: throughput.Throughput, probability: float
-) -> _ThroughputConclusion:
-    change = next_speed.examples_per_s / best_speed.examples_per_s - 1
-    what = say(
-        "Throughput stops growing at batch size {size}: {rate} examples/s there, {next} ({sign}{change}) at {larger}",
-        size=Number(best_speed.batch_size),
-        rate=Number(best_speed.examples_per_s),
-        next=Number(next_speed.examples_per_s),
-        sign="+" if change >= 0 else "",
-        change=Percent(change),
-        larger=Number(next_speed.batch_size),
-    )
-    action = say(
-        "Use a batch size of {size}, the largest before the plateau, and tune the learning rate for it.",
-        size=Number(best_speed.batch_size),
-    )
-    return _ThroughputConclusion(what, action, best_speed, probability)
-
-
-def _conclude_throughput_growth(
-    largest: throughput.Throughput, out_of_memory: float, probability: float
-) -> _ThroughputConclusion:
-    """Return the conclusion for a throughput that still grows at the largest batch size.
-
-    `out_of_memory` is the smallest batch size that ran out of memory, or NaN if there is none.
-    """
-    size, larger = Number(largest.batch_size), not out_of_memory > largest.batch_size
-    limit = "was tried" if larger else say("fits: {out} ran out of memory", out=Number(out_of_memory))
-    what = say("Throughput still grows at batch size {size}, the largest that {limit}", size=size, limit=limit)
-    more = ", or try larger ones" if larger else ""
-    action = say("Use a batch size of {size}{more}, and tune the learning rate for it.", size=size, more=more)
-    return _ThroughputConclusion(what, action, largest, probability, larger)
 
 
 def _describe_bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) -> tuple[Message, str]:
@@ -204,10 +167,23 @@ def _describe_bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) 
 
 
 def _throughput_text(speed: throughput.Throughput) -> Message:
-    error = math.expm1(speed.mean_log_rate.error) if math.isfinite(speed.mean_log_rate.error) else math.nan
+    error = math.expm1(speed.mean_log_rate.error)
+    noise = say(" ± {error}", error=Percent(error, 1)) if math.isfinite(error) else ""
+    rate, time = (
+        Number(speed.examples_per_s, unit="examples/s"),
+        Number(1e3 * speed.batch_size / speed.examples_per_s, unit="ms"),
+    )
+    return say("{rate}{noise}, {time} a step", rate=rate, noise=noise, time=time)
+
+
+def _describe_plateau(best: throughput.Throughput, following: throughput.Throughput) -> Message:
+    change = following.examples_per_s / best.examples_per_s - 1
     return say(
-        "{rate}{noise}, {time} a step",
-        rate=Number(speed.examples_per_s, unit="examples/s"),
-        noise=say(" ± {error}", error=Percent(error, 1)) if math.isfinite(error) else "",
-        time=Number(1e3 * speed.batch_size / speed.examples_per_s, unit="ms"),
+        "Throughput stops growing at batch size {size}: {rate} examples/s there, {next} ({sign}{change}) at {larger}",
+        size=best.batch_size,
+        rate=best.examples_per_s,
+        next=following.examples_per_s,
+        sign="+" if change >= 0 else "",
+        change=Percent(change),
+        larger=following.batch_size,
     )

@@ -10,12 +10,12 @@ import numpy as np
 from advisor.computed.batch import timing
 from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.evidence import curve_plot
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Percent, say
 from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio_of_sums
-from advisor_rules.batch._shares import judged_trials_text, share_limit_text, share_with_error
+from advisor_rules.batch._shares import judged_trials_text, shares_table
 
 
 class GpuUnderused(Rule):
@@ -64,23 +64,20 @@ class GpuUnderused(Rule):
             )
         majority = timing.ratios_above_limit([idle for _, idle in utilisations], 1 - self.least, self.false_alarms)
         underused = [utilisations[i] for i in majority if not _has_long_waits(study, utilisations[i][0])]
-        if 2 * len(underused) <= len(utilisations):
-            return
-        underused.sort(key=lambda pair: pair[1].value)
-        memory = float(np.median([timing.peak_memory_share(study, t) for t, _ in underused]))
-        yield self._build_finding(study, underused, len(utilisations), memory)
+        if 2 * len(underused) > len(utilisations):
+            yield self._build_finding(study, sorted(underused, key=lambda pair: pair[1].value), len(utilisations))
 
-    def _build_finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> Finding:
-        """`memory` is the used share of the device's memory, or NaN if unknown."""
-        middle, metric = low[len(low) // 2][1], study.signals["device_utilisation"]
-        computing = Percent(1 - middle.value)
-        action = _LOW_UTILISATION_ADVICE["larger batch" if memory <= self.room else "larger pieces"]
+    def _build_finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int) -> Finding:
+        trials, middle = [t for t, _ in low], low[len(low) // 2][1]
+        metric, computing = study.signals["device_utilisation"], Percent(1 - middle.value)
+        memory = float(np.median([timing.peak_memory_share(study, t) for t in trials]))
         memory_is_known = math.isfinite(memory)
+        action = _LOW_UTILISATION_ADVICE["larger batch" if memory <= self.room else "larger pieces"]
         return self.finding(
             say(
                 "The GPU computes in only {share} of the time in {trials}.{memory}",
                 share=computing,
-                trials=judged_trials_text([t for t, _ in low], judged_count),
+                trials=judged_trials_text(trials, judged_count),
                 memory=say(" {memory} of its memory is used.", memory=Percent(memory)) if memory_is_known else "",
             ),
             action=action,
@@ -88,26 +85,23 @@ class GpuUnderused(Rule):
             confidence=float(np.median([idle.chance_above(1 - self.least) for _, idle in low])),
             subject=metric,
             side="low",
-            trials=[t for t, _ in low],
-            evidence=self._evidence(metric, low, judged_count, memory),
+            trials=trials,
+            evidence=(
+                curve_plot(
+                    metric,
+                    say("The device computes in {share} of the time.", share=computing),
+                    trials[:5],
+                    lines={"limit": self.least},
+                ),
+                shares_table(
+                    (judged_count, len(low)),
+                    ("share of the time in which the GPU computes", 1 - middle.value, middle.error),
+                    ("largest used share of the memory", Percent(memory) if memory_is_known else "not logged"),
+                    (self.least, self.false_alarms),
+                    above=False,
+                ),
+            ),
             changes=(Advise(text=action),),
-        )
-
-    def _evidence(self, metric: str, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> tuple[Evidence, ...]:
-        middle = low[len(low) // 2][1]
-        return (
-            curve_plot(
-                metric,
-                say("The device computes in {share} of the time.", share=Percent(1 - middle.value)),
-                [t for t, _ in low[:5]],
-                lines={"limit": self.least},
-            ),
-            table(
-                ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
-                ("share of the time in which the GPU computes", share_with_error(1 - middle.value, middle.error)),
-                ("largest used share of the memory", Percent(memory) if math.isfinite(memory) else "not logged"),
-                ("limit", share_limit_text(self.least, self.false_alarms, "missed")),
-            ),
         )
 
 
@@ -118,8 +112,7 @@ _LOW_UTILISATION_ADVICE = {
 
 
 def _gpu_idle_share(study: Study, trial: Trial) -> Ratio | None:
-    """Return the share of the time in which the trial's device was idle; None if there are too few samples of the
-    utilisation."""
+    """Return the share of the time in which the trial's device was idle; None with fewer than 4 samples."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:
         return None
@@ -127,7 +120,6 @@ def _gpu_idle_share(study: Study, trial: Trial) -> Ratio | None:
 
 
 def _has_long_waits(study: Study, trial: Trial) -> bool:
-    """Return True if the trial's steps wait for data, or its device waits for the training loop."""
     times = timing.read_step_times(study, trial)
     if times is None:
         return False

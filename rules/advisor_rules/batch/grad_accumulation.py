@@ -11,9 +11,9 @@ from advisor.computed.batch import batches, timing, tried_sizes
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import Evidence, table
+from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, MessagePart, Name, Number, Percent, say
+from advisor.model.message import MessagePart, Name, Percent, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, plain_number
 
@@ -61,9 +61,8 @@ class GradAccumulation(Rule):
             return
         memory_shares = [m for t in accumulating if math.isfinite(m := timing.peak_memory_share(study, t))]
         peak = max(memory_shares, default=math.nan)
-        micro_batches, examples = (
-            float(np.median([f(t) for t in accumulating])) for f in (batches.micro_batches, batches.batch_size_per_rank)
-        )
+        micro_batches = float(np.median([batches.micro_batches(t) for t in accumulating]))
+        examples = float(np.median([batches.batch_size_per_rank(t) for t in accumulating]))
         fit = math.floor(self.usable / peak) if peak > 0 else micro_batches
         if fit < 2 or tried_sizes.smallest_oom_batch_size(study) / (micro_batches * examples) <= 2 / micro_batches:
             return
@@ -75,20 +74,20 @@ class GradAccumulation(Rule):
         """parts: micro-batches per step; micro_batch_size: examples in a micro-batch; fit: number of micro-batches that fit
         into memory together; peak: maximum share of the device's memory that was used.
         """
-        peak_is_known, size_is_known = math.isfinite(peak), math.isfinite(micro_batch_size)
-        fewer = math.ceil(parts / fit)
+        peak_is_known, size_is_known, fewer = math.isfinite(peak), math.isfinite(micro_batch_size), math.ceil(parts / fit)
         what = say(
             "Gradients are accumulated over {parts} micro-batches{of} in {trials}{memory}",
-            parts=Number(parts),
-            of=say(" of {n}", n=Number(micro_batch_size)) if size_is_known else "",
+            parts=parts,
+            of=say(" of {n}", n=micro_batch_size) if size_is_known else "",
             trials=_accumulating_trials_text(accumulating, ended_count),
             memory=say(", and their tensors take {peak} of the memory", peak=Percent(peak)) if peak_is_known else "",
         )
-        action = say(
-            "{take}{unless}.",
-            take=_larger_micro_batches_advice(fewer, parts * micro_batch_size),
-            unless="" if peak_is_known else ", unless memory is too small for it",
+        take = say(
+            "Process the whole batch{of} at once", of=say(" of {n}", n=parts * micro_batch_size) if size_is_known else ""
         )
+        if fewer > 1:
+            take = say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
+        action = say("{take}{unless}.", take=take, unless="" if peak_is_known else ", unless memory is too small for it")
         return self.finding(
             say("{what}.", what=what),
             action=action,
@@ -96,37 +95,20 @@ class GradAccumulation(Rule):
             confidence=0.95 if peak_is_known else 0.6,
             subject=_accumulation_parameter(accumulating[0]),
             trials=accumulating,
-            evidence=_micro_batch_evidence(parts, size_is_known, peak_is_known, micro_batch_size, peak, fit),
-            changes=self._build_changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
+            evidence=table(
+                ("micro-batches a step", parts),
+                ("examples at once", micro_batch_size if size_is_known else "unknown"),
+                ("largest used share of the device's memory", Percent(peak) if peak_is_known else "not logged"),
+                (
+                    "number of micro-batches that fit into memory at once",
+                    say("at least {n}", n=fit) if peak_is_known else "unknown",
+                ),
+            ),
+            changes=_build_changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
         )
-
-    def _build_changes(self, which: list[Trial], action: str, fewer: int, batch_size: float, why: str) -> tuple[Change, ...]:
-        """Return the changes that set batch size and accumulation, or advice as text if the trials differ in batch size or
-        accumulation."""
-        parameter, size = (
-            _accumulation_parameter(which[0]),
-            next((n for n in which[0].params if parameter_kinds.is_batch_size(n)), None),
-        )
-        shared = parameter and size and len({(t.params.get(parameter), t.params.get(size)) for t in which}) == 1
-        if not shared or parameter is None or size is None or not (batch_size / fewer).is_integer():
-            return (Advise(text=action),)
-        same_batch = f"Compute the same batch of {plain_number(batch_size)} in {count(fewer, 'part')}."
-        return (
-            FixParameter(parameter=parameter, value=fewer, why=why),
-            FixParameter(parameter=size, value=int(batch_size / fewer), why=same_batch),
-        )
-
-
-def _larger_micro_batches_advice(fewer: int, batch_size: float) -> Message:
-    """Return the advice to make fewer micro-batches; batch_size: examples per step, NaN if unknown."""
-    if fewer > 1:
-        return say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
-    of = say(" of {n}", n=Number(batch_size)) if math.isfinite(batch_size) else ""
-    return say("Process the whole batch{of} at once", of=of)
 
 
 def _accumulating_trials_text(accumulating: list[Trial], ended_count: int) -> MessagePart:
-    """Return a phrase with the number of ended trials that accumulate gradients."""
     if ended_count == 1:
         return Name(accumulating[0].name)
     if len(accumulating) == ended_count:
@@ -139,17 +121,16 @@ def _accumulation_parameter(trial: Trial) -> str | None:
     return next((n for n in trial.params if batches.is_gradient_accumulation_count(n)), None)
 
 
-def _micro_batch_evidence(
-    parts: float, size_is_known: bool, peak_is_known: bool, micro_batch_size: float, peak: float, fit: float
-) -> tuple[Evidence, ...]:
+def _build_changes(accumulating: list[Trial], action: str, fewer: int, batch_size: float, why: str) -> tuple[Change, ...]:
+    """Return the changes that set batch size and accumulation, or only advice if the trials differ in one of the two."""
+    parameter = _accumulation_parameter(accumulating[0])
+    size = next((n for n in accumulating[0].params if parameter_kinds.is_batch_size(n)), None)
+    if parameter is None or size is None or not (batch_size / fewer).is_integer():
+        return (Advise(text=action),)
+    if len({(t.params.get(parameter), t.params.get(size)) for t in accumulating}) > 1:
+        return (Advise(text=action),)
+    same_batch = f"Compute the same batch of {plain_number(batch_size)} in {count(fewer, 'part')}."
     return (
-        table(
-            ("micro-batches a step", Number(parts)),
-            ("examples at once", Number(micro_batch_size) if size_is_known else "unknown"),
-            ("largest used share of the device's memory", say("{peak}", peak=Percent(peak) if peak_is_known else "not logged")),
-            (
-                "number of micro-batches that fit into memory at once",
-                say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown"),
-            ),
-        ),
+        FixParameter(parameter=parameter, value=fewer, why=why),
+        FixParameter(parameter=size, value=int(batch_size / fewer), why=same_batch),
     )

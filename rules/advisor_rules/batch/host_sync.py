@@ -9,12 +9,12 @@ import numpy as np
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import curve_plot, table
+from advisor.model.evidence import curve_plot
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Number, Percent, say
 from advisor.model.study import Study
 from advisor.stats.ratios import Ratio
-from advisor_rules.batch._shares import judged_trials_text, share_limit_text, share_with_error
+from advisor_rules.batch._shares import judged_trials_text, shares_table
 
 
 class HostSync(Rule):
@@ -70,42 +70,40 @@ class HostSync(Rule):
                 needs="timing",
             )
         majority = timing.ratios_above_limit([idle for _, idle in times], self.most, self.false_alarms)
-        if not majority:
-            return
-        waiting = sorted((times[i] for i in majority), key=lambda pair: pair[1].value)
-        yield self._build_finding(study, waiting, len(times))
+        if majority:
+            yield self._build_finding(study, sorted((times[i] for i in majority), key=lambda pair: pair[1].value), len(times))
 
     def _build_finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int) -> Finding:
-        middle, idle = waiting[len(waiting) // 2]
-        action = (
+        trials, (middle, idle) = [t.trial for t, _ in waiting], waiting[len(waiting) // 2]
+        text = "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), "
+        advice = (
             "Read losses and metrics only every few steps, without .item() in between, so that no step waits for the device."
         )
         return self.finding(
             say(
-                "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), although its data is "
-                "there.",
-                trials=judged_trials_text([t.trial for t, _ in waiting], judged_count),
+                text + "although its data is there.",
+                trials=judged_trials_text(trials, judged_count),
                 share=Percent(idle.value),
-                idle=Number(1e3 * idle.value * middle.mean_seconds),
+                idle=1e3 * idle.value * middle.mean_seconds,
                 step=Number(1e3 * middle.mean_seconds, unit="ms"),
             ),
-            action=action,
+            action=advice,
             severity="warning",
             confidence=0.9 * float(np.median([i.chance_above(self.most) for _, i in waiting])),
             subject=study.signals["step_time"],
-            trials=[t.trial for t, _ in waiting],
+            trials=trials,
             evidence=(
                 curve_plot(
                     tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")),
                     "Steps take longer than computing and waiting for data together.",
-                    [t.trial for t, _ in waiting[:5]],
+                    trials[:5],
                 ),
-                table(
-                    ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
-                    ("share of the time idle although data is ready", share_with_error(idle.value, idle.error)),
+                shares_table(
+                    (judged_count, len(waiting)),
+                    ("share of the time idle although data is ready", idle.value, idle.error),
                     ("share of the time spent waiting for data", Percent(middle.data_wait_share.value, 1)),
-                    ("limit", share_limit_text(self.most, self.false_alarms)),
+                    (self.most, self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=action),),
+            changes=(Advise(text=advice),),
         )

@@ -9,11 +9,11 @@ import numpy as np
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import curve_plot, table
+from advisor.model.evidence import curve_plot
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Number, Percent, say
 from advisor.model.study import Study
-from advisor_rules.batch._shares import judged_trials_text, share_limit_text, share_with_error
+from advisor_rules.batch._shares import judged_trials_text, shares_table
 
 MIN_DATA_WAIT_S = 1e-3
 """Minimum wait per step on a CPU, in seconds. Receiving a batch from a worker process takes 0.1 to 2 ms, so shorter waits show
@@ -69,25 +69,23 @@ class InputBound(Rule):
                 needs="timing",
             )
         majority = timing.ratios_above_limit([t.data_wait_share for t in times], self.most, self.false_alarms)
-        majority = [
-            i
-            for i in majority
-            if timing.ran_on_gpu(times[i].trial) or times[i].data_wait_share.value * times[i].mean_seconds >= MIN_DATA_WAIT_S
+        bound = [
+            t
+            for t in (times[i] for i in majority)
+            if timing.ran_on_gpu(t.trial) or t.data_wait_share.value * t.mean_seconds >= MIN_DATA_WAIT_S
         ]
-        if 2 * len(majority) <= len(times):
-            return
-        yield self._build_finding(study, [times[i] for i in majority], len(times))
+        if 2 * len(bound) > len(times):
+            yield self._build_finding(study, bound, len(times))
 
     def _build_finding(self, study: Study, bound: list[timing.StepTimes], judged_count: int) -> Finding:
-        middle = sorted(bound, key=lambda t: t.data_wait_share.value)[len(bound) // 2]
+        trials, middle = [t.trial for t in bound], sorted(bound, key=lambda t: t.data_wait_share.value)[len(bound) // 2]
         waited, step = middle.data_wait_share, Number(1e3 * middle.mean_seconds, unit="ms")
         wait, metric = Number(1e3 * waited.value * middle.mean_seconds), study.signals["data_wait"]
-        workers = timing.data_loader_facts(middle.trial).get("workers")
-        action = _choose_action(middle)
+        workers, action = timing.data_loader_facts(middle.trial).get("workers"), _choose_action(middle)
         return self.finding(
             say(
                 "The steps of {trials} wait for data {share} of their time ({wait} of {step} a step){workers}.",
-                trials=judged_trials_text([t.trial for t in bound], judged_count),
+                trials=judged_trials_text(trials, judged_count),
                 share=Percent(waited.value),
                 wait=wait,
                 step=step,
@@ -97,18 +95,18 @@ class InputBound(Rule):
             severity="warning",
             confidence=float(np.median([t.data_wait_share.chance_above(self.most) for t in bound])),
             subject=metric,
-            trials=[t.trial for t in bound],
+            trials=trials,
             evidence=(
                 curve_plot(
-                    (study.signals["data_wait"], study.signals["step_time"]),
+                    (metric, study.signals["step_time"]),
                     say("A step takes {step} and waits for data for {wait}.", step=step, wait=wait),
-                    [t.trial for t in bound[:5]],
+                    trials[:5],
                 ),
-                table(
-                    ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
-                    ("share of the time spent waiting", share_with_error(waited.value, waited.error)),
+                shares_table(
+                    (judged_count, len(bound)),
+                    ("share of the time spent waiting", waited.value, waited.error),
                     ("share of the waiting time in the longest tenth of the waits", Percent(middle.share_of_longest_waits)),
-                    ("limit", share_limit_text(self.most, self.false_alarms)),
+                    (self.most, self.false_alarms),
                 ),
             ),
             changes=(Advise(text=action),),
@@ -116,7 +114,6 @@ class InputBound(Rule):
 
 
 def _choose_action(times: timing.StepTimes) -> str:
-    """Return the most promising way to shorten the measured waits for data."""
     loader = timing.data_loader_facts(times.trial)
     if loader.get("workers") == 0:
         return "Load batches in background processes: give the loader workers, and pinned memory for a GPU."
