@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -91,6 +91,24 @@ class DecayTooLow(Rule):
         gain = gain_share_after(costs.steps, costs.values, after=phase[1])
         return _TinyRatePhase(schedule, *phase, share, gain) if share > self.most and gain <= self.gain else None
 
+    def _plot_rates(self, study: Study, wasted: list[_TinyRatePhase]) -> Evidence:
+        tiny, peak = Percent(self.tiny), float(np.median([w.schedule.rates.values.max() for w in wasted]))
+        return curve_plot(
+            study.signals["learning_rate"],
+            say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
+            [w.schedule.trial for w in wasted],
+            marks=[Mark(trial=w.schedule.trial.id, step=w.start, label="tiny rate from here on") for w in wasted],
+            lines={f"{tiny} of the peak": self.tiny * peak},
+        )
+
+    def _figures(self, wasted: list[_TinyRatePhase]) -> Evidence:
+        limits = "more than {most} of the steps, at most {gain} of the gain"
+        return table(
+            ("steps at a tiny rate, as a share of all steps", join_items(Percent(w.share) for w in wasted)),
+            ("gain in these steps, as a share of the whole gain", join_items(Percent(w.gained, 1) for w in wasted)),
+            ("thresholds", say(limits, most=Percent(self.most), gain=Percent(self.gain))),
+        )
+
     def _build_finding(self, study: Study, judged_count: int, wasted: list[_TinyRatePhase]) -> Finding:
         share, gain = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
         decay = round_up_steps(float(np.median([w.start - w.last_peak_step for w in wasted])))
@@ -99,13 +117,10 @@ class DecayTooLow(Rule):
         kind = wasted[0].schedule.logged_kind
         schedule = plan if kind in (None, "other") else {"kind": kind, **plan}
         trials = [w.schedule.trial for w in wasted]
-        where = say("{n} of the {judged} good trials", n=len(wasted), judged=judged_count)
-        what = say(
-            "The learning rate lies below {tiny} of its peak for {share} of the steps in {where}",
-            tiny=Percent(self.tiny),
-            share=Percent(share),
-            where=where if judged_count > 1 else Name(trials[0].name),
-        )
+        many = say("{n} of the {judged} good trials", n=len(wasted), judged=judged_count)
+        where, tiny = many if judged_count > 1 else Name(trials[0].name), Percent(self.tiny)
+        text = "The learning rate lies below {tiny} of its peak for {share} of the steps in {where}"
+        what = say(text, tiny=tiny, share=Percent(share), where=where)
         return self.finding(
             say("{what}. The objective gains {gained} of its whole gain in these steps.", what=what, gained=Percent(gain, 1)),
             action=say(
@@ -118,7 +133,7 @@ class DecayTooLow(Rule):
             subject=study.signals["learning_rate"],
             side="low",
             trials=trials,
-            evidence=self._build_evidence(study, wasted),
+            evidence=(self._plot_rates(study, wasted), self._figures(wasted)),
             changes=(
                 SetSchedule(schedule=schedule, why=f"{what}."),
                 Advise(
@@ -127,36 +142,14 @@ class DecayTooLow(Rule):
             ),
         )
 
-    def _build_evidence(self, study: Study, wasted: list[_TinyRatePhase]) -> tuple[Evidence, ...]:
-        tiny, peak = Percent(self.tiny), float(np.median([w.schedule.rates.values.max() for w in wasted]))
-        limits = say(
-            "more than {most} of the steps, at most {gain} of the gain", most=Percent(self.most), gain=Percent(self.gain)
-        )
-        return (
-            curve_plot(
-                study.signals["learning_rate"],
-                say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
-                [w.schedule.trial for w in wasted],
-                marks=tuple(Mark(trial=w.schedule.trial.id, step=w.start, label="tiny rate from here on") for w in wasted),
-                lines={f"{tiny} of the peak": self.tiny * peak},
-            ),
-            table(
-                ("steps at a tiny rate, as a share of all steps", join_items(Percent(w.share) for w in wasted)),
-                ("gain in these steps, as a share of the whole gain", join_items(Percent(w.gained, 1) for w in wasted)),
-                ("thresholds", limits),
-            ),
-        )
 
-
-@dataclass(frozen=True)
-class _TinyRatePhase:
+class _TinyRatePhase(NamedTuple):
     """The final phase of a training at a tiny learning rate."""
 
     schedule: schedules.Schedule
     last_peak_step: int
-    """Last step at the peak learning rate."""
     start: int
-    """First step of the final phase at a tiny learning rate."""
+    """First step of the final phase."""
     share: float
     """Length of the final phase as a share of all steps."""
     gained: float

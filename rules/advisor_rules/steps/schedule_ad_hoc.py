@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from advisor.computed.steps import schedules
-from advisor.computed.steps.schedules import schedules_of_good_trials
+from advisor.computed.steps.schedules import Schedule, schedules_of_good_trials
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as Counted, Message, MessagePart, Name, Probability, join_items, say
+from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor_rules.steps._metric_reaction import find_metric_reaction
+from advisor.stats.ratios import chance_of_at_least
 
 
 class ScheduleAdHoc(Rule):
@@ -68,50 +73,41 @@ class ScheduleAdHoc(Rule):
             yield self._build_finding(study, good, watching, how, 0.95 * len(watching) / len(good))
             return
         unstated = [s for s in good if s.logged_kind is None]
-        metric_reaction = find_metric_reaction(study, unstated)
-        if (
-            metric_reaction is None
-            or metric_reaction.p_value > self.false_alarms
-            or metric_reaction.falls_after_patience < self.agree * metric_reaction.total_falls
-        ):
+        found = _find_metric_reaction(study, unstated)
+        if found is None or found.p_value > self.false_alarms or found.hits < self.agree * found.falls:
             return
-        how = say(
-            "lowered each time after {wait} without an improvement of {metric}",
-            wait=Counted(metric_reaction.patience, "evaluation"),
-            metric=Name(metric_reaction.metric),
-        )
-        hits = say("{hits} of {falls}", hits=metric_reaction.falls_after_patience, falls=metric_reaction.total_falls)
-        rows = (("falls that came after exactly this wait", hits), ("p-value", Probability(metric_reaction.p_value)))
-        yield self._build_finding(
-            study, good, [s for s in unstated if len(s.stair_fall_steps())], how, 1 - metric_reaction.p_value, rows
-        )
+        text = "lowered each time after {wait} without an improvement of {metric}"
+        how = say(text, wait=Counted(found.patience, "evaluation"), metric=Name(found.metric))
+        hits = say("{hits} of {falls}", hits=found.hits, falls=found.falls)
+        rows = (("falls that came after exactly this wait", hits), ("p-value", Probability(found.p_value)))
+        falling = [s for s in unstated if len(s.stair_fall_steps())]
+        yield self._build_finding(study, good, falling, how, 1 - found.p_value, rows)
 
     def _build_finding(
         self,
         study: Study,
-        good: list[schedules.Schedule],
-        which: list[schedules.Schedule],
+        good: list[Schedule],
+        which: list[Schedule],
         how: Message,
         confidence: float,
         rows: tuple[tuple[str, MessagePart], ...] = (),
     ) -> Finding:
+        trials, metric = [s.trial for s in which], study.signals.get("learning_rate")
+        evidence: list[Evidence] = [table(("noted schedules", join_items(s.logged_kind or "none" for s in good)), *rows)]
+        if metric is not None:
+            marks = [Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.stair_fall_steps()[:4]]
+            evidence.insert(0, curve_plot(metric, say("The learning rate is {how}.", how=how), trials, marks=marks))
         many = say("{many} of the {good} best trials", many=len(which), good=len(good))
-        metric = study.signals.get("learning_rate")
-        noted = join_items(s.logged_kind or "none" for s in good)
+        of = many if len(good) > 1 else Name(trials[0].name)
         return self.finding(
-            say(
-                "The learning rate of {trials} is {how}.", trials=many if len(good) > 1 else Name(which[0].trial.name), how=how
-            ),
+            say("The learning rate of {trials} is {how}.", trials=of, how=how),
             action="Fix the schedule before training: a cosine or a straight line to zero. Otherwise document the rule by "
             "which you lower the rate.",
             severity="note",
             confidence=min(confidence, 0.95),
             subject=metric,
-            trials=[s.trial for s in which],
-            evidence=(
-                *([_learning_rate_curves(metric, which, how)] if metric is not None else []),
-                table(("noted schedules", noted), *rows),
-            ),
+            trials=trials,
+            evidence=evidence,
             changes=(
                 SetSchedule(schedule={"kind": "cosine"}, why=f"The learning rate was {how}."),
                 Advise(text="Before you publish results, log the learning rate and make its schedule repeatable."),
@@ -119,10 +115,68 @@ class ScheduleAdHoc(Rule):
         )
 
 
-def _learning_rate_curves(metric: str, which: list[schedules.Schedule], how: Message) -> Evidence:
-    return curve_plot(
-        metric,
-        say("The learning rate is {how}.", how=how),
-        [s.trial for s in which],
-        marks=tuple(Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.stair_fall_steps()[:4]),
-    )
+_MIN_RELATIVE_IMPROVEMENT = 1e-4
+"""Minimum relative change of a metric that counts as an improvement; the usual default of schedulers that watch a metric."""
+
+
+class _MetricReaction(NamedTuple):
+    """A pattern in which the learning rate falls each time a metric has not improved for a fixed number of evaluations."""
+
+    metric: str
+    patience: int
+    """Number of evaluations without an improvement before each fall."""
+    hits: int
+    """Number of falls of the learning rate after exactly `patience` evaluations without an improvement."""
+    falls: int
+    """Total number of falls of the learning rate, over all trials."""
+    p_value: float
+    """p-value of the hypothesis that falls come at random evaluations."""
+
+
+def _find_metric_reaction(study: Study, unstated: Sequence[Schedule]) -> _MetricReaction | None:
+    """Return the reaction of the learning rates to a metric; None if the rates fall too seldom, or all at the same steps as in a
+    fixed schedule."""
+    staircases = [(s, falls) for s in unstated if len(falls := s.stair_fall_steps())]
+    if sum(len(f) for _, f in staircases) < 3 or len({f[0] for _, f in staircases}) < 2:
+        return None
+    names = [study.signals.get(signal) for signal in ("valid_loss", "train_eval_loss", "train_objective")]
+    metrics = list(dict.fromkeys([study.spec.objective.metric, *(n for n in names if n is not None)]))
+    reactions = [r for m in metrics if (r := _reaction_to_metric(study, m, staircases)) is not None]
+    best = min(reactions, key=lambda r: r.p_value, default=None)
+    return None if best is None else best._replace(p_value=best.p_value * len(reactions))
+
+
+def _reaction_to_metric(study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]) -> _MetricReaction | None:
+    waits: list[int] = []
+    counts: list[FloatArray] = []
+    for schedule, falls in staircases:
+        curve = study.metric(schedule.trial, metric).finite
+        costs = curve if study.minimize or metric != study.spec.objective.metric else -curve
+        if len(costs) < schedules.MIN_LOGGED_RATES:
+            continue
+        indices = np.searchsorted(curve.steps, falls) - 1  # index of the last evaluation before each fall
+        since = _evaluations_since_best(costs.values, set(indices.tolist()))
+        waits += [int(since[i]) for i in indices if i >= 0]
+        counts += [since] * int((indices >= 0).sum())
+    if len(waits) < 3:
+        return None
+    patience = max(sorted(set(waits)), key=waits.count)
+    chances = np.array([np.mean(since == patience) for since in counts])
+    hits = waits.count(patience)
+    # The patience is estimated from the first fall, so only later falls can test it.
+    p = chance_of_at_least(hits - 1, np.sort(chances)[::-1][1:])
+    return _MetricReaction(metric, patience, hits, len(waits), p) if patience >= 1 else None
+
+
+def _evaluations_since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
+    """Return, for each of n evaluations, the number of evaluations since the metric last improved or the learning rate last
+    fell, counted as schedulers do."""
+    best, since_last = math.inf, 0
+    since = np.empty(len(costs))
+    for i, cost in enumerate(costs.tolist()):
+        improved = cost < best - _MIN_RELATIVE_IMPROVEMENT * abs(best) if math.isfinite(best) else True
+        best, since_last = (cost, 0) if improved else (best, since_last + 1)
+        since[i] = since_last
+        if i in falls:
+            since_last = 0
+    return since

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from advisor.computed.steps import schedules
 from advisor.computed.steps.schedules import schedules_of_good_trials
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetSchedule
-from advisor.model.evidence import CurveEvidence, Evidence, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import join_items, say
-from advisor.model.study import Study, Trial
+from advisor.model.study import Study
 
 
 class ScheduleConstant(Rule):
@@ -66,45 +66,32 @@ class ScheduleConstant(Rule):
                 needs="learning_rate",
             )
         constant = [s for s in judged_schedules if s.is_constant and not schedules.needs_no_schedule(s.trial)]
-        kind = (study.spec.schedule or {}).get("kind")
-        declared = study.spec.round == 1 and kind is not None and schedules.parse_schedule_kind(str(kind)) == "constant"
-        compared = any(schedules.read_schedule(study, t).is_constant is False for t in study.trials if study.ended[t.index])
-        if declared and len(constant) == len(judged_schedules):
-            raise MissingData("the study file asks for a constant learning rate, which is your choice", needs="design")
-        if len(constant) < len(judged_schedules) or compared:
+        if len(constant) < len(judged_schedules):
             return
-        later = study.spec.round > 1
-        trials = [s.trial for s in constant]
+        kind = (study.spec.schedule or {}).get("kind")
+        if study.spec.round == 1 and kind is not None and schedules.parse_schedule_kind(str(kind)) == "constant":
+            raise MissingData("the study file asks for a constant learning rate, which is your choice", needs="design")
+        if any(schedules.read_schedule(study, t).is_constant is False for t in study.trials if study.ended[t.index]):
+            return
+        later, trials = study.spec.round > 1, [s.trial for s in constant]
+        metric = study.signals.get("learning_rate")
+        curves = () if metric is None else (curve_plot(metric, "The learning rate never falls.", trials),)
+        rows = (
+            ("best trials judged", len(judged_schedules)),
+            ("noted schedules", join_items(sorted({s.logged_kind or "none" for s in judged_schedules}))),
+            ("number of the study's round", study.spec.round),
+        )
+        which = say("all {n} best trials", n=len(trials)) if len(trials) > 1 else "the best trial"
         yield self.finding(
             say(
-                "The learning rate stays constant from its peak to the last step in {trials}, and no trial decays it.",
-                trials=say("all {n} best trials", n=len(constant)) if len(constant) > 1 else "the best trial",
+                "The learning rate stays constant from its peak to the last step in {which}, and no trial decays it.",
+                which=which,
             ),
             action="Decay the learning rate to zero over the training, linearly or by a cosine, and tune the base rate with it.",
             severity="warning" if later else "note",
             confidence=(0.9 if later else 0.75) * len(constant) / len(complete),
-            subject=study.signals.get("learning_rate"),
+            subject=metric,
             trials=trials,
-            evidence=_schedule_evidence(study, trials, judged_schedules),
+            evidence=(*curves, table(*rows)),
             changes=(SetSchedule(schedule={"kind": "cosine"}, why="The learning rate was constant in every trial so far."),),
         )
-
-
-def _learning_rate_curves(study: Study, trials: list[str]) -> tuple[Evidence, ...]:
-    metric = study.signals.get("learning_rate")
-    if metric is None:
-        return ()
-    return (CurveEvidence(metrics=(metric,), caption="The learning rate never falls.", trials=tuple(trials)),)
-
-
-def _schedule_evidence(
-    study: Study, trials: list[Trial], judged_schedules: Sequence[schedules.Schedule]
-) -> tuple[Evidence, ...]:
-    return (
-        *_learning_rate_curves(study, [t.id for t in trials]),
-        table(
-            ("best trials judged", len(judged_schedules)),
-            ("noted schedules", join_items(sorted({s.logged_kind or "none" for s in judged_schedules}))),
-            ("number of the study's round", study.spec.round),
-        ),
-    )

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.computed.curves import curve_tails
+from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.curves.overfit import measure_overfitting_of_trials
 from advisor.computed.decision import repeats
 from advisor.computed.space import settings
+from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise, Change, change_training_length
-from advisor.model.evidence import Evidence
+from advisor.model.evidence import Evidence, HistogramEvidence, Line, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Number, Percent, Probability, say
+from advisor.model.message import Message, MessagePart, Percent, Probability, join_items, say
 from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
-from advisor.stats import ratios
-from advisor_rules.steps import _best_steps
-from advisor_rules.steps._best_steps import BestStep, LateTrials
+from advisor.stats import ratios, trend
+from advisor.stats.curve import gain_share_after
 
 
 class StepPosition(Rule):
@@ -104,7 +106,7 @@ class StepPosition(Rule):
                 "train to the planned end and choose the best checkpoint afterwards",
                 needs="full_length",
             )
-        placed = _best_steps.find_best_steps(study, self.best, self.reach, evaluations=self.evaluations)
+        placed = self._find_best_steps(study)
         if len(placed) < 2:
             raise MissingData(
                 f"{len(placed)} of the best trials ran to their end with {study.spec.objective.metric} at {self.evaluations} "
@@ -112,32 +114,58 @@ class StepPosition(Rule):
                 needs="evaluations",
                 at_least=self.evaluations,
             )
-        late_bests = [p for p in placed if p.best_position > 1 - self.late]
-        last = max(p.best_position for p in placed)
-        p_late = ratios.chance_of_at_least(len(late_bests), np.array([p.chance_of_late_best(self.late) for p in placed]))
+        late = [b for b in placed if b.best_position > 1 - self.late]
+        last = max(b.best_position for b in placed)
+        p_late = ratios.chance_of_at_least(len(late), np.array([b.chance_of_late_best(self.late) for b in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._report_early_best(study, placed, self.early ** len(placed))
         elif last <= self.half and last ** len(placed) <= self.false_alarms and self._most_trials_overfit(study, placed):
             settings.require_unpruned(study)
-            if (steps := self._sufficient_training_steps(study, placed)) is not None:
-                yield self._report_steps_after_best(study, placed, steps)
-        elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
-            limits = {"decayed": self.decayed, "material": self.material, "alpha": self.false_alarms}
-            trials = _best_steps.find_late_best_trials(study, placed, self.late, **limits)
-            if trials.recommended_steps or not trials.decayed:  # Otherwise, the schedule explains the late best steps.
-                yield self._report_late_best(study, placed, trials, p_late)
+            fewer = round_up_steps(self.spare * _latest_best_step(study))
+            if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]):
+                yield self._report_steps_after_best(study, placed, fewer)
+        elif len(late) >= self.consistent * len(placed) and p_late <= self.false_alarms:
+            yield from self._report_late_best(study, placed, late, p_late)
 
-    def _report_early_best(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
-        last, first_is_best = max(b.best_position for b in placed), all(b.is_first_evaluation for b in placed)
-        action, change = _advise_fixing_training() if first_is_best else self._advise_shorter_training(study, placed, last)
-        early_share = Percent(self.early)
+    def _find_best_steps(self, study: Study) -> list[_BestStep]:
+        """Return the best steps of the best good trials, best trial first, except trials with few evaluations and trials that
+        were cut short soon after their best step. Raises MissingData if there is no good trial."""
+        placed = []
+        for trial in good_trials(study, self.reach)[: self.best]:
+            curve = study.cost_curve(trial).finite
+            if len(np.unique(curve.steps)) < self.evaluations:
+                continue
+            last = int(curve.steps[-1])
+            total = max(study.planned_length(trial, last), 1)
+            place, tied = trend.best_step_position(curve.steps, curve.values, total=total)
+            if not study.cut_short(trial) or place * total <= 0.5 * last:
+                placed.append(_BestStep(trial, total, place, tied))
+        return placed
+
+    def _report_early_best(self, study: Study, placed: Sequence[_BestStep], p: float) -> Finding:
+        last, early = max(b.best_position for b in placed), Percent(self.early)
+        curves = [study.cost_curve(b.trial).finite.values for b in placed]
+        unlearned = all(values[0] == values.min() for values in curves)
+        if unlearned:
+            action = say("Fix training before choosing its length: search lower learning rates and check the pipeline.")
+            change: Change = Advise(text=str(action))
+        else:
+            steps = round(np.median([b.steps for b in placed]))
+            fewer = min(round_up_steps(max(self.room * last * steps, _latest_best_step(study))), steps)
+            text = "Train for {fewer} instead of {steps}, and regularise if validation gets worse later."
+            action = say(text, fewer=study.length(fewer), steps=steps)
+            why = (
+                f"No best trial is at its best after {last:.1%} of {study.length(steps)}; the new length is at least "
+                f"{self.room:g} times that, and none of the better half of the trials is at its best later"
+            )
+            change = change_training_length(study, fewer, why=why)
         return self.finding(
             say(
                 "The best step lies in the first {early} of training in {trials}, at or before {last} of the steps.{unlearned}",
-                early=early_share,
+                early=early,
                 trials="both best trials" if len(placed) == 2 else say("all {n} best trials", n=len(placed)),
                 last=Percent(last, 1),
-                unlearned=" Their first evaluation is their best, so training improved nothing." if first_is_best else "",
+                unlearned=" Their first evaluation is their best, so training improved nothing." if unlearned else "",
             ),
             action=action,
             severity="warning",
@@ -145,56 +173,30 @@ class StepPosition(Rule):
             side="low",
             trials=[b.trial for b in placed],
             evidence=self._build_evidence(
-                placed,
-                p,
-                say("Every one of the best trials is at its best in the first {early} of training.", early=early_share),
+                placed, p, say("Every one of the best trials is at its best in the first {early} of training.", early=early)
             ),
             changes=(change,),
         )
 
-    def _advise_shorter_training(self, study: Study, placed: Sequence[BestStep], last: float) -> tuple[Message, Change]:
-        """Return (action, change) for a shorter training. `last` is the largest position of a best step."""
-        steps = round(np.median([b.steps for b in placed]))
-        fewer = min(round_up_steps(max(self.room * last * steps, _latest_best_step(study))), steps)
-        action = say(
-            "Train for {fewer} instead of {steps}, and regularise if validation gets worse later.",
-            fewer=study.length(fewer),
-            steps=steps,
-        )
-        why = (
-            f"No best trial is at its best after {last:.1%} of {study.length(steps)}; the new length is at least "
-            f"{self.room:g} times that, and none of the better half of the trials is at its best later"
-        )
-        return action, change_training_length(study, fewer, why=why)
-
-    def _most_trials_overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
-        """Return True if most of the trials overfit: their objective ends worse by more than noise, while the training metric
-        does not get worse."""
-        metric, trials = study.spec.objective.metric, [b.trial for b in placed]
+    def _most_trials_overfit(self, study: Study, placed: Sequence[_BestStep]) -> bool:
         overfits = measure_overfitting_of_trials(
-            study, trials, metric, study.cost_curve, material=curve_tails.MIN_WORTHWHILE_GAIN
+            study,
+            [b.trial for b in placed],
+            study.spec.objective.metric,
+            study.cost_curve,
+            material=curve_tails.MIN_WORTHWHILE_GAIN,
         )
         return 2 * sum(o.p_value <= self.false_alarms for o in overfits) > len(placed)
 
-    def _sufficient_training_steps(self, study: Study, placed: Sequence[BestStep]) -> int | None:
-        """Return a shorter length that suffices for the better half of the trials; None if hardly any steps are saved."""
-        fewer = round_up_steps(self.spare * _latest_best_step(study))
-        return fewer if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]) else None
-
-    def _report_steps_after_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
+    def _report_steps_after_best(self, study: Study, placed: Sequence[_BestStep], fewer: int) -> Finding:
         steps, last = round(np.median([b.steps for b in placed])), Percent(max(b.best_position for b in placed))
         why = (
             f"{study.length(fewer)} are {self.spare:g} times the latest best step of the better half of the trials, and none of "
             f"the best trials improves after {last} of {steps:,}"
         )
-        p = last.value ** len(placed)
+        p, length = last.value ** len(placed), study.length(steps)
         return self.finding(
-            say(
-                "None of the {n} best trials improves after {last} of {steps}.",
-                n=len(placed),
-                last=last,
-                steps=study.length(steps),
-            ),
+            say("None of the {n} best trials improves after {last} of {steps}.", n=len(placed), last=last, steps=length),
             action=say("Shorten the training from {steps} to {fewer}.", steps=steps, fewer=study.length(fewer)),
             severity="note",
             confidence=1 - p,
@@ -206,72 +208,86 @@ class StepPosition(Rule):
             changes=(change_training_length(study, fewer, why=why),),
         )
 
-    def _report_late_best(self, study: Study, placed: Sequence[BestStep], late: LateTrials, p: float) -> Finding:
-        many, of, share = len(late.steps), len(placed), Percent(self.late)
+    def _report_late_best(
+        self, study: Study, placed: Sequence[_BestStep], late: Sequence[_BestStep], p: float
+    ) -> Iterator[Finding]:
+        """Yield the finding, unless the schedule explains the late best steps."""
+        endings = [curve_tails.curve_end_before_decay(study, b.trial) for b in late]
+        rates = [schedules.final_rate_share(study, b.trial) for b in late]
+        improving = [e for e in endings if e is not None and e.is_improving(self.material, self.false_alarms)]
+        advised_elsewhere = curve_tails.needs_longer_training(study, self.false_alarms)
+        longer = 2 * len(improving) > len(placed) and not advised_elsewhere
+        decayed = [self._decays_to_zero(study, b.trial, rate) for b, rate in zip(late, rates, strict=True)]
+        if not longer and 2 * sum(decayed) > len(late):
+            return
+        gain, part = (float(np.median(x)) for x in zip(*(self._gain_in_last_part(study, b) for b in late), strict=True))
+        many, of, share = len(late), len(placed), Percent(self.late)
         where = say("in the last {share} of training in {many} of the {of} best trials", share=share, many=many, of=of)
-        change: Change
-        if late.recommended_steps:
-            steps = round(np.median([b.steps for b in late.steps]))
-            action = say(
-                "Train for {longer} instead of {steps}, and tune the decay of the learning rate again.",
-                longer=study.length(late.recommended_steps),
-                steps=steps,
-            )
-            why = f"The best step lies {where}, and {late.improving_count} of these trials still improve when they end."
-            change = change_training_length(study, late.recommended_steps, why=why)
+        if longer:
+            action, change = _advise_longer_training(study, late, improving, where)
         else:
-            shape = "flat" if late.gain <= self.material else "open" if np.isfinite(late.rates).any() else "unknown"
+            shape = "flat" if gain <= self.material else "open" if np.isfinite(rates).any() else "unknown"
             which = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"
-            action = say(_LATE_BEST_ADVICE["improving" if late.is_length_already_advised else shape].format(settings=which))
+            action = say(_LATE_BEST_ADVICE["improving" if advised_elsewhere else shape].format(settings=which))
             change = Advise(text=str(action))
-        confidence = (1 - p) * many / of
-        return self.finding(
-            say(
-                "The best step lies {where} (median {median}). The last {part} of training brought {gain} of the gain.",
-                where=where,
-                median=Percent(float(np.median([b.best_position for b in placed]))),
-                part=Percent(late.last_part_length),
-                gain=Percent(late.gain, 1),
-            ),
+        median = Percent(float(np.median([b.best_position for b in placed])))
+        text = "The best step lies {where} (median {median}). The last {part} of training brought {gain} of the gain."
+        rows = _forecast_rows(endings, rates)
+        yield self.finding(
+            say(text, where=where, median=median, part=Percent(part), gain=Percent(gain, 1)),
             action=action,
-            severity="warning" if late.recommended_steps else "note",
-            confidence=confidence if late.recommended_steps else min(confidence, 1 - self.false_alarms),
+            severity="warning" if longer else "note",
+            confidence=min((1 - p) * many / of, 1 if longer else 1 - self.false_alarms),
             side="high",
-            trials=[b.trial for b in late.steps],
+            trials=[b.trial for b in late],
             evidence=self._build_evidence(
-                placed, p, say("In {many} of {of} best trials, the best step is late.", many=many, of=of), late.evidence_rows
+                placed, p, say("In {many} of {of} best trials, the best step is late.", many=many, of=of), rows
             ),
             changes=(change,),
         )
 
+    def _decays_to_zero(self, study: Study, trial: Trial, final_rate: float) -> bool:
+        if np.isfinite(final_rate):
+            return final_rate < self.decayed
+        return schedules.read_schedule(study, trial).logged_kind in _SCHEDULES_TO_ZERO
+
+    def _gain_in_last_part(self, study: Study, placed: _BestStep) -> tuple[float, float]:
+        """Return (share of the trial's improvement, share of its steps) of the last part of training, which starts at an
+        evaluation and may therefore be longer than `late`."""
+        curve = study.cost_curve(placed.trial).finite
+        after = (1 - self.late) * placed.steps
+        start = int(max(curve.steps[curve.steps <= after], default=0))
+        return gain_share_after(curve.steps, curve.values, after=after), 1 - start / placed.steps
+
     def _build_evidence(
-        self, placed: Sequence[BestStep], p: float, caption: Message, rows: Sequence[tuple[str, Message]] = ()
+        self, placed: Sequence[_BestStep], p: float, caption: Message, rows: Sequence[tuple[str, Message]] = ()
     ) -> tuple[Evidence, ...]:
-        limits = say(
-            "p ≤ {p}; all trials early, or at least {share} of them late",
-            p=Number(self.false_alarms),
-            share=Percent(self.consistent),
+        at = np.array([b.best_position for b in placed])
+        counts, edges = np.histogram(at, bins=20, range=(0, 1))
+        low, middle, high = (Percent(float(x), 1) for x in (at.min(), np.median(at), at.max()))
+        text = "p ≤ {p}; all trials early, or at least {share} of them late"
+        return (
+            HistogramEvidence(
+                quantity="best step, as a share of the planned steps",
+                caption=caption,
+                edges=tuple(edges.tolist()),
+                counts=tuple(counts.tolist()),
+                lines=(
+                    Line(value=self.early, label=f"first {self.early:.0%}"),
+                    Line(value=1 - self.late, label=f"last {self.late:.0%}"),
+                ),
+            ),
+            table(
+                ("best trials", len(at)),
+                (
+                    "best steps, as a share of the training",
+                    say("{low} to {high}, median {middle}", low=low, high=high, middle=middle),
+                ),
+                ("p-value of as many best steps in that part (exact)", Probability(p)),
+                ("thresholds", say(text, p=self.false_alarms, share=Percent(self.consistent))),
+                *rows,
+            ),
         )
-        lines = {f"first {self.early:.0%}": self.early, f"last {self.late:.0%}": 1 - self.late}
-        test = (("p-value of as many best steps in that part (exact)", Probability(p)), ("thresholds", limits))
-        return _best_steps.best_step_evidence(placed, caption, lines, (*test, *rows))
-
-
-def _advise_fixing_training() -> tuple[Message, Change]:
-    """Return (action, change) for trials whose training improves nothing."""
-    action = say("Fix training before choosing its length: search lower learning rates and check the pipeline.")
-    return action, Advise(text=str(action))
-
-
-def _latest_best_step(study: Study) -> float:
-    """Return the latest best step among the better half of the trials."""
-    ranked = study.ranked()
-    return max(_step_of_lowest_cost(study, t) for t in ranked[: (len(ranked) + 1) // 2])
-
-
-def _step_of_lowest_cost(study: Study, trial: Trial) -> float:
-    curve = study.cost_curve(trial).finite
-    return float(curve.steps[int(np.argmin(curve.values))])
 
 
 _LATE_BEST_ADVICE = {
@@ -281,3 +297,51 @@ _LATE_BEST_ADVICE = {
     "unknown": "Train the {settings} with the same schedule at half the length: the results show if the length matters.",
 }
 """Advice for late best steps if the number of steps should stay the same, keyed by the reason why it should."""
+
+
+_SCHEDULES_TO_ZERO = ("linear", "cosine", "polynomial")
+"""Names of schedules that end near zero by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class _BestStep:
+    trial: Trial
+    steps: int
+    """Number of planned steps of the trial or, if unknown, number of steps that the trial ran."""
+    best_position: float
+    """Position of the trial's best evaluation in the training, as a share of the planned steps."""
+    first_tied_position: float
+    """Position of the first evaluation that is as good as the best one within noise, as a share of the planned steps."""
+
+    def chance_of_late_best(self, late: float) -> float:
+        """Return the probability that the best step lies in the last share `late` of the training if it is equally likely
+        anywhere or, if the trial stopped improving in the first half, anywhere on the plateau."""
+        return late / (1 - self.first_tied_position) if self.first_tied_position <= 0.5 else late
+
+
+def _latest_best_step(study: Study) -> float:
+    """Return the latest best step among the better half of the trials."""
+    ranked = study.ranked()
+    curves = [study.cost_curve(t).finite for t in ranked[: (len(ranked) + 1) // 2]]
+    return max(float(c.steps[int(np.argmin(c.values))]) for c in curves)
+
+
+def _advise_longer_training(
+    study: Study, late: Sequence[_BestStep], improving: Sequence[trend.CurveEnd], where: Message
+) -> tuple[Message, Change]:
+    middle = np.median([b.steps for b in late])
+    steps = round_up_steps(middle * float(np.median([e.length_factor for e in improving])))
+    text = "Train for {longer} instead of {steps}, and tune the decay of the learning rate again."
+    action = say(text, longer=study.length(steps), steps=round(middle))
+    why = f"The best step lies {where}, and {len(improving)} of these trials still improve when they end."
+    return action, change_training_length(study, steps, why=why)
+
+
+def _forecast_rows(endings: Sequence[trend.CurveEnd | None], rates: Sequence[float]) -> tuple[tuple[str, Message], ...]:
+    forecasts: list[MessagePart] = ["unknown" if e is None else Percent(e.forecast_gain, 1) for e in endings]
+    final_rates: list[MessagePart] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in rates]
+    rows = (
+        ("forecast for twice the steps, as a share of the gain", forecasts),
+        ("learning rate at the end, as a share of its peak", final_rates),
+    )
+    return tuple((label, join_items(x[:1] if len(set(map(str, x))) == 1 else x)) for label, x in rows)

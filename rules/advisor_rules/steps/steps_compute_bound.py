@@ -8,7 +8,7 @@ from advisor.computed.curves import curve_tails
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, RunPlan
-from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Percent, join_items, say
 from advisor.model.study import Study
@@ -85,15 +85,14 @@ class StepsComputeBound(Rule):
         """Yield a finding on whether the study is compute-bound; nothing if the trials do not agree."""
         judged_endings = curve_tails.best_curve_endings(study, self.best, self.reach)
         improving_endings = [e for e in judged_endings if self._still_improves(e)]
-        flat_endings = [e for e in judged_endings if self._is_curve_flat(e)]
+        limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
+        flat_endings = [e for e in judged_endings if e.has_saturated(floor=self.floor, **limits)]
         if 2 * len(improving_endings) > len(judged_endings):
             confidence = sum(e.end.chance_above(self.material) for e in improving_endings) / len(judged_endings)
-            what = say(
-                "still {improve} at {place}{training}",
-                improve="improves" if len(improving_endings) == 1 else "improve",
-                place=study.at(improving_endings[0].last_constant_rate_step),
-                training=", on training data too" if any(e.train_end for e in improving_endings) else "",
-            )
+            improve = "improves" if len(improving_endings) == 1 else "improve"
+            training = ", on training data too" if any(e.train_end for e in improving_endings) else ""
+            place = study.at(improving_endings[0].last_constant_rate_step)
+            what = say(f"still {improve} at {{place}}{training}", place=place)
             yield self._report_compute_limit(study, True, what, judged_endings, improving_endings, confidence)
         elif 2 * len(flat_endings) > len(judged_endings):
             settings.require_unpruned(study)
@@ -104,17 +103,11 @@ class StepsComputeBound(Rule):
                     "if they are stuck on a plateau, it cannot be told whether compute is the limit; this needs trials that train"
                 )
             perfect_fits = sum(e.train_distance_left <= self.floor for e in flat_endings)
-            what = say(
-                "{are} flat from {share} of the steps on{training}",
-                are="is" if len(flat_endings) == 1 else "are",
-                share=Percent(max(e.plateau.settled_share * e.last_constant_rate_step / e.steps for e in flat_endings)),
-                training=say(", and {fitted} of them fit the training data nearly perfectly", fitted=perfect_fits)
-                if perfect_fits
-                else "",
-            )
-            yield self._report_compute_limit(
-                study, False, what, judged_endings, flat_endings, 0.95 * len(flat_endings) / len(judged_endings)
-            )
+            fits = say(", and {fitted} of them fit the training data nearly perfectly", fitted=perfect_fits)
+            are, share = "is" if len(flat_endings) == 1 else "are", Percent(max(map(_flat_from, flat_endings)))
+            what = say(f"{are} flat from {{share}} of the steps on{{fits}}", share=share, fits=fits if perfect_fits else "")
+            confidence = 0.95 * len(flat_endings) / len(judged_endings)
+            yield self._report_compute_limit(study, False, what, judged_endings, flat_endings, confidence)
 
     def _still_improves(self, ending: curve_tails.CurveEnding) -> bool:
         train = ending.train_end is None or ending.train_end.is_improving(self.material, self.false_alarms)
@@ -122,75 +115,49 @@ class StepsComputeBound(Rule):
             train and not ending.train_distance_left <= self.floor and ending.end.is_improving(self.material, self.false_alarms)
         )
 
-    def _is_curve_flat(self, ending: curve_tails.CurveEnding) -> bool:
-        return ending.has_saturated(
-            rest=self.rest, saved=self.saved, material=self.material, alpha=self.false_alarms, floor=self.floor
-        )
-
     def _report_compute_limit(
         self,
         study: Study,
         bound: bool,
         what: Message,
-        judged_endings: Sequence[curve_tails.CurveEnding],
+        judged: Sequence[curve_tails.CurveEnding],
         agreeing: Sequence[curve_tails.CurveEnding],
         confidence: float,
     ) -> Finding:
         """Return the finding. `bound` is True if training is compute-bound; `what` is the predicate of the sentence about the
         agreeing trials."""
-        many, of = len(agreeing), len(judged_endings)
-        trials = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
+        many, of, trials = len(agreeing), len(judged), [e.trial for e in agreeing]
         advice = _COMPUTE_BOUND_ADVICE if bound else _NOT_COMPUTE_BOUND_ADVICE
         # Until the study states the final length of training, the plan asks for this length, so further advice about long runs
         # would be too early.
         notes = advice if not bound or study.spec.final_train_steps else ()
-        limits = say(
-            "forecast {forecast}, flat part {rest}, perfect fit {floor}",
-            forecast=Percent(self.material),
-            rest=Percent(self.rest),
-            floor=Percent(self.floor),
-        )
+        floor, rest, material = (Percent(x) for x in (self.floor, self.rest, self.material))
+        text = "forecast {forecast}, flat part {rest}, perfect fit {floor}"
+        end = "still improve" if bound else "are flat"
+        caption = say(f"{{many}} of {{of}} best trials {end} at their end.", many=many, of=of)
+        agree = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
         return self.finding(
-            say(
-                "Training is {bound}: {trials} {what}.",
-                bound="compute-bound" if bound else "not compute-bound",
-                trials=trials,
-                what=what,
-            ),
+            say(f"Training is {'' if bound else 'not '}compute-bound: {{agree}} {{what}}.", agree=agree, what=what),
             action=advice[0],
             severity="note",
             confidence=confidence,
-            trials=[e.trial for e in agreeing],
-            evidence=_curve_end_evidence(study, bound, judged_endings, agreeing, limits),
+            trials=trials,
+            evidence=(
+                curve_plot(study.spec.objective.metric, caption, trials),
+                table(
+                    ("forecast for twice the steps", join_items(Percent(e.end.forecast_gain, 1) for e in judged)),
+                    (
+                        "step from which the curve is flat, as a share of the steps",
+                        join_items(Percent(_flat_from(e)) for e in judged),
+                    ),
+                    ("distance from a perfect fit", join_items(Percent(e.train_distance_left, 1) for e in judged)),
+                    ("thresholds", say(text, forecast=material, rest=rest, floor=floor)),
+                ),
+            ),
             changes=(*([_LONG_RUNS_PLAN] if bound else []), *(Advise(text=text) for text in notes)),
         )
 
 
-def _curve_end_evidence(
-    study: Study,
-    bound: bool,
-    judged_endings: Sequence[curve_tails.CurveEnding],
-    agreeing: Sequence[curve_tails.CurveEnding],
-    limits: Message,
-) -> tuple[Evidence, ...]:
-    return (
-        curve_plot(
-            study.spec.objective.metric,
-            say(
-                "{many} of {of} best trials {end} at their end.",
-                many=len(agreeing),
-                of=len(judged_endings),
-                end="still improve" if bound else "are flat",
-            ),
-            [e.trial for e in agreeing],
-        ),
-        table(
-            ("forecast for twice the steps", join_items(Percent(e.end.forecast_gain, 1) for e in judged_endings)),
-            (
-                "step from which the curve is flat, as a share of the steps",
-                join_items(Percent(e.plateau.settled_share * e.last_constant_rate_step / e.steps) for e in judged_endings),
-            ),
-            ("distance from a perfect fit", join_items(Percent(e.train_distance_left, 1) for e in judged_endings)),
-            ("thresholds", limits),
-        ),
-    )
+def _flat_from(ending: curve_tails.CurveEnding) -> float:
+    """Return the step from which the curve is flat, as a share of the steps."""
+    return ending.plateau.settled_share * ending.last_constant_rate_step / ending.steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from advisor.model.change import Change, RunPlan, SetField
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import peak_learning_rate, rate_name
-from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import FloatArray, RangeSide, round_up_steps
+from advisor.model.message import Message, MessagePart, Name, say
+from advisor.model.space import FloatArray, round_up_steps
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import plain_number
 
@@ -72,15 +73,15 @@ class StepsToFit(Rule):
             )
         fitting_runs = [r for r in runs if math.isfinite(r.steps)]
         if not fitting_runs:
-            yield self._report_no_perfect_fit(study, runs)
+            yield self._build_finding(study, runs, runs, self._advise_more_steps(study, runs))
             return
         fastest = min(fitting_runs, key=lambda r: (r.steps, r.rate))
-        side = _boundary_of_fastest_rate(study, runs, fastest)
-        yield (
-            self._report_fastest_at_boundary(study, runs, fastest, side)
-            if side
-            else self._report_fastest_in_range(study, runs, fastest)
-        )
+        # If higher rates fail, the sweep need not go on to higher ones.
+        if fastest is runs[0] or (fastest is runs[-1] and not failures.failure_masks(study).any.any()):
+            advice = _advise_other_rates(study, runs, fastest)
+        else:
+            advice = self._advise_steps_of_fastest(study, runs, fastest)
+        yield self._build_finding(study, runs, [fastest], advice)
 
     def _runs_by_rate(self, study: Study) -> list[_SweepRun]:
         """Return the trials that did not crash, lowest learning rate first."""
@@ -102,100 +103,56 @@ class StepsToFit(Rule):
         reached = np.flatnonzero(middle - floor <= self.perfect * (costs[0] - floor))
         return float(steps[reached[0] + self.smooth - 1]) if len(reached) and costs[0] > floor else math.inf
 
-    def _report_fastest_in_range(self, study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> Finding:
-        steps = round_up_steps(fastest.steps)
-        at = runs.index(fastest)
+    def _advise_steps_of_fastest(self, study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> _Advice:
+        steps, at = round_up_steps(fastest.steps), runs.index(fastest)
         beside = [*runs[max(at - 1, 0) : at], *runs[at + 1 : at + 2]]
-        what = say(
-            "Training with {name} {rate} fits the training data in {steps} steps, the fastest of {runs}",
-            name=Name(_learning_rate_name(study)),
-            rate=Number(fastest.rate),
-            steps=round(fastest.steps),
-            runs=len(runs),
-        )
+        name, fitted = Name(_learning_rate_name(study)), round(fastest.steps)
+        text = "Training with {name} {rate} fits the training data in {steps} steps, the fastest of {runs}"
+        what = say(text, name=name, rate=fastest.rate, steps=fitted, runs=len(runs))
+        advice = "Train for {steps} steps to begin with, and refine this number by the position of the best steps."
         why = f"{what} constant learning rates"
-        return self._build_finding(
+        return _Advice(
             say("{what}.", what=what),
-            action=say(
-                "Train for {steps} steps to begin with, and refine this number by the position of the best steps.", steps=steps
-            ),
-            confidence=sum(r.steps > fastest.steps for r in beside) / len(beside) if beside else 0.5,
-            study=study,
-            runs=runs,
-            shown_runs=[fastest],
-            changes=(
+            say(advice, steps=steps),
+            sum(r.steps > fastest.steps for r in beside) / len(beside) if beside else 0.5,
+            (
                 SetField(field="max_train_steps", value=steps, why=why),
                 SetField(field="evaluate_every", value=max(steps // self.evaluations, 1), why=why),
             ),
         )
 
-    def _report_fastest_at_boundary(self, study: Study, runs: list[_SweepRun], fastest: _SweepRun, side: RangeSide) -> Finding:
-        divisor, factor, end = (10, 1, "lowest") if side == "low" else (1, 10, "highest")
-        low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
-        name = Name(_learning_rate_name(study))
-        return self._build_finding(
-            say(
-                "The {end} {name}, {rate}, fits the training data fastest, in {steps} steps. Rates beyond this one are "
-                "possibly faster.",
-                end=end,
-                name=name,
-                rate=Number(fastest.rate),
-                steps=round(fastest.steps),
-            ),
-            action=say(
-                "Sweep {name} from {low} to {high} before choosing max_train_steps.",
-                name=name,
-                low=Number(low),
-                high=Number(high),
-            ),
-            confidence=0.95,
-            study=study,
-            runs=runs,
-            shown_runs=[fastest],
-            changes=(_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} rate that was tried"),),
-        )
-
-    def _report_no_perfect_fit(self, study: Study, runs: list[_SweepRun]) -> Finding:
+    def _advise_more_steps(self, study: Study, runs: list[_SweepRun]) -> _Advice:
         steps = study.spec.max_train_steps or 0
+        text = "None of {n} constant learning rates fits the training data within {steps} steps."
+        advice = "Repeat the sweep with {times} times the steps. If that is too expensive, compute limits this training."
         why = f"No learning rate fits the training data within {steps:,} steps"
-        return self._build_finding(
-            say("None of {n} constant learning rates fits the training data within {steps} steps.", n=len(runs), steps=steps),
-            action=say(
-                "Repeat the sweep with {times} times the steps. If that is too expensive, compute limits this training.",
-                times=Number(self.more),
-            ),
-            confidence=0.95,
-            study=study,
-            runs=runs,
-            shown_runs=runs,
-            changes=(_repeat_sweep(study, runs[0].rate, runs[-1].rate, self.more, why),),
-        )
+        plan = _repeat_sweep(study, runs[0].rate, runs[-1].rate, self.more, why)
+        return _Advice(say(text, n=len(runs), steps=steps), say(advice, times=self.more), 0.95, (plan,))
 
-    def _build_finding(
-        self,
-        message: Message,
-        *,
-        action: Message,
-        confidence: float,
-        study: Study,
-        runs: list[_SweepRun],
-        shown_runs: list[_SweepRun],
-        changes: tuple[Change, ...],
-    ) -> Finding:
+    def _build_finding(self, study: Study, runs: list[_SweepRun], shown: list[_SweepRun], advice: _Advice) -> Finding:
         signals: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
         metric = next((m for s in signals if (m := study.signals.get(s))), "")
         marks = [Mark(trial=r.trial.id, step=int(r.steps), label="fitted") for r in runs if math.isfinite(r.steps)]
-        rows = ((f"steps at {plain_number(r.rate, 3)}", _fit_steps_text(r.steps)) for r in runs)
+        rows: list[tuple[str, MessagePart | float]] = [
+            (f"steps at {plain_number(r.rate, 3)}", round(r.steps) if math.isfinite(r.steps) else "not fitted") for r in runs
+        ]
         return self.finding(
-            message,
-            action=action,
+            advice.message,
+            action=advice.action,
             severity="note",
-            confidence=confidence,
+            confidence=advice.confidence,
             subject=_learning_rate_name(study),
-            trials=[r.trial for r in shown_runs],
-            evidence=(curve_plot(metric, message, [r.trial for r in runs], marks=tuple(marks)), table(*rows)),
-            changes=changes,
+            trials=[r.trial for r in shown],
+            evidence=(curve_plot(metric, advice.message, [r.trial for r in runs], marks=marks), table(*rows)),
+            changes=advice.changes,
         )
+
+
+class _Advice(NamedTuple):
+    message: Message
+    action: Message
+    confidence: float
+    changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True)
@@ -206,22 +163,24 @@ class _SweepRun:
     """Steps to a perfect fit; infinite if the trial does not reach one."""
 
 
-def _boundary_of_fastest_rate(study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> RangeSide | None:
-    """Return the end of the range of learning rates at which the fastest trial lies; None if this trial lies inside the range
-    or if higher rates fail."""
-    if fastest is runs[0]:
-        return "low"
-    return "high" if fastest is runs[-1] and not failures.failure_masks(study).any.any() else None
+def _advise_other_rates(study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> _Advice:
+    """Advise to move the sweep by a decade, because the fastest rate is the lowest or the highest that was tried."""
+    divisor, factor, end = (10, 1, "lowest") if fastest is runs[0] else (1, 10, "highest")
+    low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
+    name, steps = Name(_learning_rate_name(study)), round(fastest.steps)
+    text = f"The {end} {{name}}, {{rate}}, fits the training data fastest, in {{steps}} steps. Rates beyond this one are "
+    return _Advice(
+        say(f"{text}possibly faster.", name=name, rate=fastest.rate, steps=steps),
+        say("Sweep {name} from {low} to {high} before choosing max_train_steps.", name=name, low=low, high=high),
+        0.95,
+        (_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} rate that was tried"),),
+    )
 
 
 def _repeat_sweep(study: Study, low: float, high: float, times: float, why: str) -> RunPlan:
     """Return the plan to repeat the sweep from `low` to `high` with `times` as many steps."""
     numbers = {"low": low, "high": high, "steps": times * (study.spec.max_train_steps or 1)}
     return RunPlan(plan="steps-initial", parameter=_learning_rate_name(study), numbers=numbers, why=why)
-
-
-def _fit_steps_text(steps: float) -> Message:
-    return say("{steps}", steps=round(steps)) if math.isfinite(steps) else say("not fitted")
 
 
 def _learning_rate_name(study: Study) -> str:
