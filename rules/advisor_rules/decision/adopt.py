@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
+from scipy import stats
+
+from advisor.computed.curves import step_noise
 from advisor.computed.decision import repeats
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, RepeatTrial
-from advisor.model.evidence import Evidence, table
+from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Probability, list_message, say
-from advisor.model.study import Study
+from advisor.model.message import (
+    Count as CountOf,
+    Message,
+    Name,
+    Number,
+    Objective,
+    Probability,
+    list_message,
+    say,
+    value_with_limit,
+)
+from advisor.model.study import Study, Trial
 from advisor.model.words import setting as value_words
 from advisor.stats import difference
-from advisor_rules.decision import _evaluation_luck
+from advisor.stats.curve import smooth_savgol
 
 
 class Adopt(Rule):
@@ -72,7 +87,7 @@ class Adopt(Rule):
         best_first = study.ranked()
         trial_variance = repeats.variance_between_seeds(tried)
         if trial_variance is None or not best_first:
-            if (luck := _evaluation_luck.find_lucky_lead(study)) is not None:
+            if (luck := find_lucky_lead(study)) is not None:
                 yield self._report_lucky_lead(study, luck)
                 return
             raise MissingData(
@@ -83,10 +98,12 @@ class Adopt(Rule):
             )
         own = repeats.key(best_first[0])
         best = next((s for s in tried if repeats.key(s.trials[0]) == own), None)
-        others = [s for s in tried if s is not best]
         if best is None:
             raise MissingData("no complete trial has the setting of the best trial", needs="full_length")
-        rival = _best_other_setting(best, others)
+        others = sorted((s for s in tried if s is not best), key=lambda s: s.mean)
+        rival = others[0] if others else None
+        if rival is not None and rival.mean > best.mean:  # Prefer repeats: the best of many single runs is probably lucky.
+            rival = next((s for s in others if len(s.costs_after_selection) > 1), rival)
         behind = self._indices_of_bad_repeats(best, rival)
         if behind or best.failed:
             yield self._report_disagreeing_repeats(study, best, behind)
@@ -98,13 +115,12 @@ class Adopt(Rule):
             if not (lead.gain > matters and lead.p_value <= self.false_alarms):
                 yield self._report_insignificant_lead(study, best, rival, lead, matters)
 
-    def _report_lucky_lead(self, study: Study, luck: _evaluation_luck.EvaluationLuck) -> Finding:
+    def _report_lucky_lead(self, study: Study, luck: EvaluationLuck) -> Finding:
         one, other = Name(luck.best.name), Name(luck.rival.name)
-        metric = Name(study.spec.objective.metric)
-        advice = say(
-            "Compare {one} with {other} by the average of several evaluations, not by the best one.", one=one, other=other
-        )
+        text = "Compare {one} with {other} by the average of several evaluations, not by the best one."
+        advice = Advise(text=str(say(text, one=one, other=other)))
         why = "the lead of the best setting may be luck, and the variation between seeds is unknown"
+        action = "Repeat {one} {first} times, and compare it with {other} by the average of several evaluations."
         return self.finding(
             say(
                 "The best trial, {one}, leads {other}, the best one with steadier evaluations, by {lead}, but its own evaluations "
@@ -112,61 +128,41 @@ class Adopt(Rule):
                 "{luck} better by chance.",
                 one=one,
                 other=other,
-                lead=Number(luck.observed_lead),
-                metric=metric,
+                lead=luck.observed_lead,
+                metric=Name(study.spec.objective.metric),
                 noise=Number(luck.best_noise_sd, 2),
                 less=Number(luck.rival_noise_sd, 2),
                 luck=Number(luck.expected_lead, 2),
                 part="All" if luck.observed_lead <= luck.expected_lead else "Part",
             ),
-            action=say(
-                "Repeat {one} {first} times, and compare it with {other} by the average of several evaluations.",
-                one=one,
-                other=other,
-                first=self.first,
-            ),
+            action=say(action, one=one, other=other, first=self.first),
             severity="note",
             confidence=luck.rival_as_good_probability,
             subject="evaluations",
             trials=[luck.best, luck.rival],
-            evidence=_lucky_lead_evidence(luck),
-            changes=(Advise(text=str(advice)), RepeatTrial(parameters=dict(luck.best.params), seeds=self.first, why=why)),
+            evidence=table(
+                ("lead", luck.observed_lead),
+                ("lead expected by chance", luck.expected_lead),
+                ("probability that the other trial is as good", Probability(luck.rival_as_good_probability)),
+            ),
+            changes=(advice, RepeatTrial(parameters=dict(luck.best.params), seeds=self.first, why=why)),
         )
-
-    def _indices_of_bad_repeats(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
-        """Return the indices of those repeats of the best setting that are far worse than its remaining repeats and worse than
-        the next best setting.
-        """
-        gap = difference.widest_cost_gap(best.costs)
-        if gap is None or gap.p_value > self.false_alarms:
-            return []
-        worse = [i for i in range(len(best.costs)) if (i in gap.smaller_group) == gap.is_smaller_group_worse]
-        return [i for i in worse if rival is None or best.costs[i] > rival.mean]
 
     def _report_disagreeing_repeats(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
         values = [Objective(study.objective_value(float(c))) for c in sorted(best.costs)]
-        far = say("{count} ended as far behind as {worst}", count=len(behind), worst=values[-1])
-        failed_text = say("{count} failed", count=len(best.failed))
+        runs, lost = CountOf(len(best.trials) + len(best.failed), "run"), len(behind) + len(best.failed)
+        bad = [say("{count} ended as far behind as {worst}", count=len(behind), worst=values[-1])] if behind else []
+        bad += [say("{count} failed", count=len(best.failed))] if best.failed else []
+        text = "The best setting does not repeat. Of its {runs}, the best reached {best}, but {bad}."
+        action = "Find out why {bad} of the best setting's {runs} went wrong before you adopt it."
         return self.finding(
-            say(
-                "The best setting does not repeat. Of its {runs}, the best reached {best}, but {bad}.",
-                runs=CountOf(len(best.trials) + len(best.failed), "run"),
-                best=values[0],
-                bad=list_message([*([far] if behind else []), *([failed_text] if best.failed else [])]),
-            ),
-            action=say(
-                "Find out why {bad} of the best setting's {runs} went wrong before you adopt it.",
-                bad=len(behind) + len(best.failed),
-                runs=CountOf(len(best.trials) + len(best.failed), "run"),
-            ),
+            say(text, runs=runs, best=values[0], bad=list_message(bad)),
+            action=say(action, bad=lost, runs=runs),
             severity="warning",
             confidence=0.95 if best.failed else 1 - self.false_alarms,
             subject="seed",
             trials=[*(best.trials[i] for i in behind), *best.failed],
-            evidence=table(
-                ("its runs", list_message(values, limit=len(values))),
-                ("failed", say("{lost}", lost=len(behind) + len(best.failed))),
-            ),
+            evidence=table(("its runs", list_message(values, limit=len(values))), ("failed", lost)),
             changes=(
                 Advise(
                     text="Compare the curves of failed and successful runs (initialization, early instability, "
@@ -180,21 +176,37 @@ class Adopt(Rule):
     ) -> Finding:
         noun = repeats.noun(repeats.full_length_settings(study))
         action, changes = self._advise_without_clear_winner(study, best, rival, lead, noun)
+        names = (f"runs of {Name(s.trials[0].name)}" for s in (best, rival))
+        runs = ([Objective(study.objective_value(float(c))) for c in s.costs] for s in (best, rival))
+        low, high = lead.interval()
+        p, limit = Probability(lead.p_value), Probability(self.false_alarms)
         return self.finding(
             _message(study, best, rival, lead, noun),
             action=action,
             severity="note",
             confidence=1 - (0.0 if lead.gain <= matters else difference.chance_of_replication(lead, self.false_alarms)),
             trials=[best.trials[0], rival.trials[0]],
-            evidence=table(*self._figures(study, best, rival, lead, matters)),
+            evidence=table(
+                *((name, list_message(values, limit=len(values))) for name, values in zip(names, runs, strict=True)),
+                ("lead", say("{lead} (90 % interval {low} to {high})", lead=lead.gain, low=low, high=high)),
+                ("minimum lead that matters", Number(matters, 2)),
+                (f"standard deviation between {noun}s", lead.repeat_sd),
+                ("probability of a lead this large by chance", value_with_limit(p, limit)),
+            ),
             changes=changes,
         )
+
+    def _indices_of_bad_repeats(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
+        gap = difference.widest_cost_gap(best.costs)
+        if gap is None or gap.p_value > self.false_alarms:
+            return []
+        worse = [i for i in range(len(best.costs)) if (i in gap.smaller_group) == gap.is_smaller_group_worse]
+        return [i for i in worse if rival is None or best.costs[i] > rival.mean]
 
     def _advise_without_clear_winner(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
     ) -> tuple[Message, tuple[Change, ...]]:
-        """Return (action, changes) for two settings without a significant lead: run both again if more runs can show a lead
-        that matters."""
+        """Return (action, changes): run both settings again if more runs can show a lead that matters."""
         one = _differing_value_text(study, best, rival) or Name(best.trials[0].name)
         other = _differing_value_text(study, rival, best) or Name(rival.trials[0].name)
         needed = difference.repeats_needed(
@@ -206,49 +218,18 @@ class Adopt(Rule):
             action = say(f"{equal}: the lead is too small to matter.", one=one, other=other)
             return action, (Advise(text=str(action)),)
         if needed > self.most:
-            never = f"{equal}: not even {{most}} {noun}s each would separate them."
-            action = say(never, one=one, other=other, most=self.most)
+            action = say(f"{equal}: not even {self.most} {noun}s each would separate them.", one=one, other=other)
             return action, (Advise(text=str(action)),)
         advice = say(f"{equal} until one of them shows a lead that matters.", one=one, other=other)
-        gap = Number(abs(lead.gain))
-        why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.repeat_sd)})"
+        gap, sd = Number(abs(lead.gain)), Number(lead.repeat_sd)
+        why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {sd})"
         repeat = RepeatTrial(parameters=dict(best.params), rivals=(dict(rival.params),), seeds=needed, why=why)
         action = say("Run {one} and {other} {needed} times each before you adopt either.", one=one, other=other, needed=needed)
         return action, (Advise(text=str(advice)), repeat)
 
-    def _figures(
-        self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
-    ) -> tuple[tuple[str, Message], ...]:
-        noun = repeats.noun(repeats.full_length_settings(study))
-        low, high = map(Number, lead.interval())
-        runs = (
-            (f"runs of {Name(s.trials[0].name)}", [Objective(study.objective_value(float(c))) for c in s.costs])
-            for s in (best, rival)
-        )
-        return (
-            *((what, list_message(values, limit=len(values))) for what, values in runs),
-            ("lead", say("{lead} (90 % interval {low} to {high})", lead=Number(lead.gain), low=low, high=high)),
-            ("minimum lead that matters", say("{matters}", matters=Number(matters, 2))),
-            (f"standard deviation between {noun}s", say("{sd}", sd=Number(lead.repeat_sd))),
-            (
-                "probability of a lead this large by chance",
-                say("{p} (limit {limit})", p=Probability(lead.p_value), limit=Probability(self.false_alarms)),
-            ),
-        )
-
-
-def _best_other_setting(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
-    """Return the best setting that is not the setting of the best trial. If no other setting has a better mean, prefer repeated
-    settings, because the best of many single runs is probably lucky."""
-    best_first = sorted(others, key=lambda s: s.mean)
-    repeated = [s for s in best_first if len(s.costs_after_selection) > 1]
-    ahead = best_first and best_first[0].mean <= best.mean
-    return best_first[0] if ahead or (not repeated and best_first) else repeated[0] if repeated else None
-
 
 def _differing_value_text(study: Study, own: repeats.Setting, other: repeats.Setting) -> Message | None:
-    """Return the hyperparameter in which `own` differs from `other`, with its value; None if the settings differ in several
-    hyperparameters."""
+    """Return the only hyperparameter in which `own` differs from `other`, with its value; None if several differ."""
     differing = [n for n in study.searched if own.params.get(n) != other.params.get(n)]
     if len(differing) != 1 or differing[0] not in own.params:
         return None
@@ -256,24 +237,21 @@ def _differing_value_text(study: Study, own: repeats.Setting, other: repeats.Set
 
 
 def _message(study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str) -> Message:
-    own, other = (Objective(study.objective_value(s.mean)) for s in (best, rival))
     if abs(lead.gain) <= 0.01 * lead.repeat_sd:
-        ahead = say(
-            "is as good as {rival}",
-            rival=_differing_value_text(study, rival, best) or say("that of {name}", name=Name(rival.trials[0].name)),
-        )
+        name = say("that of {name}", name=Name(rival.trials[0].name))
+        ahead = say("is as good as {rival}", rival=_differing_value_text(study, rival, best) or name)
     elif lead.gain > 0:
-        ahead = say("leads by {gain}", gain=Number(lead.gain))
+        ahead = say("leads by {gain}", gain=lead.gain)
     else:
-        ahead = say("has the best run but is {gain} behind on average", gain=Number(-lead.gain))
+        ahead = say("has the best run but is {gain} behind on average", gain=-lead.gain)
     chance = say("The probability of such a difference by chance is {p}.", p=Probability(lead.p_value))
     return say(
         "{who} {ahead}: {own} against {other}, with {runs} and {repeats}{fresh}. "
         f"The standard deviation between {noun}s is {{sd}}. {{chance}}",
         who=_differing_value_text(study, best, rival) or say("The setting of trial {name}", name=Name(best.trials[0].name)),
         ahead=ahead,
-        own=own,
-        other=other,
+        own=Objective(study.objective_value(best.mean)),
+        other=Objective(study.objective_value(rival.mean)),
         runs=len(best.costs_after_selection),
         repeats=CountOf(len(rival.costs_after_selection), noun),
         fresh=" after the selection" if best.selection_size or rival.selection_size else "",
@@ -282,11 +260,68 @@ def _message(study: Study, best: repeats.Setting, rival: repeats.Setting, lead: 
     )
 
 
-def _lucky_lead_evidence(luck: _evaluation_luck.EvaluationLuck) -> tuple[Evidence, ...]:
-    return (
-        table(
-            ("lead", say("{lead}", lead=Number(luck.observed_lead))),
-            ("lead expected by chance", say("{luck}", luck=Number(luck.expected_lead))),
-            ("probability that the other trial is as good", say("{p}", p=Probability(luck.rival_as_good_probability))),
-        ),
-    )
+MIN_EVALUATION_NOISE_RATIO = 2.0
+"""Minimum ratio of the best trial's noise between evaluations to the noise of the trial with which it is compared."""
+_MAX_LUCK_PROBABILITY = 0.05
+"""Maximum probability that the other trial is at least as good, for the best trial's lead to count as more than luck."""
+_MAX_RIVAL_TRIALS = 10
+"""Maximum number of trials after the best one, in the order of results, that are searched for a trial with less noise."""
+_N_NOISE_DRAWS = 500
+_LUCKY_LEAD_VARIANCE = 0.94
+"""Variance of a lead due to chance, in units of the noise variance of one evaluation: 0.66 from the estimate of the smooth
+curve and 0.28 from the best of 20 evaluations.
+"""
+
+
+@dataclass(frozen=True)
+class EvaluationLuck:
+    """The best trial, the best one among the trials with less noisy evaluations, and the lead between the two that noise alone
+    explains: the lowest of many noisy costs is low by chance."""
+
+    best: Trial
+    rival: Trial
+    observed_lead: float
+    """Difference between the best costs of the two trials."""
+    expected_lead: float
+    """Expected lead if the smooth curves of both trials had equal minima."""
+    best_noise_sd: float
+    """Standard deviation of the best trial's noise between evaluations."""
+    rival_noise_sd: float
+    rival_as_good_probability: float
+    """Probability that the other trial is at least as good; 0.5 if the lead equals the lead that is expected by chance."""
+
+
+def find_lucky_lead(study: Study) -> EvaluationLuck | None:
+    """Return the lead that noise explains; None if noise does not explain the best trial's lead over a trial with less noisy
+    evaluations."""
+    best, *rivals = study.ranked() or [None]
+    best_part = best and step_noise.split_around_best(study.cost_curve(best).finite.values)
+    if best is None or best_part is None:
+        return None
+    best_sd = _evaluation_noise_sd(best_part)
+    for rival in rivals[:_MAX_RIVAL_TRIALS]:
+        part = step_noise.split_around_best(study.cost_curve(rival).finite.values)
+        if part is None or not 0 < MIN_EVALUATION_NOISE_RATIO * (sd := _evaluation_noise_sd(part)) <= best_sd:
+            continue
+        lead = float(study.costs[rival.index] - study.costs[best.index])
+        luck = _expected_noise_gain(best_part) - _expected_noise_gain(part)
+        error = math.sqrt(_LUCKY_LEAD_VARIANCE) * math.hypot(best_sd, sd)
+        # Use a flat prior on the difference between the minima of the two smooth curves.
+        probability = float(stats.norm.cdf((luck - lead) / error))
+        found = EvaluationLuck(best, rival, lead, luck, best_sd, sd, probability)
+        return found if lead > 0 and probability > _MAX_LUCK_PROBABILITY else None
+    return None
+
+
+def _evaluation_noise_sd(around: step_noise.HalfAroundBest) -> float:
+    """Return the standard deviation of one evaluation's noise; `noise_sd` is the lowest of several estimates, so too low."""
+    return max(around.noise_sd, float(np.std(around.residuals)))
+
+
+def _expected_noise_gain(around: step_noise.HalfAroundBest) -> float:
+    """Return the expected difference between the minimum of the true smooth curve and the lowest evaluation."""
+    points = around.smooth_curve + around.residuals
+    # A single parabola, because local parabolas follow the noise and would pass close to the lowest evaluation.
+    course = smooth_savgol(points, len(points) - 1 + len(points) % 2)
+    noise = _evaluation_noise_sd(around) * np.random.default_rng(0).standard_normal((_N_NOISE_DRAWS, len(course)))
+    return float(course.min() - (course + noise).min(axis=1).mean())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, RunPlan
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Number, Objective, Probability, say
-from advisor.model.space import FloatArray
+from advisor.model.message import Number, Objective, Probability, say, value_with_limit
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.stats import best_of, difference
@@ -96,41 +94,39 @@ class TuningSaturated(Rule):
         recent = np.array([r == rounds[-1] for r in rounds]) if has_rounds else np.arange(len(tried)) >= len(tried) // 2
         first = np.array([s.costs[0] for s in tried])
         pool = costs[recent] if has_rounds else costs
-        gain = _recent_gain(first[~recent], first[recent])
+        earlier, later = first[~recent], first[recent]
+        gain = max(float(earlier.min() - later.min()), 0.0) if len(earlier) and len(later) else 0.0
         as_good = int(np.sum(pool <= best.mean + noise_band))
         chance = best_of.chance_of_no_target(len(pool), math.ceil(len(pool) / 2), as_good)
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
-            counts = _SettingCounts(as_good, len(pool), int(recent.sum()))
-            finding = self._build_finding(study, best, variance[0], counts, gain, chance)
+            finding = self._build_finding(study, best, variance[0], (as_good, len(pool), len(later)), gain, chance)
             yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
 
     def _build_finding(
-        self, study: Study, best: repeats.Setting, sd: float, counts: _SettingCounts, gain: float, chance: float
+        self, study: Study, best: repeats.Setting, sd: float, counts: tuple[int, int, int], gain: float, chance: float
     ) -> Finding:
+        """counts: numbers of settings within noise of the best one, compared, and recent."""
         noun, data = repeats.noun(repeats.full_length_settings(study)), study.spec.objective.final_data
-        deviation = f"standard deviation between {noun}s"
+        alike, pool, recent = counts
+        deviation, value = f"standard deviation between {noun}s", Objective(study.objective_value(best.mean))
+        text = (
+            f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({deviation}: {{sd}}). "
+        )
+        text += "The last {recent} settings gained no more than noise. As many trials again would hardly improve the result."
         return self.finding(
-            say(
-                f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({deviation}: {{sd}}). "
-                "The last {recent} settings gained no more than noise. As many trials again would hardly improve the result.",
-                alike=counts.within_noise_of_best,
-                pool=counts.compared_settings,
-                best=Objective(study.objective_value(best.mean)),
-                sd=Number(sd, 2),
-                recent=counts.recent_settings,
-            ),
+            say(text, alike=alike, pool=pool, best=value, sd=Number(sd, 2), recent=recent),
             action=f"Make one last search around the good trials, then evaluate the best setting on {data} once and deploy it.",
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],
             evidence=table(
-                ("settings", say("{pool}", pool=counts.compared_settings)),
-                ("settings as good as the best", say("{alike}", alike=counts.within_noise_of_best)),
-                (deviation, say("{sd}", sd=Number(sd))),
-                ("gain of the later trials over the earlier ones", say("{gain}", gain=Number(max(gain, 0.0)))),
+                ("settings", pool),
+                ("settings as good as the best", alike),
+                (deviation, sd),
+                ("gain of the later trials over the earlier ones", gain),
                 (
                     "probability that as many new trials gain more than noise",
-                    say("{p} (limit {limit})", p=Probability(chance), limit=Probability(self.false_alarms)),
+                    value_with_limit(Probability(chance), Probability(self.false_alarms)),
                 ),
             ),
             changes=(
@@ -138,17 +134,3 @@ class TuningSaturated(Rule):
                 Advise(text=STOP_TUNING_ADVICE.format(data=data)),
             ),
         )
-
-
-class _SettingCounts(NamedTuple):
-    """Numbers of settings: within noise of the best setting, compared, and recent."""
-
-    within_noise_of_best: int
-    compared_settings: int
-    recent_settings: int
-
-
-def _recent_gain(costs_before: FloatArray, recent: FloatArray) -> float:
-    """Return the improvement of the best recent cost over the best earlier cost; 0 if recent settings brought no
-    improvement."""
-    return max(float(costs_before.min() - recent.min()), 0.0) if len(costs_before) and len(recent) else 0.0

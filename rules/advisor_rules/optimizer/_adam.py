@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from advisor.model import optimizers, parameter_kinds
 from advisor.model.space import as_number, words_of_name
@@ -17,65 +16,51 @@ _OPTIMIZER_WORDS = frozenset(("adam", "adamw", "optimizer", "optim"))
 
 def is_adam(trial: Trial) -> bool:
     """Return True if the trial's optimizer is Adam, AdamW or NAdam, including 8-bit and paged versions."""
-    return any(optimizers.optimizer_in_value(name) in _ADAM_OPTIMIZERS for name in _optimizer_names(trial))
+    return not _ADAM_OPTIMIZERS.isdisjoint(_optimizers(trial))
 
 
 def is_adamw(trial: Trial) -> bool:
     """Return True if the trial's weight decay is separate from the gradient and multiplied by the learning rate, as in
     AdamW."""
-    return any(optimizers.optimizer_in_value(name) == "adamw" for name in _optimizer_names(trial))
+    return "adamw" in _optimizers(trial)
 
 
-def _optimizer_names(trial: Trial) -> Iterator[str]:
-    """Yield the names of the trial's optimizer as recorded by the training hook or, without a record, as set by
-    hyperparameters."""
+def _optimizers(trial: Trial) -> set[str | None]:
+    """Return the trial's optimizer as recorded by the training hook or, without a record, as set by hyperparameters."""
     noted = trial.facts.get("optimizer")
-    if noted:
-        yield noted
-        return
-    yield from (str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n))
+    names = [noted] if noted else [str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
+    return {optimizers.optimizer_in_value(name) for name in names}
 
 
 def epsilon_of_adam(trial: Trial) -> float:
     """Return Adam's epsilon; NaN if unknown."""
     noted = trial.fact("optimizer.epsilon")
-    if noted > 0:
-        return noted
-    return next((as_number(v) for n, v in trial.params.items() if is_adam_epsilon(n)), math.nan)
+    named = (as_number(v) for n, v in trial.params.items() if is_adam_epsilon(n))
+    return noted if noted > 0 else next(named, math.nan)
+
+
+def is_adam_epsilon(name: str, *, certain: bool = True) -> bool:
+    """Return True if the name denotes Adam's epsilon. It is not `certain` if the name is only `epsilon`, which may also be a
+    privacy budget or the size of an adversarial attack."""
+    denotes = optimizers.denotes_hyperparameter("epsilon", " ".join(_strip_optimizer_words(name)))
+    return denotes and not (certain and _OPTIMIZER_WORDS.isdisjoint(words_of_name(name)))
 
 
 def adam_epsilon_parameter(study: Study) -> str | None:
-    """Return the name of the hyperparameter that sets Adam's epsilon: the name denotes an epsilon, and the values equal Adam's
-    epsilon in every trial."""
-    return next((n for n in study.spec.parameters if _denotes_epsilon(n) and _equals_adam_epsilon(study, n)), None)
-
-
-def is_adam_epsilon(name: str) -> bool:
-    """Return True if the name denotes Adam's epsilon. The name `epsilon` alone is not sufficient, because an epsilon may also
-    be a privacy budget or the size of an adversarial attack."""
-    return _denotes_epsilon(name) and not _OPTIMIZER_WORDS.isdisjoint(words_of_name(name))
-
-
-def _denotes_epsilon(name: str) -> bool:
-    return optimizers.denotes_hyperparameter("epsilon", " ".join(_strip_optimizer_words(name)))
-
-
-def _equals_adam_epsilon(study: Study, name: str) -> bool:
-    """Return True if the hyperparameter equals Adam's epsilon in every trial with Adam."""
-    pairs = [(epsilon_of_adam(trial), as_number(trial.params.get(name))) for trial in study.trials if is_adam(trial)]
-    return bool(pairs) and all(math.isclose(own, value, rel_tol=1e-6) for own, value in pairs)
+    """Return the hyperparameter whose name denotes an epsilon and that equals Adam's epsilon in every trial with Adam."""
+    own = [(epsilon_of_adam(t), t.params) for t in study.trials if is_adam(t)]
+    for name in study.spec.parameters if own else ():
+        equal = all(math.isclose(epsilon, as_number(params.get(name)), rel_tol=1e-6) for epsilon, params in own)
+        if equal and is_adam_epsilon(name, certain=False):
+            return name
+    return None
 
 
 def weight_decay(trial: Trial) -> float:
     """Return the largest weight decay of the optimizer's parameter groups; NaN if unknown."""
-    noted = [
-        value
-        for name in trial.facts
-        if re.fullmatch(r"optimizer\.(group\d+\.)?weight_decay", name) and math.isfinite(value := trial.fact(name))
-    ]
-    if noted:
-        return max(noted)
-    return next((as_number(v) for n, v in trial.params.items() if is_weight_decay(n)), math.nan)
+    noted = [trial.fact(name) for name in trial.facts if re.fullmatch(r"optimizer\.(group\d+\.)?weight_decay", name)]
+    named = (as_number(v) for n, v in trial.params.items() if is_weight_decay(n))
+    return max(filter(math.isfinite, noted), default=next(named, math.nan))
 
 
 def is_weight_decay(name: str) -> bool:
@@ -88,8 +73,6 @@ def _strip_optimizer_words(name: str) -> list[str]:
 
 
 def counts_optimizer_steps(trial: Trial) -> bool:
-    """Return True if the trial recorded that its steps are optimizer steps, or recorded its length in optimizer steps.
-    Otherwise, its steps may be epochs."""
-    unit = trial.facts.get("step_unit")
+    """Return False if the trial's steps may be epochs: it recorded neither their unit nor its length in optimizer steps."""
     stated = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
-    return unit == "step" or (unit is None and stated)
+    return trial.facts.get("step_unit", "step" if stated else None) == "step"

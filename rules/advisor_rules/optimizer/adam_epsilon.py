@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping
 from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as Counted, Number, Percent, say
+from advisor.model.message import Count as Counted, Percent, say
 from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
@@ -94,16 +94,14 @@ class AdamEpsilon(Rule):
     def _build_finding(self, study: Study, large: list[_EpsilonAndGradient], judged: int) -> Finding:
         typical, epsilon = (float(np.median([getattr(e, key) for e in large])) for key in ("gradient", "epsilon"))
         smaller = 10.0 ** math.floor(math.log10(_EPSILON_TO_GRADIENT_RATIO * typical))
-        message = say(
+        trials, parameters = [e.trial for e in large], large[0].parameter_count
+        judged_trials, share = Counted(judged, "good trial"), Percent(typical / (typical + epsilon))
+        text = (
             "Adam's epsilon, {epsilon}, is larger than the typical gradient of a parameter, {gradient}, in {n} of {judged}, so "
-            "updates are about {share} of Adam's.",
-            epsilon=Number(epsilon),
-            gradient=Number(typical),
-            n=len(large),
-            judged=Counted(judged, "good trial"),
-            share=Percent(typical / (typical + epsilon)),
         )
-        action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=Number(smaller))
+        text += "updates are about {share} of Adam's."
+        message = say(text, epsilon=epsilon, gradient=typical, n=len(large), judged=judged_trials, share=share)
+        action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=smaller)
         name = _adam.adam_epsilon_parameter(study)
         change: Change = Advise(text=str(action))
         if name is not None:
@@ -115,40 +113,31 @@ class AdamEpsilon(Rule):
             confidence=0.6 * len(large) / judged,
             subject=name,
             side="high",
-            trials=[e.trial for e in large],
-            evidence=self._build_evidence(study, large, epsilon, typical),
+            trials=trials,
+            evidence=(
+                curve_plot(
+                    study.signals["grad_norm"],
+                    "Below the line, epsilon is larger than the typical gradient of a parameter.",
+                    trials,
+                    lines={"epsilon × √parameters": epsilon * math.sqrt(parameters)},
+                ),
+                table(
+                    ("epsilon", epsilon),
+                    ("gradient norm / √(number of parameters), median", typical),
+                    ("trainable parameters", parameters),
+                    ("limit, epsilon / gradient", self.share),
+                ),
+            ),
             changes=(change,),
         )
 
-    def _build_evidence(
-        self, study: Study, large: list[_EpsilonAndGradient], epsilon: float, typical: float
-    ) -> tuple[Evidence, ...]:
-        return (
-            curve_plot(
-                study.signals["grad_norm"],
-                "Below the line, epsilon is larger than the typical gradient of a parameter.",
-                [e.trial for e in large],
-                lines={"epsilon × √parameters": epsilon * math.sqrt(large[0].parameter_count)},
-            ),
-            table(
-                ("epsilon", Number(epsilon)),
-                ("gradient norm / √(number of parameters), median", Number(typical)),
-                ("trainable parameters", Number(large[0].parameter_count)),
-                ("limit, epsilon / gradient", Number(self.share)),
-            ),
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class _EpsilonAndGradient:
-    """Adam's epsilon and the typical gradient in one trial."""
-
+class _EpsilonAndGradient(NamedTuple):
     trial: Trial
     epsilon: float
     gradient: float
     """Median over the training of the root mean square of the clipped gradient over the parameters."""
     parameter_count: float
-    """Number of trainable parameters."""
 
 
 def _epsilon_and_gradient(study: Study, trial: Trial) -> _EpsilonAndGradient | None:

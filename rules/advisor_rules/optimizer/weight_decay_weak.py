@@ -94,16 +94,13 @@ class WeightDecayWeak(Rule):
         searched = next((name for name in study.searched if _adam.is_weight_decay(name)), None)
         ranked = study.ranked([d.trial for d in decays])
         best = next((d for d in decays if ranked and d.trial is ranked[0]), strongest)
-        message = say(
-            "Weight decay hardly acts: it shrinks the weights by at most {share} over a whole training, in {n}.",
-            share=Number(100 * strongest.removed_weight_share, 2, "%"),
-            n=Count(len(decays), "trial"),
-        )
-        action = say(
-            "{fix} at the best trial's learning rate and steps, weight decay has an effect from {acts} upwards.",
-            fix="Do not count on weight decay to regularise:" if searched is None else say("Fix {name}:", name=Name(searched)),
-            acts=Number(round_significant(_MIN_EFFECTIVE_DECAY_SUM / best.learning_rate_sum, 2)),
-        )
+        share, trials = Number(100 * strongest.removed_weight_share, 2, "%"), Count(len(decays), "trial")
+        text = "Weight decay hardly acts: it shrinks the weights by at most {share} over a whole training, in {n}."
+        message = say(text, share=share, n=trials)
+        fix = "Do not count on weight decay to regularise:" if searched is None else say("Fix {name}:", name=Name(searched))
+        acts = round_significant(_MIN_EFFECTIVE_DECAY_SUM / best.learning_rate_sum, 2)
+        text = "{fix} at the best trial's learning rate and steps, weight decay has an effect from {acts} upwards."
+        action = say(text, fix=fix, acts=acts)
         change: Change = Advise(text=str(action))
         if searched is not None:
             change = FixParameter(parameter=searched, value=best.weight_decay, why=str(message))
@@ -117,9 +114,9 @@ class WeightDecayWeak(Rule):
             trials=[d.trial for d in decays],
             evidence=table(
                 ("trial with the strongest decay", Name(strongest.trial.name)),
-                ("its weight decay", Number(strongest.weight_decay)),
-                ("learning rate of this trial, summed over the steps", Number(strongest.learning_rate_sum)),
-                ("length of this trial's training, in timescales of the decay", Number(strongest.decay_timescales)),
+                ("its weight decay", strongest.weight_decay),
+                ("learning rate of this trial, summed over the steps", strongest.learning_rate_sum),
+                ("length of this trial's training, in timescales of the decay", strongest.decay_timescales),
                 ("limit", say("weights shrink by {weak} during the training", weak=Percent(self.weak))),
             ),
             changes=(change,),
@@ -128,11 +125,8 @@ class WeightDecayWeak(Rule):
 
 @dataclass(frozen=True, slots=True)
 class _WeightShrinkage:
-    """The shrinkage of the weights in one trial by weight decay."""
-
     trial: Trial
     weight_decay: float
-    """Weight decay."""
     learning_rate_sum: float
     """Learning rate, summed over the steps."""
 

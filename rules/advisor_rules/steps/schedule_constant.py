@@ -82,11 +82,9 @@ class ScheduleConstant(Rule):
             ("number of the study's round", study.spec.round),
         )
         which = say("all {n} best trials", n=len(trials)) if len(trials) > 1 else "the best trial"
+        text = "The learning rate stays constant from its peak to the last step in {which}, and no trial decays it."
         yield self.finding(
-            say(
-                "The learning rate stays constant from its peak to the last step in {which}, and no trial decays it.",
-                which=which,
-            ),
+            say(text, which=which),
             action="Decay the learning rate to zero over the training, linearly or by a cosine, and tune the base rate with it.",
             severity="warning" if later else "note",
             confidence=(0.9 if later else 0.75) * len(constant) / len(complete),

@@ -124,15 +124,14 @@ class StepsComputeBound(Rule):
         agreeing: Sequence[curve_tails.CurveEnding],
         confidence: float,
     ) -> Finding:
-        """Return the finding. `bound` is True if training is compute-bound; `what` is the predicate of the sentence about the
-        agreeing trials."""
+        """bound: training is compute-bound; what: the predicate of the sentence about the agreeing trials."""
         many, of, trials = len(agreeing), len(judged), [e.trial for e in agreeing]
         advice = _COMPUTE_BOUND_ADVICE if bound else _NOT_COMPUTE_BOUND_ADVICE
         # Until the study states the final length of training, the plan asks for this length, so further advice about long runs
         # would be too early.
         notes = advice if not bound or study.spec.final_train_steps else ()
-        floor, rest, material = (Percent(x) for x in (self.floor, self.rest, self.material))
         text = "forecast {forecast}, flat part {rest}, perfect fit {floor}"
+        limits = say(text, forecast=Percent(self.material), rest=Percent(self.rest), floor=Percent(self.floor))
         end = "still improve" if bound else "are flat"
         caption = say(f"{{many}} of {{of}} best trials {end} at their end.", many=many, of=of)
         agree = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
@@ -151,7 +150,7 @@ class StepsComputeBound(Rule):
                         join_items(Percent(_flat_from(e)) for e in judged),
                     ),
                     ("distance from a perfect fit", join_items(Percent(e.train_distance_left, 1) for e in judged)),
-                    ("thresholds", say(text, forecast=material, rest=rest, floor=floor)),
+                    ("thresholds", limits),
                 ),
             ),
             changes=(*([_LONG_RUNS_PLAN] if bound else []), *(Advise(text=text) for text in notes)),
