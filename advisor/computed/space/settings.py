@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.space import budgets, failures
-from advisor.model.finding import MissingData, require_searched_hyperparameters
+from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
 from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, SettingKey, is_learning_rate, setting_key
 from advisor.model.study import Study, Trial
@@ -81,6 +82,14 @@ def require_two_settings(study: Study) -> None:
     require_searched_hyperparameters(study)
     if len(read_settings(study)) < 2:
         raise MissingData("fewer than two settings ended", needs="trials", at_least=2)
+
+
+def require_two_settings_unless(found: Iterator[Finding], study: Study) -> Iterator[Finding]:
+    """Yield the findings of a rule. Raise MissingData if there are none and fewer than two settings ended."""
+    findings = list(found)
+    if not findings:
+        require_two_settings(study)
+    yield from findings
 
 
 def was_heavily_pruned(study: Study) -> bool:

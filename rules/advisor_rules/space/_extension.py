@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.computed.space import extension, promising, settings
+from advisor.computed.space import extension, promising
+from advisor.computed.space.settings import Settings
 from advisor.model.space import RangeSide, as_number, round_outwards
 from advisor.model.study import Study
 from advisor.model.words import plain_number, setting
@@ -32,7 +33,7 @@ class ExtendedRange(NamedTuple):
 
 
 def extend_range_end(
-    study: Study, tried: settings.Settings, name: str, side: RangeSide, response: boundaries.Response
+    study: Study, tried: Settings, name: str, side: RangeSide, response: boundaries.Response
 ) -> ExtendedRange | None:
     """Return the range with one end moved outwards; None if the range cannot be extended at this end."""
     domain = study.spec.parameters[name]
@@ -51,10 +52,8 @@ def extend_range_end(
         low, limit = none, extension.ExtensionLimit(none, f"a study without {name} shows the benefit of {name}")
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.value_at_position(1 + step if side == "high" else -step))
-    where = "upper" if side == "high" else "lower"
-    why = (
-        f"Better trials lie towards the {where} end, {setting(end)}. {_why_range_moves(as_number(end), to, turn, side, limit)}"
-    )
+    why = f"Better trials lie towards the {'upper' if side == 'high' else 'lower'} end, {setting(end)}. "
+    why += _why_range_moves(as_number(end), to, turn, side, limit)
     inner = _move_opposite_end(study, tried, name, (low, high), side)
     if inner is None:
         return ExtendedRange(low, high, why)
@@ -73,11 +72,9 @@ def _limit_from_usual_rates(study: Study, name: str, side: RangeSide) -> extensi
         value, where, end = rates.low * _USUAL_RATES_MARGIN, "below", rates.low
     else:
         return None
-    if not domain.declared_limits[0] <= value <= domain.declared_limits[1]:
-        return None
-    return extension.ExtensionLimit(
-        value, f"all rates that were tried lie {where} {setting(end)}, where rates are unusual for {rates.training}"
-    )
+    why = f"all rates that were tried lie {where} {setting(end)}, where rates are unusual for {rates.training}"
+    inside = domain.declared_limits[0] <= value <= domain.declared_limits[1]
+    return extension.ExtensionLimit(value, why) if inside else None
 
 
 def _why_range_moves(end: float, to: float, turn: float, side: RangeSide, limit: extension.ExtensionLimit | None) -> str:
@@ -92,27 +89,19 @@ def _why_range_moves(end: float, to: float, turn: float, side: RangeSide, limit:
     return f"We extend to {setting(to)}; the optimum may lie further"
 
 
-def _move_opposite_end(
-    study: Study, tried: settings.Settings, name: str, new: tuple[float, float], side: RangeSide
-) -> float | None:
-    """Return the new value of the opposite end of a range if one end is extended to `new`; None if the opposite end does not
-    move."""
-    low, high = new
+def _move_opposite_end(study: Study, tried: Settings, name: str, new: tuple[float, float], side: RangeSide) -> float | None:
+    """Return the new value of the opposite end of a range that was extended to `new`; None if this end does not move."""
     if len(study.searched) == 1 and promising.fit_response_model(study) is None:
         return _nearest_poor_value(study, tried, name, side)
-    wider = study.spec.parameters[name].model_copy(update={"low": low, "high": high})
+    wider = study.spec.parameters[name].model_copy(update={"low": new[0], "high": new[1]})
     found = promising.narrower_ranges(study, study.spec.with_parameter(name, wider)).get(name, new)
-    inner, end = (found[0], low) if side == "high" else (found[1], high)
-    return inner if inner != end else None
+    opposite = 0 if side == "high" else 1
+    return found[opposite] if found[opposite] != new[opposite] else None
 
 
-def _nearest_poor_value(study: Study, tried: settings.Settings, name: str, side: RangeSide) -> float | None:
-    """Return the value of the poor trial nearest to the best trials; all trials further away from the best ones are poor as
-    well. Poor trials failed or have results nearer to the worst result than to the best.
-
-    Return None if there are fewer than `MIN_POOR_SETTINGS` poor trials, or if the range is not on a log scale. The returned
-    value itself stays in the range.
-    """
+def _nearest_poor_value(study: Study, tried: Settings, name: str, side: RangeSide) -> float | None:
+    """Return the value nearest to the best trials beyond which all trials are poor: they failed, or are nearer to the worst
+    result than to the best. None for fewer than `MIN_POOR_SETTINGS` poor trials, and for a range without a log scale."""
     domain, positions = study.spec.parameters[name], tried.numeric[name]
     if domain.scale != "log" or tried.result_count < 2:
         return None

@@ -74,14 +74,14 @@ def find_failure_cut(study: Study, false_alarms: float) -> FailureCut | None:
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
 
-def search_lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
+def search_lower_rates(study: Study, unstable: bool) -> SetRange | None:
     """Return the change to search the two decades below all tried learning rates, if every trial failed by instability."""
     rates = searched_learning_rates(study)
     if rates is None or not unstable or not np.isfinite(rates[1]).any():
-        return ()
+        return None
     lowest = float(np.nanmin(rates[1]))
     why = f"Every trial failed; {Number(lowest)} is the lowest {Name(rates[0])} that was tried"
-    return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)
+    return SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why)
 
 
 def _failing_trials_text(failed: int, total: int, place: MessagePart) -> Message:

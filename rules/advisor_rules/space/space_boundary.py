@@ -10,13 +10,14 @@ import numpy as np
 
 from advisor.computed.curves import noise
 from advisor.computed.space import settings
+from advisor.computed.space.settings import Settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence, table
+from advisor.model.evidence import AxisEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Setting, say
-from advisor.model.space import IntArray, RangeSide, is_learning_rate, is_training_length, scale_of_new_range, words_of_name
+from advisor.model.message import Message, Name, Percent, Setting, say
+from advisor.model.space import RangeSide, is_learning_rate, is_training_length, scale_of_new_range, words_of_name
 from advisor.model.study import Study
 from advisor.stats import boundaries, ranks
 from advisor_rules.space import _boundary_text, _extension, _rows
@@ -117,10 +118,12 @@ class SpaceBoundary(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per end at which good trials cluster."""
         tried = settings.read_settings(study)
+        # Beta sets the distance from the reference model, so the loss and the share of ordered pairs do not say which is best.
+        by_preferences = study.has("train_chosen_logp") or study.has("valid_chosen_logp")
         axes = [
             n
             for n, p in tried.numeric.items()
-            if not is_training_length(n) and not _is_preference_beta(study, n) and len(np.unique(p[np.isfinite(p)])) > 1
+            if not is_training_length(n) and len(np.unique(p[np.isfinite(p)])) > 1 and not (n == "beta" and by_preferences)
         ]
         if not axes:
             raise MissingData(
@@ -145,26 +148,24 @@ class SpaceBoundary(Rule):
                 yield self._build_finding(study, tried, name, end, moved)
 
     def _build_finding(
-        self,
-        study: Study,
-        tried: settings.Settings,
-        name: str,
-        crowded: boundaries.EndWithCluster,
-        moved: _extension.ExtendedRange,
+        self, study: Study, tried: Settings, name: str, crowded: boundaries.EndWithCluster, moved: _extension.ExtendedRange
     ) -> Finding:
-        side = crowded.side
+        side, p, sure = crowded.side, crowded.p_value, crowded.probability >= self.certainty
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _build_advice(study, name, side, moved)
-        sure = crowded.probability >= self.certainty and (
+        sure = sure and (
             _outermost_leads_beyond_noise(study, tried, name, side)
             or _clusters_without_best_two(tried, name, side, self.false_alarms)
         )
+        zone = _boundary_text.mirror_positions(tried.numeric[name], side) >= _boundary_text.OUTER_FIFTH
+        chance = "probability by chance of such an improvement towards this end (permutation test of all settings)"
+        inside = say("{n} of the {of} best, {share} of all", n=int(zone[good].sum()), of=len(good), share=Percent(zone.mean()))
         return self.finding(
             _boundary_text.good_end_message(study, tried, name, side, good),
             action=action,
             severity="warning" if sure and isinstance(change, SetRange) else "note",
-            confidence=(1 - crowded.p_value) * crowded.probability * (0.9 if name in study.inferred else 1),
+            confidence=(1 - p) * crowded.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
             trials=best,
@@ -176,64 +177,49 @@ class SpaceBoundary(Rule):
                     next_low=moved.low,
                     next_high=moved.high,
                 ),
-                self._figures(study, tried, name, crowded, good),
+                table(
+                    _rows.tried_settings_row(tried),
+                    (f"trials in the {side}est fifth", inside),
+                    _rows.probability_row(chance, p, self.false_alarms),
+                    _rows.share_row("simulated fits whose best value lies at this end", crowded.probability, self.likely),
+                    _rows.range_row(study, name),
+                ),
             ),
             changes=(change,),
         )
 
-    def _figures(
-        self, study: Study, tried: settings.Settings, name: str, crowded: boundaries.EndWithCluster, good: IntArray
-    ) -> FigureEvidence:
-        chance = "probability by chance of such an improvement towards this end"
-        return table(
-            _rows.tried_settings_row(tried),
-            _boundary_text.outer_fifth_row(tried, name, crowded.side, good),
-            _rows.probability_row(f"{chance} (permutation test of all settings)", crowded.p_value, self.false_alarms),
-            _rows.share_row("simulated fits whose best value lies at this end", crowded.probability, self.likely),
-            _rows.range_row(study, name),
-        )
-
 
 def _min_significant_trials(axes: int, level: float) -> int:
-    """Return the minimum number of settings at which perfectly ordered results are significant; with fewer settings, no test
-    can be significant."""
+    # The p-value of perfectly ordered results is 1 / n!, at each of two ends of each axis.
     return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
 def _build_advice(study: Study, name: str, side: RangeSide, moved: _extension.ExtendedRange) -> tuple[Message, Change]:
-    """Return (action, change), in which the change is a new range. For batch size and architecture, which depend on
-    computational cost, return only advice.
-    """
+    """Return (action, change): a new range or, for batch size and architecture, whose values differ in cost, only advice."""
     if parameter_kinds.is_batch_size(name):
         action = say("Choose {name} by throughput and memory, and tune the optimizer for that batch size.", name=Name(name))
         return action, Advise(text=str(action))
     domain = study.spec.parameters[name]
-    end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
     if parameter_kinds.searches_architecture(study, name):
-        text = "Decide if {name} {beyond} {end} is worth its cost. If it is, compare {end} and {to} in a separate study."
+        end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
         beyond = "above" if side == "high" else "below"
-        action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
+        text = (
+            f"Decide if {{name}} {beyond} {{end}} is worth its cost. If it is, compare {{end}} and {{to}} in a separate study."
+        )
+        action = say(text, name=Name(name), end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
     scale = scale_of_new_range(name, moved.low, moved.high, domain.scale)
     action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
     return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
 
 
-def _is_preference_beta(study: Study, name: str) -> bool:
-    """Return True for the beta of preference training. It sets the distance that the model keeps from the reference model, so
-    the share of correctly ordered pairs and the loss do not say which beta is best."""
-    return name == "beta" and (study.has("train_chosen_logp") or study.has("valid_chosen_logp"))
-
-
-def _optimum_lies_inside(study: Study, tried: settings.Settings, name: str, side: RangeSide) -> bool:
+def _optimum_lies_inside(study: Study, tried: Settings, name: str, side: RangeSide) -> bool:
     """Return True if only one hyperparameter is searched and results show that its optimum lies inside its range."""
     fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
     return len(study.searched) == 1 and boundaries.response_turns_inside(tried.numeric[name][fine], tried.costs[fine], side)
 
 
-def _clusters_without_best_two(tried: settings.Settings, name: str, side: RangeSide, level: float) -> bool:
-    """Return True if good trials other than the best two also cluster at the given end of the range, at the given significance
-    level."""
+def _clusters_without_best_two(tried: Settings, name: str, side: RangeSide, level: float) -> bool:
     rest = np.argsort(tried.costs, kind="stable")[2:]
     known = rest[np.isfinite(tried.numeric[name][rest])]
     if len(known) < 3 or not np.isfinite(tried.costs[known]).any():
@@ -242,11 +228,9 @@ def _clusters_without_best_two(tried: settings.Settings, name: str, side: RangeS
     return bool(p[0, 0 if side == "low" else 1] <= level)
 
 
-def _outermost_leads_beyond_noise(study: Study, tried: settings.Settings, name: str, side: RangeSide) -> bool:
-    """Return True if only one hyperparameter is searched, and its outermost setting is better than all others by more than noise.
-
-    Then the order of the other settings does not matter: all of them may be ruined, for example by too high learning rates.
-    """
+def _outermost_leads_beyond_noise(study: Study, tried: Settings, name: str, side: RangeSide) -> bool:
+    """Return True if only one hyperparameter is searched, and its outermost setting is better than all others by more than noise;
+    all others may be ruined, for example by too high learning rates."""
     known = np.flatnonzero(np.isfinite(tried.costs) & np.isfinite(tried.numeric[name]))
     positions = tried.numeric[name][known]
     outermost = known[np.argmax(positions if side == "high" else -positions)]
@@ -255,14 +239,10 @@ def _outermost_leads_beyond_noise(study: Study, tried: settings.Settings, name: 
     return len(study.searched) == 1 and bool(others) and bool(is_worse[others].all())
 
 
-def _trials_fail_beyond_best(tried: settings.Settings, name: str, side: RangeSide) -> bool:
-    """Return True if at least half of the trials between the best trial and the end of the range failed.
-
-    A higher momentum lengthens updates, as a higher learning rate does. For a momentum, failures at higher learning rates
-    therefore count as well.
-    """
+def _trials_fail_beyond_best(tried: Settings, name: str, side: RangeSide) -> bool:
+    """Return True if at least half of the trials between the best trial and the end of the range failed."""
     out = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
-    if side == "high" and "momentum" in words_of_name(name):
+    if side == "high" and "momentum" in words_of_name(name):  # Momentum lengthens updates, as higher learning rates do.
         out += [u for n, u in tried.numeric.items() if is_learning_rate(n)]
     beyond = [u > u[int(np.nanargmin(tried.costs))] for u in out]
     return any(b.any() and 2 * tried.failed[b].sum() >= b.sum() for b in beyond)

@@ -10,14 +10,19 @@ import numpy as np
 from advisor.computed.space import settings
 from advisor.engine.rule import Factor, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, Line, table
+from advisor.model.evidence import AxisEvidence, Line, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import Domain, RangeSide
-from advisor.model.study import Study, Trial
+from advisor.model.space import Domain, RangeSide, as_number
+from advisor.model.study import Study
 from advisor.stats import outliers
 from advisor_rules.space import _rows
+
+HIGHER_RATES_ADVICE = (
+    "Do not search higher learning rates until training is stable there; the rule stability-edge says if stable training would "
+    "help."
+)
 
 
 class SpaceBoundaryInfeasible(Rule):
@@ -68,24 +73,23 @@ class SpaceBoundaryInfeasible(Rule):
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
         settings.require_two_settings(study)
-        lacking = settings.out_of_memory_settings(study, tried)
-        if not (tried.failed & ~lacking).any():
+        fits = ~settings.out_of_memory_settings(study, tried)
+        if not (tried.failed & fits).any():
             return
         rates = searched_learning_rates(study)
-        sides: tuple[tuple[RangeSide, ...], ...] = tuple(
-            ("high",) if rates and n == rates[0] else ("low", "high") for n in names
-        )
+        rate = rates[0] if rates else None
+        sides: tuple[tuple[RangeSide, ...], ...] = tuple(("high",) if n == rate else ("low", "high") for n in names)
         near = np.array([self._max_threshold_distances(study.spec.parameters[n]) for n in names])
-        best = int(np.nanargmin(tried.costs[~lacking]))
-        positions = np.stack(list(tried.numeric.values()), axis=1)[~lacking]
+        best = int(np.nanargmin(tried.costs[fits]))
+        positions = np.stack(list(tried.numeric.values()), axis=1)[fits]
         reported: set[str] = set()
         for region in outliers.find_failure_regions(
-            positions, tried.failed[~lacking], purity=self.purity, best=best, near=near, sides=sides
+            positions, tried.failed[fits], purity=self.purity, best=best, near=near, sides=sides
         ):
             name = names[region.axis]
             if region.p_value <= tried.corrected_level(self.false_alarms) and name not in reported:
                 reported.add(name)
-                yield self._build_finding(study, tried, name, region, rates is not None and name == rates[0])
+                yield self._build_finding(study, tried, name, region, name == rate)
 
     def _max_threshold_distances(self, domain: Domain) -> tuple[float, float]:
         """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if no other
@@ -97,64 +101,48 @@ class SpaceBoundaryInfeasible(Rule):
     def _build_finding(
         self, study: Study, tried: settings.Settings, name: str, region: outliers.FailureRegion, is_rate: bool
     ) -> Finding:
-        domain = study.spec.parameters[name]
-        assert domain.low is not None
-        assert domain.high is not None
+        domain, p = study.spec.parameters[name], region.p_value
         best = tried.trials[int(np.nanargmin(tried.costs))][0]
-        edge, end = (
-            float(domain.value_at_position(region.edge_position)),
-            float(domain.value_at_position(region.nearest_outside_position)),
-        )
-        failures, value = _failures_beyond_threshold_text(name, region, edge), Setting(best.params[name])
-        action = say(
-            "Do not search higher learning rates until training is stable there; the rule stability-edge says if stable "
-            "training would help."
-        )
-        if not is_rate:
-            cause = "Find and fix the cause of failures at {name} of {edge} before you search that region."
-            action = say(cause, name=Name(name), edge=Number(edge))
-        line = Line(value=edge, label="trials fail beyond this line")
-        low, high = (domain.low, end) if region.side == "high" else (end, domain.high)
-        changes: list[Change] = [] if is_rate else [Advise(text=str(action))]
-        if not is_rate and low < high:
-            why = f"Trials fail beyond {Number(end)}. We end the range there until the cause is fixed"
-            changes.append(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why))
+        edge, end = (as_number(domain.value_at_position(x)) for x in (region.edge_position, region.nearest_outside_position))
+        bound, more = (lower_bound(edge), "more") if region.side == "high" else (upper_bound(edge), "less")
+        total = Count(region.trial_count, "setting")
+        text = f"Of {{total}} with {{name}} of {{edge}} or {more}, {{failed}} failed."
+        failures = say(text, total=total, name=Name(name), edge=bound, failed=region.failed_count)
+        action, changes = _advise_end_at_threshold(domain, name, region.side, edge, end)
+        text = "The best trial has {name} = {value}, next to a threshold. {failures}"
         return self.finding(
-            say(
-                "The best trial has {name} = {value}, next to a threshold. {failures}",
-                name=Name(name),
-                value=value,
-                failures=failures,
-            ),
-            action=action,
+            say(text, name=Name(name), value=Setting(best.params[name]), failures=failures),
+            action=HIGHER_RATES_ADVICE if is_rate else action,
             severity="note" if is_rate else "warning",
-            confidence=1 - region.p_value,
+            confidence=1 - p,
             subject=name,
             side=region.side,
             trials=[best],
-            evidence=self._evidence(name, failures, line, best, tried, region),
-            changes=changes,
-        )
-
-    def _evidence(
-        self, name: str, failures: Message, line: Line, best: Trial, tried: settings.Settings, region: outliers.FailureRegion
-    ) -> tuple[Evidence, ...]:
-        return (
-            AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
-            table(
-                _rows.tried_settings_row(tried),
-                _rows.share_row("failed beyond the threshold", region.failed_count / region.trial_count, self.purity),
-                _rows.probability_row("probability of such a threshold by chance", region.p_value, self.false_alarms),
+            evidence=(
+                AxisEvidence(
+                    parameter=name,
+                    caption=failures,
+                    trials=(best.id,),
+                    lines=(Line(value=edge, label="trials fail beyond this line"),),
+                ),
+                table(
+                    _rows.tried_settings_row(tried),
+                    _rows.share_row("failed beyond the threshold", region.failed_count / region.trial_count, self.purity),
+                    _rows.probability_row("probability of such a threshold by chance", p, self.false_alarms),
+                ),
             ),
+            changes=() if is_rate else changes,
         )
 
 
-def _failures_beyond_threshold_text(name: str, region: outliers.FailureRegion, edge: float) -> Message:
-    bound = lower_bound(edge) if region.side == "high" else upper_bound(edge)
-    return say(
-        f"Of {{total}} with {{name}} of {{edge}} or {'more' if region.side == 'high' else 'less'}, {{failed}} failed.",
-        total=Count(region.trial_count, "setting"),
-        name=Name(name),
-        edge=bound,
-        failed=region.failed_count,
-    )
+def _advise_end_at_threshold(
+    domain: Domain, name: str, side: RangeSide, edge: float, end: float
+) -> tuple[Message, tuple[Change, ...]]:
+    text = "Find and fix the cause of failures at {name} of {edge} before you search that region."
+    action = say(text, name=Name(name), edge=edge)
+    low, high = (as_number(domain.low), end) if side == "high" else (end, as_number(domain.high))
+    if low >= high:
+        return action, (Advise(text=str(action)),)
+    why = f"Trials fail beyond {Number(end)}. We end the range there until the cause is fixed"
+    change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why)
+    return action, (Advise(text=str(action)), change)

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from advisor.computed.space import failures, settings
 from advisor.engine.rule import Count as CountOf, Relation, Rule, Share
-from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import Evidence, table
+from advisor.model.change import Advise, Change
+from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.learning_rate import searched_learning_rates
-from advisor.model.message import Count, Message, MessagePart, Probability, list_message, say, value_with_limit
-from advisor.model.space import BoolArray
+from advisor.model.message import (
+    Count,
+    Message,
+    MessagePart,
+    Name,
+    Probability,
+    Setting,
+    list_message,
+    lower_bound,
+    say,
+    upper_bound,
+    value_with_limit,
+)
+from advisor.model.space import BoolArray, FloatArray, as_number, is_learning_rate
 from advisor.model.study import Study
 from advisor.stats import outliers
-from advisor_rules.space import _failed_settings, _failure_regions, _rows
+from advisor_rules.space import _failure_regions, _rows
 
 BUG_ADVICE = "Look for a bug in the training code or the data: trials fail in every part of the search space."
 FREE_MEMORY_ADVICE = "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
@@ -118,71 +129,56 @@ class SpaceInfeasible(Rule):
         if count < self.share * ended_count:
             return
         cut = _failure_regions.find_failure_cut(study, self.false_alarms) if count < ended_count else None
-        evidence = _SettingCounts.from_ended_trials(study, failed)
-        changes = cut.changes if cut is not None else self._advise_on_unexplained_failures(study, failed, evidence)
+        # Settings are counted instead of trials, because repeats of a setting add no evidence.
+        weights = settings.trial_weights(study)
+        bad, total = round(float(weights[failed.any].sum()), 9), round(float(weights.sum()))
+        clear: MessagePart = "no region"
+        if cut is not None:
+            limit = Probability(self.false_alarms)
+            severity: Severity = "warning"
+            action, changes = cut.action, cut.changes
+            clear = value_with_limit(Probability(cut.p_value), limit) if cut.p_value < 1 else "no test"
+        else:
+            severity, action, changes = self._advise_on_unexplained_failures(study, failed, bad, total)
         yield self.finding(
             _message(study, failed, cut),
-            action=_choose_action(changes[0], cut),
-            severity="note"
-            if cut is None and _advise_higher_learning_rates(study, failed)
-            else self._choose_severity(cut is not None, evidence),
-            confidence=outliers.chance_of_failed_share(evidence.failed, evidence.settings, self.share),
+            action=action,
+            severity=severity,
+            confidence=outliers.chance_of_failed_share(bad, total, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
             trials=[t for t in study.trials if failed.any[t.index]],
-            evidence=(*(cut.evidence if cut is not None else ()), self._figures(study, failed, cut)),
+            evidence=(
+                *(cut.evidence if cut is not None else ()),
+                table(
+                    ("trials that ended", ended_count),
+                    *((what, int(mask.sum())) for what, mask in _masks_by_failure_kind(study, failed)),
+                    _rows.share_row("share that failed", count / ended_count, self.share),
+                    ("probability of a region this clear by chance", clear),
+                ),
+            ),
             changes=changes,
         )
 
-    def _figures(self, study: Study, failed: failures.FailureMasks, cut: _failure_regions.FailureCut | None) -> Evidence:
-        ended_count = int(study.ended.sum())
-        if cut is None:
-            clear: MessagePart = "no region"
-        else:
-            clear = value_with_limit(Probability(cut.p_value), Probability(self.false_alarms)) if cut.p_value < 1 else "no test"
-        return table(
-            ("trials that ended", say("{ended}", ended=ended_count)),
-            *((what, say("{count}", count=int(mask.sum()))) for what, mask in _masks_by_failure_kind(study, failed)),
-            _rows.share_row("share that failed", int(failed.any.sum()) / ended_count, self.share),
-            ("probability of a region this clear by chance", clear),
-        )
-
-    def _choose_severity(self, explained: bool, evidence: _SettingCounts) -> Severity:
-        if not explained and evidence.failed >= self.everywhere * evidence.settings:
-            return "critical"
-        return "note" if not explained and evidence.failed <= self.few else "warning"
-
     def _advise_on_unexplained_failures(
-        self, study: Study, failed: failures.FailureMasks, evidence: _SettingCounts
-    ) -> tuple[Change, ...]:
-        """Return the advice if no region of the search space explains the failures."""
-        count = failed.any.sum()
-        if 2 * failed.out_of_memory.sum() > count:
-            return (Advise(text=FREE_MEMORY_ADVICE),)
-        if evidence.failed >= self.everywhere * evidence.settings and not _advise_higher_learning_rates(study, failed):
-            unstable = failed.any[study.ended].all() and 2 * failed.crashed.sum() < count
-            return (*_failure_regions.search_lower_rates(study, bool(unstable)), Advise(text=BUG_ADVICE))
-        return (
-            Advise(
-                text=_failed_settings.failed_settings_advice(study)
-                or _advise_higher_learning_rates(study, failed)
-                or UNEXPLAINED_FAILURES_ADVICE
-            ),
-        )
-
-
-class _SettingCounts(NamedTuple):
-    """Numbers of distinct settings. Settings are counted, because repeats of a setting add no evidence."""
-
-    failed: float
-    """Number of failed settings: the sum over all settings of the share of their trials that failed."""
-    settings: int
-
-    @classmethod
-    def from_ended_trials(cls, study: Study, failed: failures.FailureMasks) -> _SettingCounts:
-        """Return the numbers of settings, computed from the ended trials of a study."""
-        weights = settings.trial_weights(study)
-        return cls(round(float(weights[failed.any].sum()), 9), round(float(weights.sum())))
+        self, study: Study, failed: failures.FailureMasks, bad: float, total: int
+    ) -> tuple[Severity, Message | str, tuple[Change, ...]]:
+        """Return (severity, action, changes) if no region of the search space explains the failures. `bad` and `total` are the
+        numbers of failed and of all settings."""
+        higher_rates, everywhere = _advise_higher_learning_rates(study, failed), bad >= self.everywhere * total
+        severity: Severity = "critical" if everywhere else "note" if bad <= self.few else "warning"
+        if higher_rates:
+            severity = "note"
+        text = _advise_on_few_failed_settings(study) or higher_rates or UNEXPLAINED_FAILURES_ADVICE
+        if 2 * failed.out_of_memory.sum() > failed.any.sum():
+            text = FREE_MEMORY_ADVICE
+        elif everywhere and not higher_rates:
+            text = BUG_ADVICE
+            unstable = failed.any[study.ended].all() and 2 * failed.crashed.sum() < failed.any.sum()
+            if lower := _failure_regions.search_lower_rates(study, bool(unstable)):
+                action = _rows.range_advice("Search lower values of {name}", lower.parameter, lower.low, lower.high)
+                return severity, action, (lower, Advise(text=text))
+        return severity, text, (Advise(text=text),)
 
 
 def _advise_higher_learning_rates(study: Study, failed: failures.FailureMasks) -> str:
@@ -224,13 +220,52 @@ def _message(study: Study, failed: failures.FailureMasks, cut: _failure_regions.
         how=kinds[0][0] if len(kinds) == 1 else say("failed ({kinds})", kinds=how),
         where=say(": {which}" if is_whole else ", among them {which}", which=cut.failed_settings_phrase)
         if cut is not None
-        else _failed_settings.repeated_failures_clause(study),
+        else _repeated_failures_clause(study, failed),
     )
 
 
-def _choose_action(change: Change, cut: _failure_regions.FailureCut | None) -> Message | str:
-    if cut is not None:
-        return cut.action
-    if isinstance(change, SetRange):
-        return _rows.range_advice("Search lower values of {name}", change.parameter, change.low, change.high)
-    return change.text if isinstance(change, Advise) else BUG_ADVICE
+def _repeated_failures_clause(study: Study, failed: failures.FailureMasks) -> str:
+    same = [g for g in settings.settings_of_all_lengths(study).trials if any(failed.any[t.index] for t in g)]
+    return ", all of them repeats of one setting" if len(same) == 1 and failed.any.sum() > 1 else ""
+
+
+def _advise_on_few_failed_settings(study: Study) -> str:
+    """Return advice if a hyperparameter separates the failed settings from all others, but the failed settings are too few for
+    a test; else ""."""
+    tried = settings.settings_of_all_lengths(study)
+    sides = {n: _side_of_failures(u, tried.failed, n in tried.choices) for n, u in {**tried.numeric, **tried.choices}.items()}
+    apart = [n for n, side in sides.items() if side]
+    rate = next((n for n in apart if sides[n] == "high" and is_learning_rate(n)), None)
+    if tried.failed.sum() == 1 and apart and apart != [rate]:
+        group = tried.trials[int(tried.failed.argmax())]
+        failed = int(failures.failure_masks(study).any[[t.index for t in group]].sum())
+        which = f"all {failed} failed trials are repeats of one setting" if failed > 1 else "only one trial failed"
+        values = list_message([say("{n} ({v})", n=Name(n), v=Setting(group[0].params[n])) for n in apart], limit=6)
+        text = "This setting differs from all others in {values}, so the cause is not known."
+        return str(say(f"Find out why one setting fails: {{which}}. {text}", which=which, values=values))
+    if rate is None:
+        return ""
+    rates = np.array([as_number(group[0].params.get(rate)) for group in tried.trials])
+    others = list_message([Name(n) for n in apart if n != rate])
+    return str(
+        say(
+            "Search lower values of {name}: it is at least {high} in all failed {units} and at most {low} in the others. "
+            "So few {units} do not prove that {name} is the cause{others}.",
+            name=Name(rate),
+            high=lower_bound(float(np.nanmin(rates[tried.failed]))),
+            low=upper_bound(float(np.nanmax(rates[~tried.failed]))),
+            units="settings" if any(len(group) > 1 for group in tried.trials) else "trials",
+            others=say(", and the failed ones also differ in {names}", names=others) if len(apart) > 1 else "",
+        )
+    )
+
+
+def _side_of_failures(positions: FloatArray, failed: BoolArray, is_choice: bool) -> str:
+    """Return the side of the axis on which all failed settings and no others lie ("other" for a choice); "" if there is none."""
+    known = np.isfinite(positions)
+    bad, fine = positions[failed & known], positions[~failed & known]
+    if not (len(bad) and len(fine)):
+        return ""
+    if is_choice:
+        return "" if set(bad) & set(fine) else "other"
+    return "high" if bad.min() > fine.max() else "low" if bad.max() < fine.min() else ""

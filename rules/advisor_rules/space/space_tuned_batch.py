@@ -12,14 +12,14 @@ from advisor.computed.space import settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, table
+from advisor.model.evidence import AxisEvidence, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import peak_learning_rate
-from advisor.model.message import Count as CountOf, Message, Name, Setting, say
+from advisor.model.message import Count as CountOf, MessagePart, Name, Setting, say
 from advisor.model.prediction import round_significant
 from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray, as_number, is_learning_rate
 from advisor.model.spec import Parameter
-from advisor.model.study import Study, Trial
+from advisor.model.study import Study
 from advisor.model.words import setting
 
 THROUGHPUT_ADVICE = " Tuned batch sizes differ in speed, not in results, so choose the final one by throughput."
@@ -67,10 +67,7 @@ class SpaceTunedBatch(Rule):
     """Maximum probability of mistaking noise for a higher throughput."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        findings = list(self._findings(study))
-        if not findings:
-            settings.require_two_settings(study)
-        yield from findings
+        return settings.require_two_settings_unless(self._findings(study), study)
 
     def _findings(self, study: Study) -> Iterator[Finding]:
         names = [name for name in study.spec.parameters if parameter_kinds.is_batch_size(name)]
@@ -79,85 +76,68 @@ class SpaceTunedBatch(Rule):
         for name in names:
             sizes = np.array([as_number(t.params.get(name)) for t in study.trials])
             sizes[~study.ended | ~(sizes > 0)] = np.nan
-            if len(np.unique(sizes[np.isfinite(sizes)])) < 2:
-                continue
-            groups = sizes if len(np.unique(sizes[np.isfinite(sizes)])) <= self.values else np.floor(np.log2(sizes))
-            tuned = self._count_optimizer_settings(study, groups, sizes)
-            if np.median(tuned) < self.settings:
-                yield self._build_finding(study, name, sizes, tuned)
+            values = np.unique(sizes[np.isfinite(sizes)])
+            if len(values) > 1:
+                groups = sizes if len(values) <= self.values else np.floor(np.log2(sizes))
+                tuned = _count_optimizer_settings(study, groups, sizes)
+                if np.median(tuned) < self.settings:
+                    yield self._build_finding(study, name, sizes, values, tuned)
 
-    def _count_optimizer_settings(self, study: Study, groups: FloatArray, sizes: FloatArray) -> IntArray:
-        """Return the number of optimizer settings that each group of trials tried, shape (number of groups,)."""
-        rates = [n for n in study.spec.parameters if is_learning_rate(n)]
-        names = rates or [n for n in study.searched if parameter_kinds.belongs_to_optimizer(n)]
-        rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
-        follows = [any(_are_nearly_equal(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
-        rows = np.where(follows, 0.0, np.nan_to_num(rows))
-        each = [rows[groups == g] for g in np.unique(groups[np.isfinite(groups)])]
-        return np.array([len({tuple(row) for row in part}) for part in each])
-
-    def _build_finding(self, study: Study, name: str, sizes: FloatArray, tuned: IntArray) -> Finding:
-        values = np.unique(sizes[np.isfinite(sizes)])
-        fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
-        good = tried_sizes.largest_good_batch_size(study, name)
-        size = tried_sizes.usable_batch_size(study, name, fastest or good or float(values[-1]))
-        rates = _learning_rate_counts_text(tuned)
+    def _build_finding(self, study: Study, name: str, sizes: FloatArray, values: FloatArray, tuned: IntArray) -> Finding:
+        size, reason, fastest = self._choose_batch_size(study, name, float(values[-1]))
+        low, high = max(int(tuned.min()), 1), max(int(tuned.max()), 1)
+        rates: MessagePart = CountOf(low, "learning rate")
+        if low < high:
+            rates = say("{low} to {high} learning rates", low=low, high=high)
         each = "each" if len(values) <= self.values else "for each doubling"
-        compared = say(
-            f"{{count}} values of {{name}} ({{low}} to {{high}}) were compared with {{rates}} {each}.",
-            count=len(values),
-            name=Name(name),
-            low=Setting(float(values[0])),
-            high=Setting(float(values[-1])),
-            rates=rates,
-        )
-        kind = _batch_size_reason(fastest is not None, size, good, float(values[-1]))
-        why = f"{compared} We fix {setting(size)}, {kind}"
+        first, last = (Setting(float(x)) for x in values[[0, -1]])
+        text = f"{{count}} values of {{name}} ({{low}} to {{high}}) were compared with {{rates}} {each}."
+        compared = say(text, count=len(values), name=Name(name), low=first, high=last, rates=rates)
+        why = f"{compared} We fix {setting(size)}, {reason}"
         changes: list[Change] = [FixParameter(parameter=name, value=int(size) if size.is_integer() else size, why=why)]
         if not fastest:
             changes.append(Advise(text="Log the throughput (examples per second) and choose the batch size by it."))
+        text = "{compared} With fewer than {enough}, a batch size may win only because the tried rates happen to suit it."
+        action = f"Fix {{name}} at {{size}}, {reason}, and tune the learning rate for it.{'' if fastest else THROUGHPUT_ADVICE}"
         return self.finding(
-            say(
-                "{compared} With fewer than {enough}, a batch size may win only because the tried rates happen to suit it.",
-                compared=compared,
-                enough=self.settings,
-            ),
-            action=say(
-                f"Fix {{name}} at {{size}}, {kind}, and tune the learning rate for it.{'' if fastest else THROUGHPUT_ADVICE}",
-                name=Name(name),
-                size=Setting(size),
-            ),
+            say(text, compared=compared, enough=self.settings),
+            action=say(action, name=Name(name), size=Setting(size)),
             severity="warning",
             confidence=float(np.mean(tuned < self.settings)),
             subject=name,
             trials=[t for t in study.trials if math.isfinite(sizes[t.index])],
-            evidence=self._evidence(name, rates, tuned),
+            evidence=(
+                AxisEvidence(parameter=name, caption=say("Each batch size was tried with {rates}.", rates=rates)),
+                table(
+                    ("learning rates per batch size", ", ".join(map(str, tuned[:20]))),
+                    ("minimum number of learning rates for a tuned batch size", self.settings),
+                ),
+            ),
             changes=(*changes, *_search_learning_rate(study, name)),
         )
 
-    def _evidence(self, name: str, rates: Message, tuned: IntArray) -> tuple[Evidence, ...]:
-        return (
-            AxisEvidence(parameter=name, caption=say("Each batch size was tried with {rates}.", rates=rates)),
-            table(
-                ("learning rates per batch size", say(", ".join(map(str, tuned[:20])))),
-                ("minimum number of learning rates for a tuned batch size", say("{minimum}", minimum=self.settings)),
-            ),
-        )
+    def _choose_batch_size(self, study: Study, name: str, largest: float) -> tuple[float, str, bool]:
+        """Return (batch size to fix, reason as a phrase that follows it, whether throughput decides)."""
+        fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
+        good = tried_sizes.largest_good_batch_size(study, name)
+        size = tried_sizes.usable_batch_size(study, name, fastest or good or largest)
+        reason = "beyond which the throughput hardly grows" if size < largest else "the one with the highest throughput"
+        if fastest is None:
+            reason = f"{'' if size == good else 'the power of two next to '}the largest among the best trials"
+        return size, reason, bool(fastest)
 
 
-def _learning_rate_counts_text(tuned: IntArray) -> Message:
-    """Return the numbers of learning rates per batch size (k,) in words: "1 learning rate", "1 to 3 learning rates"."""
-    low, high = max(int(tuned.min()), 1), max(int(tuned.max()), 1)
-    if low == high:
-        return say("{rates}", rates=CountOf(low, "learning rate"))
-    return say("{low} to {high} learning rates", low=low, high=high)
-
-
-def _batch_size_reason(fast: bool, size: float, good: float | None, largest: float) -> str:
-    """Return the reason to fix this batch size, as a phrase that follows its value."""
-    if fast:
-        return "beyond which the throughput hardly grows" if size < largest else "the one with the highest throughput"
-    return f"{'' if size == good else 'the power of two next to '}the largest among the best trials"
+def _count_optimizer_settings(study: Study, groups: FloatArray, sizes: FloatArray) -> IntArray:
+    """Return the number of optimizer settings that each group of trials tried, shape (number of groups,)."""
+    rates = [n for n in study.spec.parameters if is_learning_rate(n)]
+    names = rates or [n for n in study.searched if parameter_kinds.belongs_to_optimizer(n)]
+    rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
+    for column in rows.T:
+        scaled = [(column / sizes**power)[np.isfinite(column / sizes)] for power in (0.5, 1.0)]
+        if any(len(x) > 1 and np.ptp(x) <= 0.01 * abs(x).max() for x in scaled):
+            column[:] = 0.0  # The value follows from the batch size.
+    each = [np.nan_to_num(rows[groups == g]) for g in np.unique(groups[np.isfinite(groups)])]
+    return np.array([len({tuple(row) for row in part}) for part in each])
 
 
 def _search_learning_rate(study: Study, name: str) -> list[Change]:
@@ -168,22 +148,13 @@ def _search_learning_rate(study: Study, name: str) -> list[Change]:
         value = as_number(parameter.value)
         if parameter.role == "fixed" and value > 0:
             return [SetRange(parameter=rate, low=value / 10, high=value * 10, scale="log", why=why)]
-    used = _peak_learning_rate(study, study.ranked()[0]) if study.ranked() and not rates else math.nan
+    if rates or not (best := study.ranked()[:1]):
+        return []
+    used = peak_learning_rate(study, best[0])
+    if not math.isfinite(used):
+        used = float(study.curve(best[0], "learning_rate").finite.values.max(initial=-math.inf))
     if not 0 < used < MAX_FINITE_VALUE:
         return []
     low, high = round_significant(used / 10, 3), round_significant(used * 10, 3)
     added = Parameter(type="float", low=low, high=high, scale="log", why=why)
     return [AddParameter(name="learning_rate", parameter=added)]
-
-
-def _peak_learning_rate(study: Study, trial: Trial) -> float:
-    """Return the peak learning rate of the trial's optimizer, or the highest logged learning rate if the optimizer's is
-    unknown; NaN or infinite if both are unknown."""
-    noted, logged = peak_learning_rate(study, trial), study.curve(trial, "learning_rate").finite.values
-    return noted if math.isfinite(noted) else float(logged.max(initial=-math.inf))
-
-
-def _are_nearly_equal(values: FloatArray) -> bool:
-    """Return True if values (n,), NaN if missing, agree within 1 %."""
-    known = values[np.isfinite(values)]
-    return bool(len(known) > 1 and np.ptp(known) <= 0.01 * abs(known).max())

@@ -51,10 +51,7 @@ class SpaceTunedSteps(Rule):
     """Minimum difference in length that leads to a warning instead of a note, as a share of the longest training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        findings = list(self._findings(study))
-        if not findings:
-            settings.require_two_settings(study)
-        yield from findings
+        return settings.require_two_settings_unless(self._findings(study), study)
 
     def _findings(self, study: Study) -> Iterator[Finding]:
         judged = study.ended & np.array([t.status != "pruned" for t in study.trials], dtype=np.bool_)
@@ -70,13 +67,13 @@ class SpaceTunedSteps(Rule):
         logged = np.array([t.fact("max_train_steps") for t in study.trials])
         if self._is_length_tuned(logged[judged], batches[judged]):
             yield self._build_finding(study, None, np.where(judged, logged, np.nan))
-        elif not np.isfinite(logged).any() and _last_steps_differ(study, self.small):
+        ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
+        if not np.isfinite(logged).any() and ends and min(ends) < (1 - self.small) * max(ends):
             raise MissingData(
                 "trials end at different steps and none logged its planned length; log it as max_train_steps", needs="facts"
             )
 
     def _is_length_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
-        """Return True if the lengths (n,) differ, and the products of length and batch size differ as well."""
         examples = (lengths * batches)[np.isfinite(lengths)]
         # The result is False if a batch size is NaN; trials with an unknown length are left out.
         follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()
@@ -89,29 +86,18 @@ class SpaceTunedSteps(Rule):
         best = next((float(lengths[t.index]) for t in study.ranked() if math.isfinite(lengths[t.index])), values[-1])
         what = Name(name or "max_train_steps")
         low, high, length = (Setting(float(x)) for x in (values[0], values[-1], best))
-        lengths_differ = say(
-            "{count} trained for {different} different lengths: {what} {low} to {high}.",
-            count=Count(int(counts.sum()), "trial"),
-            different=len(values),
-            what=what,
-            low=low,
-            high=high,
-        )
-        rows = tuple(
-            (f"{what} {Setting(float(v))}", say("{count}", count=Count(int(c), "trial")))
-            for v, c in list(zip(values, counts, strict=True))[:12]
-        )
-        axis = (
-            (AxisEvidence(parameter=name, caption=say("Trials of different lengths cannot be compared.")),)
-            if name is not None and name in study.searched
-            else ()
-        )
+        text = "{count} trained for {different} different lengths: {what} {low} to {high}."
+        trials = Count(int(counts.sum()), "trial")
+        lengths_differ = say(text, count=trials, different=len(values), what=what, low=low, high=high)
+        rows = [(f"{what} {Setting(float(v))}", Count(int(c), "trial")) for v, c in zip(values[:12], counts[:12], strict=True)]
+        axis: tuple[AxisEvidence, ...] = ()
+        if name is not None and name in study.searched:
+            axis = (AxisEvidence(parameter=name, caption="Trials of different lengths cannot be compared."),)
+        action = "Fix {what} at {length}, the best trial's, and change it only between studies."
         why = f"{lengths_differ} We use the best trial's length"
         return self.finding(
             say("{lengths_differ} Their results cannot be compared.", lengths_differ=lengths_differ),
-            action=say(
-                "Fix {what} at {length}, the best trial's, and change it only between studies.", what=what, length=length
-            ),
+            action=say(action, what=what, length=length),
             severity="note" if small else "warning",
             confidence=1.0,
             subject=what.text,
@@ -132,9 +118,3 @@ def _fix_training_length(study: Study, name: str | None, alike: BoolArray, lengt
         whole = study.spec.parameters[name].type == "int" or length.is_integer()
         changes.append(FixParameter(parameter=name, value=int(length) if whole else length, why=why))
     return tuple(changes)
-
-
-def _last_steps_differ(study: Study, small: float) -> bool:
-    """Return True if the last steps of complete trials differ by more than `small` times the largest last step."""
-    ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
-    return bool(ends) and min(ends) < (1 - small) * max(ends)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.curves import noise
 from advisor.computed.pipeline import validation
 from advisor.computed.space import rerun, sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetField
-from advisor.model.evidence import table
+from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
 from advisor.model.message import Message, Name, Number, Objective, Percent, say, value_with_limit
 from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats import best_of
-from advisor_rules.space import _pure_noise, _rows
+from advisor.stats import best_of, boundaries, ranks
+from advisor_rules.space import _rows
 
 SMALLER_SPACE_ADVICE = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
 
@@ -95,26 +95,31 @@ class SpaceUndersampled(Rule):
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
         halves, (seeds, known) = best_of.loss_of_halving(tried.costs), noise.noise_between_seeds(study)
-        lead = max(
-            self.little * _lead_over_ranked_result(tried.costs, 1 / 3),
-            self.little_of_all * _lead_over_ranked_result(tried.costs, 1 / 2),
-        )
-        limit = max(lead, seeds if known else max(seeds, noise.noise_between_evaluations(study)))
+        limit = max(self._acceptable_loss(tried), seeds, 0.0 if known else noise.noise_between_evaluations(study))
         on_grid = rerun.is_full_grid(tried)
         if validation.distance_to_perfect_score(study) <= 0:
             return
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
-        if not known and _pure_noise.p_of_pure_noise(tried, self.seed_noise) > self.false_alarms:
+        if not known and p_of_pure_noise(tried, self.seed_noise) > self.false_alarms:
             raise MissingData(
                 f"all differences between {len(tried)} settings may be noise, so they do not show what more trials would gain; "
                 "repeat the best setting with other seeds",
                 needs="repeats",
             )
-        gain = _expected_gain(study, limit, halves, known=known)
-        if gain.probability_of_gain >= (0.5 if on_grid else self.possible):
-            finding = self._build_finding(study, tried, halves, limit, gain, known=known)
+        more = rerun.further_results(study)
+        # Gains shrink with each doubling, so the next one gains at most the upper bound of the gain from the last one.
+        gains = np.minimum(more.gains, min(validation.distance_to_perfect_score(study), halves.interval(0.95)[1]))
+        matters = float(np.mean(gains > (limit if known else np.maximum(limit, more.noise_sd))))
+        if matters >= (0.5 if on_grid else self.possible):
+            finding = self._build_finding(study, tried, halves, limit, gains, matters, known=known)
             yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
+
+    def _acceptable_loss(self, tried: settings.Settings) -> float:
+        ordered = np.sort(tried.costs)  # NaN costs come last in the order.
+        third, half = (min(int(share * (len(ordered) - 1)), tried.result_count - 1) for share in (1 / 3, 1 / 2))
+        with np.errstate(over="ignore"):
+            return float(max(self.little * (ordered[third] - ordered[0]), self.little_of_all * (ordered[half] - ordered[0])))
 
     def _build_finding(
         self,
@@ -122,108 +127,125 @@ class SpaceUndersampled(Rule):
         tried: settings.Settings,
         halves: best_of.HalvingLoss,
         limit: float,
-        gain: _ExpectedGain,
+        gains: FloatArray,
+        matters: float,
         *,
         known: bool,
     ) -> Finding:
-        n, count = len(tried), len(study.searched)
-        best = float(np.nanmin(tried.costs))
+        """gains: simulated gains from twice as many trials; matters: probability that the gain matters; known: the limit
+        includes the noise between seeds."""
+        n, count, best = len(tried), len(study.searched), float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.expected_loss)
-        amount = _expected_improvement(study, gain, limit, known=known)
-        trials = 2 * n
-        more = SetField(field="trials", value=trials, why=str(amount))
-        only = "" if gain.probability_of_gain >= 0.5 else " only if this probability is worth the cost of the trials"
+        amount = _expected_improvement(study, gains, limit, matters, known=known)
+        only = "" if matters >= 0.5 else " only if this probability is worth the cost of the trials"
+        other = ", or search fewer hyperparameters" if count > 1 else ""
         return self.finding(
             say(
                 "{amount}. With half of the {n} trials, the best would be {loss} worse on average; {near} within that distance of "
                 "{best}, too few for the good region of {axes}.",
                 amount=amount,
                 n=n,
-                loss=Number(halves.expected_loss),
+                loss=halves.expected_loss,
                 near=say("only {near} trials lie", near=len(near)) if len(near) > 1 else "only the best trial lies",
                 best=Objective(study.objective_value(best)),
                 axes=say("{count} hyperparameters", count=count) if count > 1 else Name(next(iter(study.searched))),
             ),
-            action=say(
-                f"Run {{trials}} trials in the next study{only}{', or search fewer hyperparameters' if count > 1 else ''}.",
-                trials=trials,
-            ),
+            action=say(f"Run {{trials}} trials in the next study{only}{other}.", trials=2 * n),
             severity="note",
-            confidence=gain.probability_of_gain,
+            confidence=matters,
             trials=[t for i in near for t in tried.trials[i][:1]],
-            evidence=table(*self._figures(study, tried, halves, limit, gain)),
-            changes=(more, *([Advise(text=SMALLER_SPACE_ADVICE)] if count > 1 else [])),
+            evidence=self._figures(study, tried, halves, limit, float(gains.mean()), matters),
+            changes=(
+                SetField(field="trials", value=2 * n, why=str(amount)),
+                *([Advise(text=SMALLER_SPACE_ADVICE)] if count > 1 else []),
+            ),
         )
 
     def _figures(
-        self, study: Study, tried: settings.Settings, halves: best_of.HalvingLoss, limit: float, gain: _ExpectedGain
-    ) -> tuple[tuple[str, Message], ...]:
-        n, loss = len(tried), Number(halves.expected_loss)
+        self,
+        study: Study,
+        tried: settings.Settings,
+        halves: best_of.HalvingLoss,
+        limit: float,
+        mean_gain: float,
+        matters: float,
+    ) -> FigureEvidence:
+        n, (low, high) = len(tried), halves.interval(0.95)
         means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
-        low, high = map(Number, halves.interval(0.95))
-        return (
+        gain = value_with_limit(Number(mean_gain, 2), Number(limit, 2))
+        return table(
             _rows.tried_settings_row(tried),
-            *((f"mean of the best result of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),
-            ("loss with half of the trials", value_with_limit(loss, Number(limit))),
+            *((f"mean of the best result of {k}", Objective(v)) for k, v in means.items()),
+            ("loss with half of the trials", value_with_limit(halves.expected_loss, limit)),
             ("80 % interval of the loss", say("{low} to {high}", low=low, high=high)),
-            (
-                "expected gain from another doubling of the trials",
-                value_with_limit(Number(gain.expected_gain, 2), Number(limit, 2)),
-            ),
-            ("probability of a gain that matters", say("{sure}", sure=Percent(gain.probability_of_gain))),
+            ("expected gain from another doubling of the trials", gain),
+            ("probability of a gain that matters", Percent(matters)),
         )
 
 
-class _ExpectedGain(NamedTuple):
-    """Expected gain from twice as many trials, with an 80 % interval, and the probability that this gain exceeds the limit and
-    the noise.
-    """
-
-    expected_gain: float
-    low: float
-    high: float
-    probability_of_gain: float
-
-    @property
-    def gain_text(self) -> Message:
-        """The expected gain as a phrase; if the interval has no width, only an upper bound of the gain is known."""
-        if not self.low < self.expected_gain < self.high:
-            return say("at most about {high}", high=Number(self.high, 2))
-        numbers = {k: Number(v, 2) for k, v in (("gain", self.expected_gain), ("low", self.low), ("high", self.high))}
-        return say("about {gain} (80 % interval {low} to {high})", **numbers)
-
-
-def _expected_improvement(study: Study, gain: _ExpectedGain, limit: float, *, known: bool) -> Message:
-    """Return the gain from twice as many trials in words. `known` is True if the limit includes the noise between seeds."""
+def _expected_improvement(study: Study, gains: FloatArray, limit: float, matters: float, *, known: bool) -> Message:
+    low, mean, high = (Number(float(x), 2) for x in (np.quantile(gains, 0.1), gains.mean(), np.quantile(gains, 0.9)))
+    gain = say("at most about {high}", high=high)
+    if low.value < mean.value < high.value:  # Otherwise, only an upper bound of the gain is known.
+        gain = say("about {mean} (80 % interval {low} to {high})", mean=mean, low=low, high=high)
     return say(
         "Twice as many trials would improve the best {metric} by {gain}. The probability that more trials gain more than "
         "{limit}{noise} is {sure}",
         metric=Name(study.spec.objective.metric),
-        gain=gain.gain_text,
+        gain=gain,
         limit=Number(limit, 2),
         noise="" if known else " and more than the noise of the fit",
-        sure=Percent(gain.probability_of_gain),
+        sure=Percent(matters),
     )
 
 
-def _expected_gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _ExpectedGain:
-    """Return the expected gain from twice as many trials, predicted by the fitted response. `known` is True if the limit
-    includes the noise between seeds.
+_MAX_NORMALITY_TEST_RESULTS = 1000
+"""Maximum number of results in the test of normality."""
+_CONCLUSIVE_P_VALUE = 0.01
+"""Maximum p-value of the other tests at which dependence on the hyperparameters need not be tested."""
 
-    Gains shrink with each doubling of the trials, so the next gain does not exceed the upper bound of the gain from the last
-    doubling.
+
+def p_of_pure_noise(tried: settings.Settings, max_sd: float) -> float:
+    """Return the p-value of the hypothesis that 3 or more results differ only by normal noise, whatever the hyperparameters.
+
+    The result is twice the smaller p-value of two tests:
+    - Dependence on a hyperparameter (`boundaries.p_values_of_clusters`), combined by Fisher's method with departure from
+      normality (Shapiro-Wilk test, after rounding is undone).
+    - Scatter above the standard deviation between seeds, at most `max_sd` as a share of the result; results need the same sign.
     """
-    more = rerun.further_results(study)
-    gains = np.minimum(more.gains, min(validation.distance_to_perfect_score(study), halves.interval(0.95)[1]))
-    low, high = np.quantile(gains, [0.1, 0.9])
-    matters = limit if known else np.maximum(limit, more.noise_sd)
-    return _ExpectedGain(float(gains.mean()), float(low), float(high), float(np.mean(gains > matters)))
+    costs = tried.costs[~tried.failed]
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(np.ptp(costs)) or not np.ptp(costs) > 0:
+            return float(not np.ptp(costs) > 0)
+    sample = costs
+    if len(costs) > _MAX_NORMALITY_TEST_RESULTS:
+        sample = costs[np.linspace(0, len(costs) - 1, _MAX_NORMALITY_TEST_RESULTS).astype(np.int64)]
+    p_normal = float(stats.shapiro(_undo_rounding((sample - sample.mean()) / np.ptp(sample))).pvalue)
+    p_scatter, typical = 1.0, abs(float(np.median(costs)))
+    if typical > 0 and (costs.min() > 0 or costs.max() < 0):
+        squares = float(np.sum(((costs - costs.mean()) / typical) ** 2)) / max_sd**2
+        p_scatter = float(stats.chi2.sf(squares, len(costs) - 1))
+    bound = 2 * min(_combine_p_values(p_normal, 1.0), p_scatter)
+    axes = [*tried.numeric.values(), *tried.choices.values()]
+    if bound <= _CONCLUSIVE_P_VALUE or not axes:
+        return min(1.0, bound)
+    p_axes = float(boundaries.p_values_of_clusters(np.stack(axes, axis=1), ranks.log_rank_scores(tried.costs)).min())
+    return min(1.0, 2 * min(_combine_p_values(p_normal, p_axes), p_scatter))
 
 
-def _lead_over_ranked_result(costs: FloatArray, share: float) -> float:
-    """Return the difference between the best trial's result and the result at the given share of the ranking; failed trials are
-    left out."""
-    ordered = np.sort(costs)  # NaN costs come last in the order.
-    fine = int(np.isfinite(ordered).sum())
-    with np.errstate(over="ignore"):
-        return float(ordered[min(int(share * (len(ordered) - 1)), fine - 1)] - ordered[0])
+def _combine_p_values(one: float, other: float) -> float:
+    """Combine two independent positive p-values by Fisher's method."""
+    return float(stats.chi2.sf(-2 * (np.log(max(one, 1e-12)) + np.log(min(other, 1.0))), 4))
+
+
+def _undo_rounding(values: FloatArray) -> FloatArray:
+    """Return the values (n,) with equal values spread evenly over the smallest difference between distinct values."""
+    levels, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(levels) < 2 or counts.max() < 2:
+        return values
+    order = np.argsort(where, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    rank = np.empty(len(values))
+    rank[order] = np.arange(len(values)) - np.repeat(first, counts)
+    offsets = (rank + 0.5) / counts[where] - 0.5
+    return np.asarray(values + offsets * np.diff(levels).min(), dtype=np.float64)
