@@ -39,6 +39,10 @@ class ComparedValues:
     def group_size(self, group: int) -> int:
         return int(np.sum(self.groups == group))
 
+    def describe_group(self, group: int) -> tuple[Message, int, list[Trial]]:
+        """Return (label, number of settings, trials) of the settings with a value."""
+        return self.value_label(group), self.group_size(group), self.trials_with_value(group)
+
     def trials_with_value(self, group: int) -> list[Trial]:
         return [t for i in np.flatnonzero(self.groups == group) for t in self.trials[i]]
 
@@ -50,11 +54,25 @@ def find_compared_values(study: Study, tried: Settings, *, levels: int) -> list[
     Some integers count as tuned, not compared: hyperparameters of the optimizer or a regulariser, the batch size, and the
     length of training.
     """
-    return [
-        _group_settings_by_value(tried, name)
-        for name in study.searched
-        if name not in tried.unexamined_positions and _is_parameter_compared(study, tried, name, levels)
-    ]
+    found = []
+    for name in study.searched:
+        if name in tried.unexamined_positions or not _is_parameter_compared(study, tried, name, levels):
+            continue
+        having = [i for i, group in enumerate(tried.trials) if name in group[0].params]
+        used = [tried.trials[i][0].params[name] for i in having]
+        values = tuple(sorted(set(used), key=lambda v: (str(type(v)), v)))
+        found.append(
+            ComparedValues(
+                name=name,
+                values=values,
+                groups=np.array([values.index(v) for v in used], dtype=np.int64),
+                costs=tried.costs[having],
+                numeric_positions={n: u[having] for n, u in tried.numeric.items() if n != name},
+                choice_indices={n: u[having] for n, u in tried.choices.items() if n != name},
+                trials=tuple(tried.trials[i] for i in having),
+            )
+        )
+    return found
 
 
 def _is_parameter_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
@@ -71,21 +89,6 @@ def _is_parameter_compared(study: Study, tried: Settings, name: str, levels: int
         or is_training_length(name)
     )
     return study.searched[name].role == "scientific" or (whole and not tuned)
-
-
-def _group_settings_by_value(tried: Settings, name: str) -> ComparedValues:
-    having = [i for i, group in enumerate(tried.trials) if name in group[0].params]
-    used = [tried.trials[i][0].params[name] for i in having]
-    values = tuple(sorted(set(used), key=lambda v: (str(type(v)), v)))
-    return ComparedValues(
-        name=name,
-        values=values,
-        groups=np.array([values.index(v) for v in used], dtype=np.int64),
-        costs=tried.costs[having],
-        numeric_positions={n: u[having] for n, u in tried.numeric.items() if n != name},
-        choice_indices={n: u[having] for n, u in tried.choices.items() if n != name},
-        trials=tuple(tried.trials[i] for i in having),
-    )
 
 
 def has_distinct_values(positions: FloatArray) -> bool:

@@ -71,56 +71,45 @@ def find_partly_tried_groups(
     looks = len(labels) * len(numeric)
     best = int(np.nanargmin(costs)) if np.isfinite(costs).any() else 0
     for group in labels:
-        in_group = groups == group
-        ends = [end for end in _find_inner_range_ends(numeric, in_group) if end.p_value * looks <= level]
-        if not ends or np.isfinite(costs[in_group]).sum() < 2:
+        mine = groups == group
+        ends = [(axis, *end) for axis, u in enumerate(numeric) for end in _find_inner_ends(u[mine], u[~mine], level / looks)]
+        if not ends or np.isfinite(costs[mine]).sum() < 2:
             continue
-        own = _fit_responses_in_own_range([u[in_group] for u in numeric], costs[in_group], edge)
+        stretched = [_stretch_to_unit_range(u[mine]) for u in numeric]
+        own = boundaries.fit_responses(stretched, [], ranks.log_rank_scores(costs[mine]), edge)
         for axis, side, at, beyond, end_p in ends:
-            u, low = numeric[axis], side == "low"
-            probability = own[axis].chance_of_low_end if low else own[axis].chance_of_high_end
-            lost = comparable and (u[best] < at if low else u[best] > at)
+            u, probability = numeric[axis], _chance_of_end(own[axis], side)
+            lost = comparable and (u[best] < at if side == "low" else u[best] > at)
             # At most one end of a range contains the best value with probability `certainty`. If neither end does, both ends
             # are tested.
             p = end_p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (MAX_UNLIKELY_END_PROBABILITY if lost else certainty):
-                span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
+                span = float(np.nanmax(u[mine]) - np.nanmin(u[mine]))
                 found.append(PartlyTriedGroup(group, axis, side, at, beyond, span, probability, p))
     return sorted(found, key=lambda e: (e.p_value, -e.probability, e.group, e.axis))
 
 
-class _RangeEnd(NamedTuple):
-    axis: int
-    side: RangeSide
-    end_position: float
-    points_beyond_end: int
-    p_value: float
+def _chance_of_end(response: boundaries.Response, side: RangeSide) -> float:
+    return response.chance_of_low_end if side == "low" else response.chance_of_high_end
 
 
-def _find_inner_range_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_RangeEnd]:
-    """Return the ends of a group's own range beyond which a material share of the other groups' points lies, with p-values."""
-    return [end for axis, u in enumerate(numeric) for end in _find_inner_ends_on_axis(axis, u[in_group], u[~in_group])]
-
-
-def _find_inner_ends_on_axis(axis: int, own: FloatArray, rest: FloatArray) -> list[_RangeEnd]:
-    """Return the ends on one axis. own: positions (m,) of the group's points; rest: positions (k,) of all other points."""
+def _find_inner_ends(own: FloatArray, rest: FloatArray, level: float) -> list[tuple[RangeSide, float, int, float]]:
+    """Return the ends of a group's own range on one axis beyond which many of the other groups' points lie, as (side, position,
+    number of points beyond, p-value). own: positions (m,) of the group's points; rest: positions (k,) of all other points."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
         return []
-    sides: tuple[tuple[RangeSide, float, int], ...] = (
-        ("low", float(own.min()), int(np.sum(rest < own.min()))),
-        ("high", float(own.max()), int(np.sum(rest > own.max()))),
-    )
-    return [
-        _RangeEnd(axis, side, at, beyond, best_of.chance_of_no_target(len(own) + len(rest), len(own), beyond))
+    low, high = float(own.min()), float(own.max())
+    sides: list[tuple[RangeSide, float, int]] = [
+        ("low", low, int(np.sum(rest < low))),
+        ("high", high, int(np.sum(rest > high))),
+    ]
+    ends = [
+        (side, at, beyond, best_of.chance_of_no_target(len(own) + len(rest), len(own), beyond))
         for side, at, beyond in sides
         if beyond >= max(1.0, _MIN_SHARE_BEYOND_END * len(rest))
     ]
-
-
-def _fit_responses_in_own_range(numeric: list[FloatArray], costs: FloatArray, edge: float) -> list[boundaries.Response]:
-    """Return the response of a group's costs (n,) along each axis, with the group's own range as the range of the axis."""
-    return boundaries.fit_responses([_stretch_to_unit_range(u) for u in numeric], [], ranks.log_rank_scores(costs), edge)
+    return [end for end in ends if end[3] <= level]
 
 
 def _stretch_to_unit_range(positions: FloatArray) -> FloatArray:
@@ -144,38 +133,34 @@ def find_groups_with_narrow_range(
     if len(labels) < 2 or not is_finite.any():
         return []
     won = groups == groups[np.nanargmin(costs)]
-    own = [np.where(has_distinct_values(u[won]), u[won], np.nan) for u in numeric]
-    if not any(has_distinct_values(u) for u in own):
+    varied = _varied_axes(numeric, won)
+    if not varied:
         return []
-    theirs = boundaries.fit_responses(own, [], ranks.log_rank_scores(costs[won]), edge)
+    theirs = boundaries.fit_responses(varied, [], ranks.log_rank_scores(costs[won]), edge)
     lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_CLUSTER_POINTS]
     found = []
     for group in lost:
-        in_group = groups == group
-        own = [np.where(has_distinct_values(u[in_group]), u[in_group], np.nan) for u in numeric]
-        ends = (
-            boundaries.ends_with_clusters(own, [], costs[in_group], edge, certainty, level / len(lost))
-            if any(map(has_distinct_values, own))
-            else []
-        )
-        for end in ends:
-            response = theirs[end.axis]
-            chance = response.chance_of_low_end if end.side == "low" else response.chance_of_high_end
-            if chance <= MAX_UNLIKELY_END_PROBABILITY:
-                p = len(lost) * max(end.p_value, _p_of_equal_clustering(numeric[end.axis], costs, in_group, won, end.side))
+        mine = groups == group
+        own = _varied_axes(numeric, mine)
+        for end in boundaries.ends_with_clusters(own, [], costs[mine], edge, certainty, level / len(lost)) if own else []:
+            if _chance_of_end(theirs[end.axis], end.side) <= MAX_UNLIKELY_END_PROBABILITY:
+                p = len(lost) * max(end.p_value, _p_of_equal_clustering(numeric[end.axis], costs, mine, won, end.side))
                 if p <= level:
                     found.append((group, end._replace(p_value=p)))
     return sorted(found, key=lambda f: (f[1].p_value, -f[1].probability, f[0], f[1].axis))
+
+
+def _varied_axes(numeric: list[FloatArray], mine: BoolArray) -> list[FloatArray]:
+    """Return the positions of a group's points on each axis, NaN on an axis with only one value; empty if there is no other."""
+    own = [np.where(has_distinct_values(u[mine]), u[mine], np.nan) for u in numeric]
+    return own if any(map(has_distinct_values, own)) else []
 
 
 def _p_of_equal_clustering(
     positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: RangeSide
 ) -> float:
     """Return the permutation p-value of the hypothesis that the good points of one group lie no closer to the given end than
-    the good points of the other group.
-
-    Points are ranked within their own group, so that an overall difference between groups has no effect.
-    """
+    the good points of the other group. Points are ranked within their own group, so an overall difference has no effect."""
     having = np.isfinite(positions)
     if not (one & having).any() or not (other & having).any():
         return 1.0
@@ -224,22 +209,19 @@ def find_small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, 
     return sorted(found, key=lambda o: (o.lead_probability, o.p_value, o.group))
 
 
-class StuckGroup(NamedTuple):
-    """A group whose results are nearly all equal and bad, as at chance level, whatever the values of the other
-    hyperparameters."""
+class UntrainedGroup(NamedTuple):
+    """A group in which nearly all points failed, or ended at one bad level whatever the other hyperparameters."""
 
     group: int
-    equal_result_count: int
-    """Number of the group's results at the common level."""
-    common_cost: float
-    """Cost of the common level: the median of the nearly equal results."""
+    count: int
+    """Number of points that failed or ended at the common level."""
     p_value: float
-    """p-value: probability that the same number of random results lie at least as close together, corrected for the number of
-    groups.
-    """
+    """p-value of the hypothesis that all groups train equally well, corrected for the number of groups."""
+    common_cost: float | None = None
+    """Cost of the common level: the median of the nearly equal results; None if the points failed."""
 
 
-def find_stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[StuckGroup]:
+def find_stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[UntrainedGroup]:
     """Return the groups in which nearly all results are equally bad, smallest p-value first."""
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
@@ -250,37 +232,25 @@ def find_stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> l
         if count < _MIN_EQUAL_RESULTS or len(rest) < _MIN_EQUAL_RESULTS:
             continue
         widths = own[count - 1 :] - own[: len(own) - count + 1]
-        start = int(widths.argmin())
-        low, high = float(own[start]), float(own[start + count - 1])
-        if not (high - low <= _MAX_EQUAL_RESULTS_RANGE * float(np.std(rest)) and low > float(np.median(rest))):
+        equal = own[int(widths.argmin()) :][:count]
+        if not (np.ptp(equal) <= _MAX_EQUAL_RESULTS_RANGE * float(np.std(rest)) and equal[0] > float(np.median(rest))):
             continue
         every = np.concatenate([own, rest])
-        close = int(np.sum((every >= low) & (every <= high)))
+        close = int(np.sum((every >= equal[0]) & (every <= equal[-1])))
         # The window of equal results was placed to fit the group's results. The p-value is therefore corrected for all windows
         # that start at one of these results.
         p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
         if p <= level:
-            found.append(StuckGroup(group, count, float(np.median(own[start : start + count])), p))
+            found.append(UntrainedGroup(group, count, p, float(np.median(equal))))
     return sorted(found, key=lambda s: (s.p_value, s.group))
 
 
-class FailingGroup(NamedTuple):
-    """A group in which nearly all points failed, whereas fewer points failed in the other groups."""
-
-    group: int
-    failed_count: int
-    p_value: float
-    """p-value of the hypothesis that all groups fail equally often (Fisher's exact test), corrected for all groups."""
-
-
-def find_failing_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[FailingGroup]:
-    """Return the groups in which nearly all points failed, most significant first."""
-    bad = np.isnan(costs)
-    found = []
+def find_failing_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[UntrainedGroup]:
+    """Return the groups in which nearly all points failed (Fisher's exact test), most significant first."""
+    bad, found = np.isnan(costs), []
     for group in (labels := np.unique(groups).tolist()):
-        in_group = groups == group
-        failed_count = int(np.sum(bad & in_group))
-        p = len(labels) * float(stats.hypergeom.sf(failed_count - 1, len(costs), int(bad.sum()), int(in_group.sum())))
-        if failed_count >= _NEARLY_ALL_SHARE * in_group.sum() and p <= level:
-            found.append(FailingGroup(group, failed_count, p))
+        size, count = int(np.sum(groups == group)), int(np.sum(bad & (groups == group)))
+        p = len(labels) * float(stats.hypergeom.sf(count - 1, len(costs), int(bad.sum()), size))
+        if count >= _NEARLY_ALL_SHARE * size and p <= level:
+            found.append(UntrainedGroup(group, count, p))
     return sorted(found, key=lambda f: (f.p_value, f.group))

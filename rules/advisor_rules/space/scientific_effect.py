@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -12,17 +11,25 @@ from advisor.computed.decision import repeats
 from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, DropValues, FixParameter
-from advisor.model.evidence import AxisEvidence, FigureEvidence, table
+from advisor.model.evidence import AxisEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, Setting, list_message, say
+from advisor.model.message import (
+    Count as CountOf,
+    Message,
+    MessagePart,
+    Name,
+    Number,
+    Objective,
+    Percent,
+    Setting,
+    list_message,
+    say,
+)
 from advisor.model.space import is_training_length
 from advisor.model.study import Study
 from advisor.stats import difference, group_effect, ranks
 from advisor_rules.space import _compared_values
-from advisor_rules.space._compared_values import has_distinct_values
-
-_ResultGap: TypeAlias = tuple[float, float, float]
-"""Difference between the best result of a value and that of the best value: (estimate, low, high)."""
+from advisor_rules.space._compared_values import ComparedValues, has_distinct_values
 
 
 class ScientificEffect(Rule):
@@ -117,66 +124,66 @@ class ScientificEffect(Rule):
                 found.append((comparison, groups))
             else:
                 lacking.append(f"all results are equal; the values of {Name(comparison.name)} need results that differ")
-        chosen = {comparison.name for comparison, _ in sorted(found, key=_comparison_sort_key(study))[: self.most]}
-        asked = [(comparison, groups) for comparison, groups in found if comparison.name in chosen]
-        return [_compare_values(*a, asked=len(found), others=self.others) for a in asked], lacking
+        # Declared hyperparameters come first, then those with the strongest effects of their own.
+        effects = [float(ranks.log_p_values_of_axes([], [c.groups.astype(np.float64)], c.costs)[0]) for c, _ in found]
+        names = [comparison.name for comparison, _ in found]
+        first = sorted(range(len(found)), key=lambda i: (names[i] in study.inferred, effects[i]))[: self.most]
+        return [_compare_values(*found[i], asked=len(found), others=self.others) for i in sorted(first)], lacking
 
     def _build_answer_finding(self, study: Study, question: _ValueComparison, false_alarms: float) -> Finding:
-        effect, comparison = question.effect, question.comparison
-        level = 1 - false_alarms / (len(question.groups) - 1)
-        lead = effect.leading_group
+        effect, comparison, lead = question.effect, question.comparison, question.effect.leading_group
+        level, share = 1 - false_alarms / (len(question.groups) - 1), Percent(1 - self.false_alarms)
         gaps = {g: effect.gap_to_leader(g, level) for g in range(len(question.groups)) if g != lead}
         worse = sorted((g for g, (_, low, _) in gaps.items() if low > 0), key=lambda g: -gaps[g][0])
         chance = min((float(np.mean(effect.best_costs[:, g] > effect.best_costs[:, lead])) for g in worse), default=0.0)
-        share = Percent(1 - self.false_alarms)
-        text = (
-            _lead_message(question, lead, [(g, gaps[g]) for g in worse], share)
-            if worse
-            else _no_difference_text(question, gaps, share)
-        )
+        texts = {g: _gap_interval_text(gap, share) for g, gap in gaps.items()}
+        name, best = Name(comparison.name), comparison.value_label(question.groups[lead])
+        if worse:
+            values = [say("{value} by {interval}", value=question.value(g), interval=texts[g]) for g in worse]
+            text = say("{best} is better than {values}.", best=best, values=list_message(values, limit=len(values)))
+            action = say("Use {best} if the difference is worth its cost.", best=best)
+        else:
+            others = "" if question.is_only_tuned_parameter else ", with the other hyperparameters tuned"
+            largest = max(max(high, -low) for _, low, high in gaps.values())
+            no = f"No difference between the values of {{name}} larger than {{largest}} can be seen ({{share}}){others}."
+            text = say(no, name=name, largest=largest, share=share)
+            action = say(
+                "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences.", name=name
+            )
+        caption = "The best trials of each value of {name} show the result that the value can reach."
         return self.finding(
             say("{text} {noise}", text=text, noise=_seed_variation_text(study, effect)),
-            action=_choose_action(question, lead, differ=bool(worse)),
+            action=action,
             severity="note",
             confidence=chance if worse else 1 - self.false_alarms,
             subject=comparison.name,
             trials=[t for g in worse for t in comparison.trials_with_value(question.groups[g])],
-            evidence=self._evidence(study, question, gaps, share),
+            evidence=(
+                AxisEvidence(parameter=comparison.name, caption=say(caption, name=name)),
+                table(*self._figures(study, question, texts)),
+            ),
             changes=_build_changes(study, question, lead, worse, str(text)),
         )
 
-    def _evidence(
-        self, study: Study, question: _ValueComparison, gaps: dict[int, _ResultGap], share: Percent
-    ) -> tuple[AxisEvidence, FigureEvidence]:
-        effect, comparison = question.effect, question.comparison
-        bests = [
-            (
-                f"fitted best result with {comparison.value_label(group)}",
-                say(
-                    "{value}, from {results}",
-                    value=Objective(study.objective_value(float(np.median(effect.best_costs[:, g])))),
-                    results=question.count_results(group),
-                ),
-            )
-            for g, group in enumerate(question.groups)
-        ]
-        distance_rows = [
-            (f"distance of {question.value_text(g)} from the best", _gap_interval_text(gap, share)) for g, gap in gaps.items()
-        ]
+    def _figures(
+        self, study: Study, question: _ValueComparison, texts: dict[int, Message]
+    ) -> Iterator[tuple[str, MessagePart]]:
+        for g, group in enumerate(question.groups):
+            best = Objective(study.objective_value(float(np.median(question.effect.best_costs[:, g]))))
+            results = say("{value}, from {results}", value=best, results=question.count_results(group))
+            yield f"fitted best result with {question.comparison.value_label(group)}", results
+        for g, text in texts.items():
+            yield f"distance of {question.value(g)} from the best", text
         if question.comparable_parameter_count > self.most:
-            weaker = say("{count} hyperparameters with weaker effects", count=question.comparable_parameter_count - self.most)
-            distance_rows.append(("not compared", weaker))
-        caption = say(
-            "The best trials of each value of {name} show the result that the value can reach.", name=Name(comparison.name)
-        )
-        return AxisEvidence(parameter=comparison.name, caption=caption), table(*bests, *distance_rows)
+            left_out = question.comparable_parameter_count - self.most
+            yield "not compared", say("{count} hyperparameters with weaker effects", count=left_out)
 
 
 @dataclass(frozen=True)
 class _ValueComparison:
     """A scientific hyperparameter and the fitted comparison of its values."""
 
-    comparison: _compared_values.ComparedValues
+    comparison: ComparedValues
     groups: tuple[int, ...]
     """Indices, in `comparison.values`, of the values that have enough results."""
     effect: group_effect.GroupEffect
@@ -189,33 +196,15 @@ class _ValueComparison:
         return all(self.comparison.group_size(group) == 1 for group in self.groups)
 
     def count_results(self, group: int) -> CountOf:
-        """Return the number of results with the value at index `group` of `comparison.values`."""
         if self.is_only_tuned_parameter:
             return CountOf(len(self.comparison.trials_with_value(group)), "run")
         return CountOf(int(np.sum(np.isfinite(self.comparison.costs) & (self.comparison.groups == group))), "setting")
 
-    def value_text(self, group: int) -> Message:
-        return say("{value}", value=Setting(self.comparison.values[self.groups[group]]))
+    def value(self, group: int) -> Setting:
+        return Setting(self.comparison.values[self.groups[group]])
 
 
-def _comparison_sort_key(study: Study) -> Callable[[tuple[_compared_values.ComparedValues, list[int]]], tuple[bool, float]]:
-    """Return the sort key for compared hyperparameters: declared scientific ones first, then by the p-value of the
-    hyperparameter's own effect.
-    """
-
-    def key(answerable: tuple[_compared_values.ComparedValues, list[int]]) -> tuple[bool, float]:
-        comparison, _ = answerable
-        (log_p,) = ranks.log_p_values_of_axes([], [comparison.groups.astype(np.float64)], comparison.costs)
-        return comparison.name in study.inferred, float(log_p)
-
-    return key
-
-
-def _compare_values(
-    comparison: _compared_values.ComparedValues, groups: list[int], *, asked: int, others: int
-) -> _ValueComparison:
-    """Return the hyperparameter with the comparison of its values. `others` is the maximum number of other hyperparameters in
-    the fitted response."""
+def _compare_values(comparison: ComparedValues, groups: list[int], *, asked: int, others: int) -> _ValueComparison:
     mine = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
     index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
     costs = comparison.costs[mine]
@@ -250,39 +239,24 @@ def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _Va
     return None
 
 
-def _lead_message(question: _ValueComparison, lead: int, behind: list[tuple[int, _ResultGap]], share: Percent) -> Message:
-    """Return a sentence that states by how much the best value leads the other values, with intervals."""
-    values = [
-        say("{value} by {interval}", value=question.value_text(group), interval=_gap_interval_text(gap, share))
-        for group, gap in behind
-    ]
-    best = question.comparison.value_label(question.groups[lead])
-    return say("{best} is better than {values}.", best=best, values=list_message(values, limit=len(values)))
+def _build_changes(study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
+    """Return the change that keeps the better of two values; for more than two values, return advice on which values to
+    drop."""
+    if not worse:
+        return ()
+    comparison = question.comparison
+    name, parameter = comparison.name, study.searched[comparison.name]
+    if len(worse) == len(comparison.values) - 1 and not parameter.numeric:
+        return (FixParameter(parameter=name, value=comparison.values[question.groups[lead]], why=why),)
+    lost = tuple(comparison.values[question.groups[g]] for g in worse)
+    if parameter.choices is not None:
+        return (DropValues(parameter=name, values=lost, why=why),)
+    values = list_message(map(Setting, lost), len(lost))
+    return (Advise(text=str(say("Leave out {name} = {values} in the next comparison.", name=Name(name), values=values))),)
 
 
-def _no_difference_text(question: _ValueComparison, gaps: dict[int, _ResultGap], share: Percent) -> Message:
-    """Return a sentence that says that no difference was found, with the largest difference that is still possible."""
-    largest = max(max(high, -low) for _, low, high in gaps.values())
-    return say(
-        "No difference between the values of {name} larger than {largest} can be seen ({share}){others}.",
-        name=Name(question.comparison.name),
-        largest=Number(largest),
-        share=share,
-        others="" if question.is_only_tuned_parameter else ", with the other hyperparameters tuned",
-    )
-
-
-def _choose_action(question: _ValueComparison, lead: int, *, differ: bool) -> Message:
-    if differ:
-        return say(
-            "Use {best} if the difference is worth its cost.", best=question.comparison.value_label(question.groups[lead])
-        )
-    text = "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences."
-    return say(text, name=Name(question.comparison.name))
-
-
-def _gap_interval_text(gap: _ResultGap, share: Percent) -> Message:
-    middle, low, high = map(Number, gap)
+def _gap_interval_text(gap: tuple[float, float, float], share: Percent) -> Message:
+    middle, low, high = gap
     return say("{middle} ({share} interval {low} to {high})", middle=middle, share=share, low=low, high=high)
 
 
@@ -292,26 +266,5 @@ def _seed_variation_text(study: Study, effect: group_effect.GroupEffect) -> Mess
     known = repeats.variance_between_seeds(tried)
     if known is not None:
         return say(f"The standard deviation between {repeats.noun(tried)}s is {{sd}}.", sd=Number(known[0], 2))
-    return say(
-        "No setting was repeated; the fit estimates the standard deviation between seeds as {sd}.",
-        sd=Number(effect.noise_sd, 2),
-    )
-
-
-def _build_changes(study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
-    """Return the change that keeps the better of two values; for more than two values, return advice on which values to
-    drop."""
-    name, best = question.comparison.name, question.comparison.values[question.groups[lead]]
-    if not worse:
-        return ()
-    if len(worse) == len(question.comparison.values) - 1 and not study.searched[name].numeric:
-        return (FixParameter(parameter=name, value=best, why=why),)
-    lost = tuple(question.comparison.values[question.groups[g]] for g in worse)
-    if study.searched[name].choices is not None:
-        return (DropValues(parameter=name, values=lost, why=why),)
-    text = say(
-        "Leave out {name} = {values} in the next comparison.",
-        name=Name(name),
-        values=list_message(map(Setting, lost), len(lost)),
-    )
-    return (Advise(text=str(text)),)
+    text = "No setting was repeated; the fit estimates the standard deviation between seeds as {sd}."
+    return say(text, sd=Number(effect.noise_sd, 2))

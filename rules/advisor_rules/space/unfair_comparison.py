@@ -11,14 +11,15 @@ from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetField, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, Line, table
+from advisor.model.evidence import AxisEvidence, Line, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, say
-from advisor.model.space import Domain, scale_of_new_range
+from advisor.model.message import Count as CountOf, Name, Objective, Percent, say
+from advisor.model.space import as_number, scale_of_new_range
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.stats import boundaries, widening
 from advisor_rules.space import _compared_values, _fairness, _rows
+from advisor_rules.space._compared_values import ComparedValues
 
 
 class UnfairComparison(Rule):
@@ -98,132 +99,110 @@ class UnfairComparison(Rule):
             found = self._find_disadvantages(study, comparison, level)
             yield from (sampler.weaken_finding(f) if weakened else f for f in found)
 
-    def _find_disadvantages(self, study: Study, comparison: _compared_values.ComparedValues, level: float) -> Iterator[Finding]:
+    def _find_disadvantages(self, study: Study, comparison: ComparedValues, level: float) -> Iterator[Finding]:
         """Yield one finding per kind of disadvantage, about the value with the greatest disadvantage."""
-        groups, costs = comparison.groups, comparison.costs
+        groups, costs, numeric = comparison.groups, comparison.costs, list(comparison.numeric_positions.values())
+        stuck = _fairness.find_stuck_groups(groups, costs, level=self.false_alarms / 2)[:1]
         failing = _fairness.find_failing_groups(groups, costs, level=self.false_alarms / 2)[:1]
-        for stuck in _fairness.find_stuck_groups(groups, costs, level=self.false_alarms / 2)[:1]:
-            yield self._report_untrained_value(
-                comparison, stuck.group, _equal_results_text(study, comparison, stuck), stuck.p_value
-            )
-        for one in failing:
-            yield self._report_untrained_value(comparison, one.group, _failed_settings_text(comparison, one), one.p_value)
-        yield from self._find_narrow_ranges(study, comparison, level)
+        for untrained in (*stuck, *failing):
+            yield self._report_untrained_value(study, comparison, untrained)
+        limits = {"edge": self.edge, "certainty": self.certainty}
+        comparable = not parameter_kinds.chooses_optimizer(comparison.name)
+        ends = _fairness.find_partly_tried_groups(groups, numeric, costs, level=level, comparable=comparable, **limits)
+        if ends:
+            yield self._report_partial_range(study, comparison, ends[0])
+        else:
+            # At the full significance level, this test raised too many false alarms in simulated studies.
+            own = _fairness.find_groups_with_narrow_range(groups, numeric, costs, level=level / 2, **limits)
+            yield from (self._report_narrow_range(study, comparison, *found) for found in own[:1])
         for few in _fairness.find_small_groups(groups, costs, certainty=self.certainty, level=level)[:1]:
             if few.group not in {f.group for f in failing}:
                 yield self._report_too_few_trials(comparison, few)
 
-    def _find_narrow_ranges(self, study: Study, comparison: _compared_values.ComparedValues, level: float) -> Iterator[Finding]:
-        """Yield a finding if the range of another hyperparameter was too narrow, for one value or for all."""
-        groups, numeric, costs = comparison.groups, list(comparison.numeric_positions.values()), comparison.costs
-        ends = _fairness.find_partly_tried_groups(
-            groups,
-            numeric,
-            costs,
-            edge=self.edge,
-            certainty=self.certainty,
-            level=level,
-            comparable=not parameter_kinds.chooses_optimizer(comparison.name),
-        )
-        if ends:
-            yield self._report_partial_range(study, comparison, ends[0])
-            return
-        own = _fairness.find_groups_with_narrow_range(
-            groups,
-            numeric,
-            costs,
-            edge=self.edge,
-            certainty=self.certainty,
-            level=level / 2,  # At the full significance level, this test raised too many false alarms in simulated studies.
-        )
-        for group, end in own[:1]:
-            yield self._report_narrow_range(study, comparison, group, end)
-
-    def _report_partial_range(
-        self, study: Study, comparison: _compared_values.ComparedValues, end: _fairness.PartlyTriedGroup
-    ) -> Finding:
-        axis, who, size = (
-            list(comparison.numeric_positions)[end.axis],
-            comparison.value_label(end.group),
-            comparison.group_size(end.group),
-        )
-        at, rest = float(study.spec.parameters[axis].value_at_position(end.end_position)), len(comparison.groups) - size
+    def _report_partial_range(self, study: Study, comparison: ComparedValues, end: _fairness.PartlyTriedGroup) -> Finding:
+        who, size, shown = comparison.describe_group(end.group)
+        axis, rest = list(comparison.numeric_positions)[end.axis], len(comparison.groups) - size
+        at = as_number(study.spec.parameters[axis].value_at_position(end.end_position))
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
         # Give every value as many trials per unit of range width in the shared range as the value had in its own range.
         trials = math.ceil(len(comparison.values) * size / max(end.range_share, 0.25))
-        tried = f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}"
-        why = say(tried, who=who, axis=Name(axis), at=Number(at))
-        others = f"{{count}} of {{rest}} other settings have a {beyond} {{axis}}."
+        why = say(f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}", who=who, axis=Name(axis), at=at)
+        text = f"{{why}}. {{count}} of {{rest}} other settings have a {beyond} {{axis}}."
         names = {"name": Name(comparison.name), "axis": Name(axis)}
-        advice = say("Sample {axis} in one range for every value of {name}.", **names)
         again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
         again += "each value as densely as {who} was sampled."
+        early = "probability of an end this early if all values are sampled alike"
         return self.finding(
-            say(f"{{why}}. {others}", why=why, count=end.points_beyond_end, rest=rest, axis=Name(axis)),
+            say(text, why=why, count=end.points_beyond_end, rest=rest, axis=Name(axis)),
             action=say(again, trials=trials, who=who, **names),
             severity="warning",
             confidence=(1 - end.p_value) * (1 + end.probability) / 2,
             subject=comparison.name,
-            trials=comparison.trials_with_value(end.group),
-            evidence=self._build_range_end_evidence(comparison, end, axis, at),
-            changes=_advise_new_comparison(trials, why, advice),
-        )
-
-    def _build_range_end_evidence(
-        self, comparison: _compared_values.ComparedValues, end: _fairness.PartlyTriedGroup, axis: str, at: float
-    ) -> tuple[Evidence, ...]:
-        who, size = comparison.value_label(end.group), comparison.group_size(end.group)
-        rest = len(comparison.groups) - size
-        early = "probability of an end this early if all values are sampled alike"
-        return (
-            AxisEvidence(
-                parameter=axis,
-                caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
-                trials=tuple(t.id for t in comparison.trials_with_value(end.group)),
-                lines=(Line(value=at, label=f"end of the own range of {who}"),),
+            trials=shown,
+            evidence=(
+                AxisEvidence(
+                    parameter=axis,
+                    caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
+                    trials=tuple(t.id for t in shown),
+                    lines=(Line(value=at, label=f"end of the own range of {who}"),),
+                ),
+                table(
+                    ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
+                    _rows.probability_row(early, end.p_value, self.false_alarms),
+                    ("simulated fits whose best value lies at that end", Percent(end.probability)),
+                ),
             ),
-            table(
-                ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
-                _rows.probability_row(early, end.p_value, self.false_alarms),
-                ("simulated fits whose best value lies at that end", say("{p}", p=Percent(end.probability))),
+            changes=(
+                SetField(field="trials", value=trials, why=str(why)),
+                Advise(text=str(say("Sample {axis} in one range for every value of {name}.", **names))),
             ),
         )
 
     def _report_narrow_range(
-        self, study: Study, comparison: _compared_values.ComparedValues, group: int, end: boundaries.EndWithCluster
+        self, study: Study, comparison: ComparedValues, group: int, end: boundaries.EndWithCluster
     ) -> Finding:
-        axis, who = list(comparison.numeric_positions)[end.axis], comparison.value_label(group)
-        domain, shown = study.spec.parameters[axis], comparison.trials_with_value(group)
+        axis, (who, _, shown) = list(comparison.numeric_positions)[end.axis], comparison.describe_group(group)
+        domain, names = study.spec.parameters[axis], {"who": who, "axis": Name(axis)}
         trend = f"is best at the {end.side}est {{axis}} that it was tried with, and still improves in that direction"
-        lost = say(f"{{who}} lost, but {trend}", who=who, axis=Name(axis))
+        lost = say(f"{{who}} lost, but {trend}", **names)
         better = f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}."
+        chance = "probability by chance of such an improvement towards that end (permutation test)"
+        changes: list[Change] = []
+        # Extend the range by the maximum step, because the turning point of the response is not visible.
+        if (new := widening.widen_range(axis, domain, end.side, math.inf)) is not None:
+            scale = scale_of_new_range(axis, *new, domain.scale)
+            changes.append(SetRange(parameter=axis, low=new[0], high=new[1], scale=scale, why=str(lost)))
         return self.finding(
             say("{lost}.", lost=lost),
-            action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", axis=Name(axis), who=who),
+            action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", **names),
             severity="warning",
             confidence=(1 - end.p_value) * end.probability,
             subject=comparison.name,
             side=end.side,
             trials=shown,
             evidence=(
-                AxisEvidence(parameter=axis, caption=say(better, who=who, axis=Name(axis)), trials=tuple(t.id for t in shown)),
+                AxisEvidence(parameter=axis, caption=say(better, **names), trials=tuple(t.id for t in shown)),
                 table(
-                    _rows.probability_row(
-                        "probability by chance of such an improvement towards that end (permutation test)",
-                        end.p_value,
-                        self.false_alarms,
-                    ),
+                    _rows.probability_row(chance, end.p_value, self.false_alarms),
                     _rows.share_row("simulated fits whose best value lies at that end", end.probability, self.certainty),
                 ),
             ),
-            changes=_advise_wider_range(axis, domain, end, str(lost)),
+            changes=changes,
         )
 
-    def _report_untrained_value(
-        self, comparison: _compared_values.ComparedValues, group: int, why: Message, p: float
-    ) -> Finding:
-        who, shown = comparison.value_label(group), comparison.trials_with_value(group)
+    def _report_untrained_value(self, study: Study, comparison: ComparedValues, found: _fairness.UntrainedGroup) -> Finding:
+        who, size, shown = comparison.describe_group(found.group)
+        if found.common_cost is None:
+            rest, other = len(comparison.costs) - size, int(np.isnan(comparison.costs).sum()) - found.count
+            text = "{count} of its {size} settings failed, and {other} of {rest} others"
+            why = say(text, count=found.count, size=size, other=other, rest=rest)
+        else:
+            at = Objective(study.objective_value(found.common_cost))
+            text = "{count} of its {size} settings end at {at}, as if nothing was learned"
+            why = say(text, count=found.count, size=size, at=at)
+        advice = say("Search lower learning rates or a warmup with {who}, and look for a bug.", who=who)
+        p, chance = found.p_value, "probability of this result if all values train equally well"
         return self.finding(
             say("{who} had no fair chance. {why}.", who=who, why=why),
             action=say("Find settings with which {who} trains before you drop {who}.", who=who),
@@ -237,65 +216,34 @@ class UnfairComparison(Rule):
                     caption=say("Nearly all trials with {who} end alike or fail.", who=who),
                     trials=tuple(t.id for t in shown),
                 ),
-                table(
-                    ("settings", why),
-                    _rows.probability_row(
-                        "probability of this result if all values train equally well", p, self.false_alarms / 2
-                    ),
-                ),
+                table(("settings", why), _rows.probability_row(chance, p, self.false_alarms / 2)),
             ),
-            changes=(
-                Advise(text=str(say("Search lower learning rates or a warmup with {who}, and look for a bug.", who=who))),
-            ),
+            changes=(Advise(text=str(advice)),),
         )
 
-    def _report_too_few_trials(self, comparison: _compared_values.ComparedValues, few: _fairness.SmallGroup) -> Finding:
-        who, winner = comparison.value_label(few.group), comparison.value_label(few.best_group)
+    def _report_too_few_trials(self, comparison: ComparedValues, few: _fairness.SmallGroup) -> Finding:
+        (who, _, shown), (winner, _, _) = map(comparison.describe_group, (few.group, few.best_group))
         # If every value gets the same number of trials, the total need not exceed the present number of trials.
         trials = len(comparison.values) * math.ceil(len(comparison.groups) / len(comparison.values))
-        own = CountOf(few.smaller_group_size, "successful setting")
+        own, name = CountOf(few.smaller_group_size, "successful setting"), Name(comparison.name)
         counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.best_group_size)
         lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.lead_probability))
-        advice = say("Give every value of {name} as many trials.", name=Name(comparison.name))
         again = "Compare the values of {name} again with equally many trials each, {trials} in all."
         rare = "probability of so few trials if both values are tried equally often"
         return self.finding(
             say("{counts}. With equally few trials, {lead}.", counts=counts, lead=lead),
-            action=say(again, name=Name(comparison.name), trials=trials),
+            action=say(again, name=name, trials=trials),
             severity="warning" if few.lead_probability < 0.5 else "note",
             confidence=(1 - few.p_value) * (1 - few.lead_probability / 2),
             subject=comparison.name,
-            trials=comparison.trials_with_value(few.group),
+            trials=shown,
             evidence=table(
-                ("successful settings", say("{counts}", counts=counts)),
+                ("successful settings", counts),
                 _rows.probability_row(rare, few.p_value, self.false_alarms),
                 _rows.probability_row("probability of the lead with equally few trials", few.lead_probability, self.certainty),
             ),
-            changes=_advise_new_comparison(trials, counts, advice),
+            changes=(
+                SetField(field="trials", value=trials, why=str(counts)),
+                Advise(text=str(say("Give every value of {name} as many trials.", name=name))),
+            ),
         )
-
-
-def _equal_results_text(study: Study, comparison: _compared_values.ComparedValues, stuck: _fairness.StuckGroup) -> Message:
-    at = Objective(study.objective_value(stuck.common_cost))
-    counts = "{count} of its {size} settings end at {at}, as if nothing was learned"
-    return say(counts, count=stuck.equal_result_count, size=comparison.group_size(stuck.group), at=at)
-
-
-def _failed_settings_text(comparison: _compared_values.ComparedValues, failing: _fairness.FailingGroup) -> Message:
-    rest = len(comparison.costs) - comparison.group_size(failing.group)
-    other = int(np.isnan(comparison.costs).sum()) - failing.failed_count
-    counts = "{count} of its {size} settings failed, and {other} of {rest} others"
-    return say(counts, count=failing.failed_count, size=comparison.group_size(failing.group), other=other, rest=rest)
-
-
-def _advise_wider_range(axis: str, domain: Domain, end: boundaries.EndWithCluster, why: str) -> tuple[Change, ...]:
-    """Return the change that extends the range by the maximum step, because the turning point of the response is not
-    visible."""
-    new = widening.widen_range(axis, domain, end.side, math.inf)
-    if new is None:
-        return ()
-    return (SetRange(parameter=axis, low=new[0], high=new[1], scale=scale_of_new_range(axis, *new, domain.scale), why=why),)
-
-
-def _advise_new_comparison(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:
-    return SetField(field="trials", value=trials, why=str(why)), Advise(text=str(advice))
