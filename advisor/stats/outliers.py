@@ -48,6 +48,10 @@ class FailureRegion:
     p_value: float
     """p-value: probability that labels at random yield a region, on any axis, that separates failed trials equally well."""
 
+    def contains(self, positions: FloatArray) -> BoolArray:
+        """Return a mask (n,) of the positions on the region's axis that lie in the region."""
+        return np.asarray(positions >= self.edge_position if self.side == "high" else positions <= self.edge_position)
+
 
 def find_failure_regions(
     positions: FloatArray,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ _MAX_PAIRED_AXES = 12
 _RANGE_SIDES: tuple[RangeSide, ...] = ("low", "high")
 
 
-@dataclass(frozen=True)
-class FailureCorner:
+class FailureCorner(NamedTuple):
     """The part of the space beyond a threshold of each of two axes."""
 
     axes: tuple[int, int]
@@ -35,8 +34,7 @@ class FailureCorner:
 
 
 def log_likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
-    """Return the log-likelihood ratio of two models of failures: a separate failure rate in the region, and one rate
-    everywhere; 0 if the observed rates are equal."""
+    """Return the log-likelihood ratio between a separate failure rate in the region and one rate everywhere."""
     return float(_log_likelihood_ratios(inside[None, :], failed[None, :])[0, 0])
 
 
@@ -98,8 +96,6 @@ def _choose_axes_to_pair(halves: list[list[tuple[RangeSide, BoolArray]]], labels
 
 
 def _masks_beyond_thresholds(at: FloatArray, side: RangeSide) -> list[BoolArray]:
-    """Return, for each threshold of an axis, a mask of the trials beyond the threshold. `at` holds the positions of the trials,
-    shape (n,)."""
     known = np.unique(at[np.isfinite(at)])
     if len(known) < 2:
         return []
@@ -123,7 +119,6 @@ def _log_likelihood_ratios(inside: BoolArray, failed: BoolArray) -> FloatArray:
 
 
 def _max_log_likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
-    """Return the log-likelihood of `bad` failures among `total` trials, at the most likely failure rate."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(total > 0, bad / total, 0.0)
         terms = bad * np.log(share) + (total - bad) * np.log1p(-share)

@@ -12,7 +12,7 @@ from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparamet
 from advisor.model.evidence import AxisEvidence, Line
 from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import Message, MessagePart, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import BoolArray, FloatArray, IntArray, RangeSide, as_number, is_learning_rate, words_of_name
+from advisor.model.space import FloatArray, IntArray, RangeSide, as_number, is_learning_rate, words_of_name
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
 from advisor.model.words import capitalise
@@ -65,12 +65,12 @@ def find_failure_cut(study: Study, false_alarms: float) -> FailureCut | None:
     tried = settings.settings_of_all_lengths(study)
     if tried.failed.all():
         return None
-    false_alarms = tried.corrected_level(false_alarms)
-    single = _find_significant_regions(tried, false_alarms)
-    one = _cut_at_threshold(study, single) if single else _keep_around_successes(study, tried)
-    joint = _find_joint_failure_region(
-        study, tried, max((_threshold_log_likelihood_ratio(tried, *found) for found in single), default=0.0), false_alarms
-    )
+    level = tried.corrected_level(false_alarms)
+    single = _find_significant_regions(tried, level)
+    one = _cut_at_threshold(study, tried, single) if single else _keep_around_successes(study, tried)
+    inside = [region.contains(tried.numeric[name]) for name, region in single]
+    alone = max((_corners.log_likelihood_ratio(mask, tried.failed) for mask in inside), default=0.0)
+    joint = _find_joint_failure_region(study, tried, alone, level)
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
 
@@ -114,35 +114,24 @@ def _find_significant_regions(tried: settings.Settings, false_alarms: float) -> 
     names, best = list(tried.numeric), _best_settings(tried)
     level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT_TEST_ALPHA_SHARE)
     positions = np.stack(list(tried.numeric.values()), axis=1)
+    regions = outliers.find_failure_regions(positions, tried.failed)
+    rates = [i for i, name in enumerate(names) if is_learning_rate(name)][:1]
+    if len(names) > 1 and rates:
+        # High learning rates are the usual reason for failures, so a share of the significance level is reserved for them.
+        high = outliers.find_failure_regions(positions[:, rates], tried.failed, sides=(("high",),))
+        first = [replace(r, axis=rates[0], p_value=min(r.p_value / HIGH_RATE_ALPHA_SHARE, 1.0)) for r in high]
+        regions = [*first, *(replace(r, p_value=min(r.p_value / (1 - HIGH_RATE_ALPHA_SHARE), 1.0)) for r in regions)]
+        regions.sort(key=lambda r: r.p_value)
     clearest: dict[str, outliers.FailureRegion] = {}
-    for region in _find_all_regions(names, positions, tried.failed):
-        u = positions[best, region.axis]
-        holds_best = bool((u >= region.edge_position if region.side == "high" else u <= region.edge_position).any())
-        clear = (
-            region.p_value <= level
-            and 2 * region.failed_count >= region.trial_count
-            and math.isfinite(region.nearest_outside_position)
-        )
-        if clear and not holds_best:
+    for region in regions:
+        if _is_clear(region, level) and not region.contains(positions[best, region.axis]).any():
             clearest.setdefault(names[region.axis], region)
     return list(clearest.items())
 
 
-def _find_all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.FailureRegion]:
-    """Return all regions of failures, smallest p-value first. A share of the significance level is reserved for high learning
-    rates, which are the usual reason for failures. The p-values of high learning rates are divided by the reserved share, and
-    all other p-values by one minus this share.
-    """
-    rates = [i for i, name in enumerate(names) if is_learning_rate(name)][:1]
-    everywhere = outliers.find_failure_regions(positions, failed)
-    if len(names) == 1 or not rates:
-        return everywhere
-    high = outliers.find_failure_regions(positions[:, rates], failed, sides=(("high",),))
-    first = [replace(r, axis=rates[0], p_value=min(r.p_value / HIGH_RATE_ALPHA_SHARE, 1.0)) for r in high]
-    return sorted(
-        [*first, *(replace(r, p_value=min(r.p_value / (1 - HIGH_RATE_ALPHA_SHARE), 1.0)) for r in everywhere)],
-        key=lambda r: r.p_value,
-    )
+def _is_clear(region: outliers.FailureRegion, level: float) -> bool:
+    mostly_failed = 2 * region.failed_count >= region.trial_count
+    return region.p_value <= level and mostly_failed and math.isfinite(region.nearest_outside_position)
 
 
 def _keep_around_successes(study: Study, tried: settings.Settings) -> FailureCut | None:
@@ -151,59 +140,45 @@ def _keep_around_successes(study: Study, tried: settings.Settings) -> FailureCut
     if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
         return None
     ((name, at),) = tried.numeric.items()
-    fine = at[~tried.failed]
-    below, above = at[tried.failed & (at < fine.min())], at[tried.failed & (at > fine.max())]
-    if not (len(below) and len(above)) or len(below) + len(above) < tried.failed.sum():
+    fine, bad = at[~tried.failed], at[tried.failed]
+    below, above = bad[bad < fine.min()], bad[bad > fine.max()]
+    count, number = len(below) + len(above), len(fine)
+    if not (len(below) and len(above)) or count < len(bad):
         return None
     domain = study.spec.parameters[name]
-    low, high = (widening.round_range_end(float(domain.value_at_position(x)), domain) for x in (below.max(), above.min()))
-    count = len(below) + len(above)
-    place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
+    low, high = (widening.round_range_end(as_number(domain.value_at_position(x)), domain) for x in (below.max(), above.min()))
+    place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=low, high=high)
     which = _failing_trials_text(count, count, place)
     change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capitalise(f"{which} failed"))
     caption = say("The following trials failed: {which}.", which=which)
     shown = AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high)
     action = _rows.range_advice("Narrow the range of {name}", name, low, high)
-    number = len(fine)
     p = math.exp(math.log(len(tried) - number + 1) - math.log(math.comb(len(tried), number)))
     return FailureCut(name, which, action, (change,), min(p, 1.0), None, (shown,))
 
 
-def _threshold_log_likelihood_ratio(tried: settings.Settings, name: str, region: outliers.FailureRegion) -> float:
-    at = tried.numeric[name]
-    return _corners.log_likelihood_ratio(
-        at >= region.edge_position if region.side == "high" else at <= region.edge_position, tried.failed
-    )
-
-
-def _cut_at_threshold(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> FailureCut:
+def _cut_at_threshold(study: Study, tried: settings.Settings, found: list[tuple[str, outliers.FailureRegion]]) -> FailureCut:
     """Return the change that ends the range between the last good and the first failed trial of the clearest region."""
-    name, region = found[0]
+    (name, region), high_side = found[0], found[0][1].side == "high"
     domain = study.spec.parameters[name]
-    assert domain.low is not None
-    assert domain.high is not None
-    edge = float(domain.value_at_position(region.edge_position))
-    bound = widening.round_range_end(
-        float(domain.value_at_position((region.edge_position + region.nearest_outside_position) / 2)), domain
-    )
-    if domain.type == "int":
-        bound = float(domain.value_at_position(region.nearest_outside_position))
-    low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
+    inner = domain.value_at_position(region.nearest_outside_position)
+    edge = as_number(domain.value_at_position(region.edge_position))
+    middle = domain.value_at_position((region.edge_position + region.nearest_outside_position) / 2)
+    bound = as_number(inner) if domain.type == "int" else widening.round_range_end(as_number(middle), domain)
+    low, high = (as_number(domain.low), bound) if high_side else (bound, as_number(domain.high))
     which = _failing_trials_text(region.failed_count, region.trial_count, _beyond_threshold_text(name, edge, region.side))
     why = capitalise(f"{which} failed")
-    change: Change
-    lacking = region.side == "high" and _ran_out_of_memory(study, name, region)
+    failed = tried.failed & region.contains(tried.numeric[name])
+    lacking = high_side and failed.any() and bool(settings.out_of_memory_settings(study, tried)[failed].all())
     if low < high:
-        change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why, limited=lacking)
+        change: Change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why, limited=lacking)
         action = _rows.range_advice("Narrow the range of {name}", name, low, high)
     else:
-        value = domain.value_at_position(region.nearest_outside_position)
-        change = FixParameter(parameter=name, value=value, why=why)
-        action = say("Fix {name} at {value}.", name=Name(name), value=Setting(value))
+        change = FixParameter(parameter=name, value=inner, why=why)
+        action = say("Fix {name} at {value}.", name=Name(name), value=Setting(inner))
     if lacking:
-        action = say(
-            "Keep {name} at {value} or less; larger values do not fit in memory.", name=Name(name), value=Setting(high)
-        )
+        text = "Keep {name} at {value} or less; larger values do not fit in memory."
+        action = say(text, name=Name(name), value=Setting(high))
     shown = AxisEvidence(
         parameter=name,
         caption=say("The following trials failed: {which}.", which=which),
@@ -211,19 +186,9 @@ def _cut_at_threshold(study: Study, found: list[tuple[str, outliers.FailureRegio
         next_low=low if low < high else None,
         next_high=high if low < high else None,
     )
-    more = [Advise(text=_search_combination_advice(name, other)) for other, _ in found[1:2]]
+    text = "Consider searching a combination of {} and {} instead of one, because failures depend on both."
+    more = [Advise(text=text.format(Name(name), Name(other))) for other, _ in found[1:2]]
     return FailureCut(name, which, action, (change, *more), region.p_value, region.side, (shown,))
-
-
-def _ran_out_of_memory(study: Study, name: str, region: outliers.FailureRegion) -> bool:
-    """Return True if all settings that failed above the region's edge ran out of memory."""
-    tried = settings.settings_of_all_lengths(study)
-    failed = tried.failed & (tried.numeric[name] >= region.edge_position)
-    return bool(failed.any() and settings.out_of_memory_settings(study, tried)[failed].all())
-
-
-def _search_combination_advice(one: str, other: str) -> str:
-    return f"Consider searching a combination of {Name(one)} and {Name(other)} instead of one, because failures depend on both."
 
 
 # --- two hyperparameters together -------------------------------------------------------------------------------------------------
@@ -262,63 +227,37 @@ def _find_high_effective_rate(tried: settings.Settings, level: float) -> tuple[f
         return None
     logs = np.log(steps)
     regions = outliers.find_failure_regions(logs[:, None], tried.failed, sides=(("high",),))
-    region = next(
-        (
-            r
-            for r in regions
-            if r.p_value <= JOINT_TEST_ALPHA_SHARE * level
-            and math.isfinite(r.nearest_outside_position)
-            and 2 * r.failed_count >= r.trial_count
-        ),
-        None,
-    )
-    if region is None or (logs[_best_settings(tried)] >= region.edge_position).any():
+    region = next((r for r in regions if _is_clear(r, JOINT_TEST_ALPHA_SHARE * level)), None)
+    if region is None or region.contains(logs[_best_settings(tried)]).any():
         return None
-    score = _corners.log_likelihood_ratio(logs >= region.edge_position, tried.failed) - math.log(len(tried))
-    high = float(f"{math.exp((region.edge_position + region.nearest_outside_position) / 2):.3g}")
-    lowest = _lowest_good_position(logs[~tried.failed], tried.costs[~tried.failed], level)
-    low = float(f"{math.exp(lowest):.3g}")
-    if not low < high:
+    fine = logs[~tried.failed]
+    lowest = _lowest_good_position(fine, tried.costs[~tried.failed], level)
+    middle = (region.edge_position + region.nearest_outside_position) / 2
+    low, high = (float(f"{math.exp(x):.3g}") for x in (lowest, middle))
+    if low >= high:
         return None
-    worse_below = lowest > float(logs[~tried.failed].min())
-    return score, _search_effective_rate(rate, momentum, region, (low, high), worse_below)
+    score = _corners.log_likelihood_ratio(region.contains(logs), tried.failed) - math.log(len(tried))
+    over, name = f"{_name_in_formula(rate)} / (1 - {_name_in_formula(momentum)})", f"effective_{rate}"
+    beyond = _beyond_threshold_text(over, math.exp(region.edge_position), "high")
+    which = _failing_trials_text(region.failed_count, region.trial_count, beyond)
+    why = f"{capitalise(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}"
+    if lowest > fine.min():
+        why += f"; below {Setting(low)}, results are worse"
+    formula = f"{_name_in_formula(name)} * (1 - {_name_in_formula(momentum)})"
+    change = Reparametrise(parameter=rate, by=name, formula=formula, equals=over, low=low, high=high, scale="log", why=why)
+    action = say("Search {over} instead of {rate}, up to {high}.", over=Name(over), rate=Name(rate), high=Setting(high))
+    return score, FailureCut(f"{rate} × {momentum}", which, action, (change,), region.p_value)
 
 
 def _lowest_good_position(positions: FloatArray, costs: FloatArray, level: float) -> float:
-    """Return the low end of the range of good settings minus a margin; the lowest position if results hardly vary.
-
-    `positions` and `costs` have shape (n,), with one entry for each successful setting.
-    """
+    """Return the low end of the range of good settings minus a margin; the lowest position if results hardly vary. positions,
+    costs: (n,), of the successful settings."""
     lowest = float(positions.min())
     if len(positions) < _good_region.MIN_POINTS or _good_region.p_of_unrelated_costs(positions, costs, level) > level:
         return lowest
-    part = _good_region.find_good_region(
-        positions, costs, _good_region.mask_good_points(costs, GOOD_SETTINGS_SHARE, 0.0), MISSED_GOOD_PROBABILITY
-    )
+    is_good = _good_region.mask_good_points(costs, GOOD_SETTINGS_SHARE, 0.0)
+    part = _good_region.find_good_region(positions, costs, is_good, MISSED_GOOD_PROBABILITY)
     return lowest if part is None else max(part.low - part.margin, lowest)
-
-
-def _search_effective_rate(
-    rate: str, momentum: str, region: outliers.FailureRegion, span: tuple[float, float], worse_below: bool
-) -> FailureCut:
-    low, high = span
-    over, name = f"{_name_in_formula(rate)} / (1 - {_name_in_formula(momentum)})", f"effective_{rate}"
-    which = _failing_trials_text(
-        region.failed_count, region.trial_count, _beyond_threshold_text(over, math.exp(region.edge_position), "high")
-    )
-    change = Reparametrise(
-        parameter=rate,
-        by=name,
-        formula=f"{_name_in_formula(name)} * (1 - {_name_in_formula(momentum)})",
-        equals=over,
-        low=low,
-        high=high,
-        scale="log",
-        why=f"{capitalise(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}"
-        + (f"; below {Setting(low)}, results are worse" if worse_below else ""),
-    )
-    action = say("Search {over} instead of {rate}, up to {high}.", over=Name(over), rate=Name(rate), high=Setting(high))
-    return FailureCut(f"{rate} × {momentum}", which, action, (change,), region.p_value)
 
 
 def _name_in_formula(name: str) -> str:

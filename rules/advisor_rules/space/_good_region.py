@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -39,18 +39,14 @@ _AXIS_END_SHARE = 0.2
 """Share of the axis that counts as its end."""
 
 
-@dataclass(frozen=True)
-class GoodRegion:
+class GoodRegion(NamedTuple):
     """The part of one axis that contains the good points, except up to 5 % of them at each end (strays)."""
 
     low: float
-    """Position of the lower end of the region."""
     high: float
-    """Position of the upper end of the region."""
+    """Positions of the ends of the region."""
     good_count: int
-    """Number of good points."""
     good_outside_count: int
-    """Number of good points outside the region."""
     inside: int
     """Number of points inside the region, good or not."""
     margin: float
@@ -106,19 +102,17 @@ def find_good_region(positions: FloatArray, costs: FloatArray, is_good: BoolArra
     evenly over a part of the axis, this part extends beyond the margin with probability (1 + t)^-(k - 1); t is chosen so that
     this probability is `missed`.
     """
-    n, count = len(positions), int(is_good.sum())
+    count = int(is_good.sum())
     if count < MIN_GOOD_POINTS:
         return None
-    at = np.sort(positions[is_good])
+    at, best = np.sort(positions[is_good]), positions[np.argsort(costs, kind="stable")[:3]]
     strays = int(_MAX_GOOD_OUTSIDE_SHARE * count)
-    best = positions[np.argsort(costs, kind="stable")[:3]]
-    low, high = min(float(at[strays]), best.min()), max(float(at[count - 1 - strays]), best.max())
+    low, high = float(min(at[strays], best.min())), float(max(at[count - 1 - strays], best.max()))
     inside = int(np.sum((positions >= low) & (positions <= high)))
     gaps = count - 1 - 2 * strays
     margin = (high - low) * (missed ** (-1 / gaps) - 1)
     left_out = int(np.sum((at < low) | (at > high)))
-    chance = chance_of_rank_span(n, count, gaps, inside)
-    return GoodRegion(float(low), float(high), count, left_out, inside, float(margin), chance)
+    return GoodRegion(low, high, count, left_out, inside, margin, chance_of_rank_span(len(positions), count, gaps, inside))
 
 
 def p_of_unrelated_costs(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
@@ -151,9 +145,7 @@ def p_of_unrelated_costs(positions: FloatArray, costs: FloatArray, level: float 
 
 
 def _compute_best_contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """Return, for each row of scores (k, n) in order along the axis, the best contrast between a run of points and all other
-    points, shape (k,).
-    """
+    """Return, for each row of scores (k, n) in order along the axis, the best contrast between a run of points and the rest."""
     n = scores.shape[1]
     sums = np.hstack([np.zeros((len(scores), 1)), np.cumsum(scores, axis=1)])[:, borders]
     length = (borders[ends] - borders[starts]).astype(np.float64)
@@ -179,9 +171,10 @@ def range_to_keep(part: GoodRegion, positions: FloatArray, failed: BoolArray) ->
     tenth of the axis would be cut off, or if most points beyond the region failed.
     """
     low, high = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
-    if part.low < _AXIS_END_SHARE or low < _MIN_CUT_AXIS_SHARE or _did_most_fail(failed[positions < part.low]):
+    below, above = failed[positions < part.low], failed[positions > part.high]
+    if part.low < _AXIS_END_SHARE or low < _MIN_CUT_AXIS_SHARE or 2 * below.sum() > len(below):
         low = 0.0
-    if part.high > 1 - _AXIS_END_SHARE or high > 1 - _MIN_CUT_AXIS_SHARE or _did_most_fail(failed[positions > part.high]):
+    if part.high > 1 - _AXIS_END_SHARE or high > 1 - _MIN_CUT_AXIS_SHARE or 2 * above.sum() > len(above):
         high = 1.0
     return low, high
 
@@ -191,7 +184,7 @@ def range_with_optimum(
 ) -> tuple[float, float]:
     """Return the part of the axis to keep; it contains both the good points and the interval in which the fitted response is
     probably best."""
-    wider = replace(part, low=min(part.low, optimum[0]), high=max(part.high, optimum[1]), margin=0.0)
+    wider = part._replace(low=min(part.low, optimum[0]), high=max(part.high, optimum[1]), margin=0.0)
     return range_to_keep(wider, positions, failed)
 
 
@@ -216,22 +209,17 @@ def find_outstanding_region(positions: FloatArray, costs: FloatArray, tolerance:
     """
     best = float(np.nanmin(costs))
     is_good, others = costs <= best + tolerance, costs > best + tolerance
-    if is_good.sum() >= MIN_GOOD_POINTS or others.sum() < MIN_POINTS:
+    count = int(is_good.sum())
+    if count >= MIN_GOOD_POINTS or others.sum() < MIN_POINTS:
         return None
-    low, high = float(positions[is_good].min()), float(positions[is_good].max())
-    below, above = positions[~is_good & (positions < low)], positions[~is_good & (positions > high)]
-    between = ~is_good & (positions >= low) & (positions <= high)
+    low, high, rest = float(positions[is_good].min()), float(positions[is_good].max()), positions[~is_good]
+    below, above = rest[rest < low], rest[rest > high]
     with np.errstate(over="ignore", invalid="ignore"):
-        lead, spread = float(costs[others].min() - costs[is_good].max()), float(np.ptp(costs[others]))
-    if between.any() or not (len(below) and len(above)) or not lead > spread:
+        leads = costs[others].min() - costs[is_good].max() > np.ptp(costs[others])
+    if not (len(below) and len(above)) or len(below) + len(above) < len(rest) or not leads:
         return None
     margin = max(low - float(below.max()), float(above.min()) - high)
-    count = int(is_good.sum())
     return GoodRegion(low, high, count, 0, count, margin, 1 / len(costs))
-
-
-def _did_most_fail(has_failed: BoolArray) -> bool:
-    return bool(2 * has_failed.sum() > len(has_failed))
 
 
 def chance_of_rank_span(n: int, count: int, gaps: int, span: int) -> float:
@@ -244,8 +232,8 @@ def chance_of_rank_span(n: int, count: int, gaps: int, span: int) -> float:
     if not len(h):
         return 0.0 if span < gaps + 1 else 1.0
     ways = _log_binomial_coefficient(h - 2, gaps - 1) + _log_binomial_coefficient(n - h + 1, count - gaps)
-    return float(min(1.0, np.exp(logsumexp(ways) - _log_binomial_coefficient(np.array(float(n)), count))))
+    return float(min(1.0, np.exp(logsumexp(ways) - _log_binomial_coefficient(n, count))))
 
 
-def _log_binomial_coefficient(n: FloatArray, k: int) -> FloatArray:
+def _log_binomial_coefficient(n: FloatArray | float, k: int) -> FloatArray:
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1), dtype=np.float64)

@@ -7,7 +7,7 @@ import math
 from advisor.model import parameter_kinds
 from advisor.model.optimizers import optimizer_name
 from advisor.model.space import Domain, words_of_name
-from advisor.model.study import Study, Trial
+from advisor.model.study import Study
 
 MIN_STRONG_DROPOUT = 0.3
 """Minimum strength of dropout or label smoothing that counts as strong, as the share of dropped units or smoothed labels."""
@@ -35,12 +35,8 @@ def has_only_strong_values(
 
 def strong_decay(study: Study, otherwise: float = MIN_STRONG_WEIGHT_DECAY, sgd: float = MIN_STRONG_SGD_DECAY) -> float:
     """Return the minimum weight decay that counts as strong: `sgd` if all trials are known to use SGD, else `otherwise`."""
-    rules = {_optimizer_of_trial(t) for t in study.trials}
+    rules = {optimizer_name(t.params, t.facts).lower().rsplit(".", 1)[-1] for t in study.trials}
     return sgd if rules and rules <= {"sgd", "momentum", "nesterov"} else otherwise
-
-
-def _optimizer_of_trial(trial: Trial) -> str:
-    return optimizer_name(trial.params, trial.facts).lower().rsplit(".", 1)[-1]
 
 
 def lowest_and_highest(domain: Domain) -> tuple[float, float]:
@@ -58,8 +54,6 @@ def weakest_searchable_value(domain: Domain) -> float:
 
 
 def off_value_below(name: str, domain: Domain) -> float | None:
-    """Return the value below the range that switches the regulariser off; None if the range contains weak values, or if no such
-    value exists.
-    """
+    """Return the value below the range that switches the regulariser off; None if there is none, or the range has weak values."""
     lowest = weakest_searchable_value(domain)
     return lowest if has_only_strong_values(name, domain) and lowest == 0 < lowest_and_highest(domain)[0] else None

@@ -12,7 +12,8 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, Line, table
 from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
-from advisor.model.message import Count, Name, Number, Probability, Setting, say
+from advisor.model.message import Count, Name, Probability, Setting, say
+from advisor.model.space import AxisScale
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor.stats import ranks
@@ -74,24 +75,29 @@ class RegulariserFloor(Rule):
                 at_least=_MIN_SETTINGS,
             )
         for name, parameter in strong.items():
-            p = _p_of_improving_trend(study, name)
+            trials = [t for t in study.ranked() if name in t.params]
+            positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
+            fine = np.isfinite(positions)
+            p = ranks.p_value_of_fall(positions[fine], costs[fine])
             if p > self.false_alarms:
-                yield self._build_finding(study, name, parameter, p)
+                yield self._build_finding(study, name, parameter, p, count)
 
-    def _build_finding(self, study: Study, name: str, parameter: Parameter, p: float) -> Finding:
-        (low, high), floor = (_regularisers.lowest_and_highest(parameter), _regularisers.weakest_searchable_value(parameter))
-        none = say("{low}, which switches it off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
-        why = say(
-            "{name} is searched only from {low} upwards, so no trial shows its benefit.", name=Name(name), low=Number(low)
-        )
+    def _build_finding(self, study: Study, name: str, parameter: Parameter, p: float, count: int) -> Finding:
+        (low, high), floor = _regularisers.lowest_and_highest(parameter), _regularisers.weakest_searchable_value(parameter)
+        names = {"name": Name(name), "low": low}
+        why = say("{name} is searched only from {low} upwards, so no trial shows its benefit.", **names)
+        text = "{why} {count} do not show whether high values help (p = {p})."
+        off = ", which switches it off" if floor == 0 else ""
+        changes: list[Change] = []
+        if floor < low:
+            scale: AxisScale = "log" if floor > 0 else "linear"
+            changes.append(SetRange(parameter=name, low=floor, high=high, scale=scale, why=str(why)))
+            if floor > 0:
+                advice = "Compare the best {name} with a study without it, which is tuned equally well."
+                changes.append(Advise(text=str(say(advice, name=Name(name)))))
         return self.finding(
-            say(
-                "{why} {count} do not show whether high values help (p = {p}).",
-                why=why,
-                count=Count(settings.read_settings(study).result_count, "setting"),
-                p=Probability(p),
-            ),
-            action=say("Start the range of {name} at {none}.", name=Name(name), none=none),
+            say(text, why=why, count=Count(count, "setting"), p=Probability(p)),
+            action=say(f"Start the range of {{name}} at {{floor}}{off}.", name=Name(name), floor=floor),
             severity="warning" if floor == 0 and name not in study.inferred else "note",
             confidence=_FINDING_CONFIDENCE,
             subject=name,
@@ -99,34 +105,15 @@ class RegulariserFloor(Rule):
             evidence=(
                 AxisEvidence(
                     parameter=name,
-                    caption=say("No trial has a {name} below {low}.", name=Name(name), low=Number(low)),
+                    caption=say("No trial has a {name} below {low}.", **names),
                     lines=(Line(value=low, label="lowest value searched"),),
                     next_low=floor,
                     next_high=high,
                 ),
                 table(
                     ("range", say("{low} to {high}", low=Setting(low), high=Setting(high))),
-                    ("probability by chance that results improve as much towards high values", say("{p}", p=Probability(p))),
+                    ("probability by chance that results improve as much towards high values", Probability(p)),
                 ),
             ),
-            changes=_build_changes(name, parameter, str(why)),
+            changes=changes,
         )
-
-
-def _build_changes(name: str, parameter: Parameter, why: str) -> tuple[Change, ...]:
-    (low, high), floor = _regularisers.lowest_and_highest(parameter), _regularisers.weakest_searchable_value(parameter)
-    if floor >= low:
-        return ()
-    lower = SetRange(parameter=name, low=floor, high=high, scale="log" if floor > 0 else "linear", why=why)
-    if floor == 0:
-        return (lower,)
-    return lower, Advise(
-        text=str(say("Compare the best {name} with a study without it, which is tuned equally well.", name=Name(name)))
-    )
-
-
-def _p_of_improving_trend(study: Study, name: str) -> float:
-    trials = [t for t in study.ranked() if name in t.params]
-    positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
-    fine = np.isfinite(positions)
-    return ranks.p_value_of_fall(positions[fine], costs[fine])

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.computed.space import importance, sampler
+from advisor.computed.space.importance import Importances
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import Advise, FixParameter
-from advisor.model.evidence import AxisEvidence, Evidence, table
+from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.evidence import AxisEvidence, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, list_message, say
-from advisor.model.space import BoolArray, Domain, HyperparameterValue, is_learning_rate
+from advisor.model.space import BoolArray, HyperparameterValue, is_learning_rate
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor_rules.space import _regularisers, _rows
@@ -87,7 +88,12 @@ class SpaceInsensitive(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that hardly matters, most certain first."""
-        found = self._fit_importances(study)
+        try:
+            found = importance.compute_importances(study)
+        except MissingData as missing:
+            if missing.needs.lack == "trials":  # This rule needs more settings than the importances.
+                raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
+            raise
         if len(found.names) < 2:
             raise MissingData(
                 "only one hyperparameter was varied, and importance is relative to that of other hyperparameters",
@@ -101,38 +107,81 @@ class SpaceInsensitive(Rule):
                 needs="trials",
                 at_least=needed,
             )
-        greatest = found.total_shares.max(axis=1)
-        top = int(found.total_shares.mean(axis=0).argmax())
+        greatest, top = found.total_shares.max(axis=1), int(found.total_shares.mean(axis=0).argmax())
         small = (found.total_shares < self.share * greatest[:, None]).mean(axis=0)
         bounded = np.quantile(found.total_shares, 0.95, axis=0) <= self.largest
-        learned = sampler.did_sampler_use_results(study)
-        for axis in np.argsort(-small, kind="stable"):
-            if (
-                small[axis] >= self.certainty
-                and bounded[axis]
-                and axis != top
-                and not self._must_stay_searched(study, found.names[axis])
-            ):
-                levels = self._choices_with_effect(found, int(axis))
-                finding = (
-                    self._report_dependence_on_choice(found, int(axis), levels, float(small[axis]))
-                    if levels
-                    else self._build_finding(study, found, int(axis), top, float(small[axis]))
-                )
-                yield sampler.weaken_finding(finding) if learned else finding
+        for axis in np.argsort(-small, kind="stable").tolist():
+            negligible = small[axis] >= self.certainty and bounded[axis] and axis != top
+            if not negligible or _must_stay_searched(study, found.names[axis]):
+                continue
+            choices = _masks_by_choice(found, axis)
+            limit = self.false_alarms / max(len(choices), 1)
+            levels = [(n, value) for n, value, among in choices if found.response.p_value_within(axis, among) <= limit]
+            if levels:
+                finding = self._report_dependence_on_choice(found, axis, levels, float(small[axis]))
+            else:
+                finding = self._build_finding(study, found, axis, top, float(small[axis]))
+            yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
 
-    def _choices_with_effect(self, found: importance.Importances, axis: int) -> list[tuple[str, HyperparameterValue]]:
-        """Return the categorical values, as (name, value), with which results depend on a hyperparameter that hardly matters on
-        average.
-        """
-        choices = _masks_by_choice(found, axis)
-        limit = self.false_alarms / max(len(choices), 1)
-        return [(n, value) for n, value, among in choices if found.response.p_value_within(axis, among) <= limit]
+    def _report_dependence_on_choice(
+        self, found: Importances, axis: int, levels: list[tuple[str, HyperparameterValue]], small: float
+    ) -> Finding:
+        """Return the finding about a hyperparameter that matters only with some values of a categorical hyperparameter."""
+        name, count, share = Name(found.names[axis]), len(found.tried_settings), found.share_text(axis)
+        values = list_message([say("{n} = {v}", n=Name(n), v=Setting(v)) for n, v in levels], 9)
+        only = say("{name} matters only with {values}.", name=name, values=values)
+        text = "{only} Over all {count} settings, this hyperparameter explains {share} of the variation."
+        advice = say("Search {name} only with {values}. Fix it elsewhere.", name=name, values=values)
+        caption = say("The trials with {values} show the effect of {name}.", values=values, name=name)
+        return self.finding(
+            say(text, only=only, count=count, share=share),
+            action=advice,
+            severity="note",
+            confidence=small,
+            subject=name.text,
+            evidence=AxisEvidence(parameter=name.text, caption=caption),
+            changes=(Advise(text=str(advice)),),
+        )
 
-    def _untested_choice_text(self, found: importance.Importances, axis: int) -> Message | str:
-        """Return a sentence about the categorical value with the fewest settings, if these are too few to show an effect with
-        this value.
-        """
+    def _build_finding(self, study: Study, found: Importances, axis: int, top: int, small: float) -> Finding:
+        name, domain = Name(found.names[axis]), study.spec.parameters[found.names[axis]]
+        value = next((t.params[name.text] for t in study.ranked() if name.text in t.params), None)
+        clear, settings_count = found.p_value <= self.false_alarms, len(found.tried_settings)
+        most = Percent(min(float(found.total_shares[:, top].mean()), 1.0))
+        text = "It explains, alone or with others, {share} of the variation between {n} settings; {leader} explains {most}."
+        leader, share = Name(found.names[top]), found.share_text(axis)
+        explains = say(text, share=share, n=settings_count, leader=leader, most=most)
+        where = say("among {choices} choices", choices=len(domain.options))
+        if domain.numeric:
+            where = say("between {low} and {high}", low=Setting(domain.low), high=Setting(domain.high))
+        few = self._untested_choice_text(found, axis)
+        noise = "" if clear else say(MAYBE_NOISE_WARNING, p=Probability(found.p_value))
+        text = "{name} hardly matters {where}. {explains}{few}{noise}"
+        message = say(text, name=name, where=where, explains=explains, few=few, noise=noise)
+        less = f"probability of less than {Percent(self.share)} of the greatest importance"
+
+        caption = say("Good and bad trials lie in every part of the range of {name}.", name=name)
+        return self.finding(
+            message,
+            action=say(KEEP_CONSTANT_ADVICE, name=name, value="" if value is None else say(" at {at}", at=Setting(value))),
+            severity="note",
+            confidence=small * (1 if clear else sampler.ADAPTIVE_CONFIDENCE_FACTOR),
+            subject=name.text,
+            evidence=(
+                AxisEvidence(parameter=name.text, caption=caption),
+                table(
+                    *((f"importance of {Name(n)}", found.share_text(i)) for i, n in enumerate(found.names)),
+                    _rows.probability_row(less, small, self.certainty),
+                    _rows.probability_row(
+                        "probability of as much structure in random results", found.p_value, self.false_alarms
+                    ),
+                ),
+            ),
+            changes=() if value is None else _fix_for_now(name.text, value, explains),
+        )
+
+    def _untested_choice_text(self, found: Importances, axis: int) -> Message | str:
+        """Return a sentence about the categorical value with the fewest settings, if these are too few to show an effect."""
         sizes = [(int(among.sum()), str(n), value) for n, value, among in _masks_by_choice(found, axis)]
         few, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
         if few >= self.fewest:
@@ -140,103 +189,20 @@ class SpaceInsensitive(Rule):
         choice = say("{name} = {value}", name=Name(name), value=Setting(value))
         return say(FEW_SETTINGS_WARNING, few=few, value=choice, name=Name(found.names[axis]))
 
-    def _report_dependence_on_choice(
-        self, found: importance.Importances, axis: int, levels: list[tuple[str, HyperparameterValue]], small: float
-    ) -> Finding:
-        """Return the finding about a hyperparameter that matters only with some values of a categorical hyperparameter."""
-        name = Name(found.names[axis])
-        values = list_message([say("{name} = {value}", name=Name(n), value=Setting(v)) for n, v in levels], 9)
-        advice = say("Search {name} only with {values}. Fix it elsewhere.", name=name, values=values)
-        return self.finding(
-            say(
-                "{name} matters only with {values}. Over all {count} settings, this hyperparameter explains {share} of the "
-                "variation.",
-                name=name,
-                values=values,
-                count=len(found.tried_settings),
-                share=found.share_text(axis),
-            ),
-            action=advice,
-            severity="note",
-            confidence=small,
-            subject=found.names[axis],
-            evidence=AxisEvidence(
-                parameter=found.names[axis],
-                caption=say("The trials with {values} show the effect of {name}.", values=values, name=name),
-            ),
-            changes=(Advise(text=str(advice)),),
-        )
 
-    def _fit_importances(self, study: Study) -> importance.Importances:
-        """Return the importances. Raise MissingData with the number of settings that `space-insensitive` needs."""
-        try:
-            return importance.compute_importances(study)
-        except MissingData as missing:
-            if missing.needs.lack != "trials":
-                raise
-            raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
-
-    def _must_stay_searched(self, study: Study, name: str) -> bool:
-        """Return True for learning rates, scientific hyperparameters, the batch size, and regularisers that every trial used;
-        the rule never advises to fix these."""
-        parameter = study.spec.parameters[name]
-        asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
-        return asked or _regularisers.has_only_strong_values(name, parameter, strong_decay=_regularisers.strong_decay(study))
-
-    def _build_finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
-        name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
-        value = next((t.params[name] for t in study.ranked() if name in t.params), None)
-        clear = found.p_value <= self.false_alarms
-        explains = say(
-            "It explains, alone or with others, {share} of the variation between {count} settings; {leader} explains {most}.",
-            share=found.share_text(axis),
-            count=len(found.tried_settings),
-            leader=Name(leader),
-            most=Percent(min(float(found.total_shares[:, top].mean()), 1.0)),
-        )
-        why = f"{explains} It may matter beyond its range or for another model"
-        return self.finding(
-            say(
-                "{name} hardly matters {where}. {explains}{few}{noise}",
-                name=Name(name),
-                where=_searched_range_text(domain),
-                explains=explains,
-                few=self._untested_choice_text(found, axis),
-                noise="" if clear else say(MAYBE_NOISE_WARNING, p=Probability(found.p_value)),
-            ),
-            action=say(
-                KEEP_CONSTANT_ADVICE, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))
-            ),
-            severity="note",
-            confidence=small * (1 if clear else sampler.ADAPTIVE_CONFIDENCE_FACTOR),
-            subject=name,
-            evidence=self._evidence(name, small, found),
-            changes=() if value is None else (FixParameter(parameter=name, value=value, why=why, for_now=True),),
-        )
-
-    def _evidence(self, name: str, small: float, found: importance.Importances) -> tuple[Evidence, ...]:
-        return (
-            AxisEvidence(
-                parameter=name, caption=say("Good and bad trials lie in every part of the range of {name}.", name=Name(name))
-            ),
-            table(
-                *((f"importance of {Name(n)}", found.share_text(i)) for i, n in enumerate(found.names)),
-                _rows.probability_row(
-                    f"probability of less than {Percent(self.share)} of the greatest importance", small, self.certainty
-                ),
-                _rows.probability_row("probability of as much structure in random results", found.p_value, self.false_alarms),
-            ),
-        )
-
-
-def _masks_by_choice(found: importance.Importances, axis: int) -> list[tuple[str, HyperparameterValue, BoolArray]]:
+def _masks_by_choice(found: Importances, axis: int) -> list[tuple[str, HyperparameterValue, BoolArray]]:
     """Return (name, value, mask of the settings with this value) for each value of each other categorical hyperparameter."""
     others = {n: u for n, u in found.tried_settings.choices.items() if n in found.names and n != found.names[axis]}
     places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
     return [(n, found.tried_settings.trials[int(among.argmax())][0].params[n], among) for n, among in places]
 
 
-def _searched_range_text(domain: Domain) -> Message:
-    if not domain.numeric:
-        return say("among {choices} choices", choices=len(domain.options))
-    return say("between {low} and {high}", low=Setting(domain.low), high=Setting(domain.high))
+def _must_stay_searched(study: Study, name: str) -> bool:
+    parameter = study.spec.parameters[name]
+    asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
+    return asked or _regularisers.has_only_strong_values(name, parameter, strong_decay=_regularisers.strong_decay(study))
+
+
+def _fix_for_now(name: str, value: HyperparameterValue, explains: Message) -> tuple[Change, ...]:
+    why = f"{explains} It may matter beyond its range or for another model"
+    return (FixParameter(parameter=name, value=value, why=why, for_now=True),)

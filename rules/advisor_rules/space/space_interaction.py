@@ -95,55 +95,48 @@ class SpaceInteraction(Rule):
             )
         some = [axis for axis, share in enumerate(found.total_shares.mean(axis=0)) if share >= self.material]
         pairs = found.response.interaction_effects(some)
-        lesser = {pair: np.minimum(*(found.total_shares[:, axis] for axis in pair)) for pair in pairs}
-        strong = [
-            pair
-            for pair, both in pairs.items()
-            if both.mean() >= self.material and np.median(both / np.maximum(lesser[pair], 1e-9)) >= self.dependent
-        ]
+        ratios = {}
+        for pair, both in pairs.items():
+            lesser = np.minimum(*(found.total_shares[:, axis] for axis in pair))
+            ratios[pair] = float(np.median(both / np.maximum(lesser, 1e-9)))
+        strong = [p for p, both in pairs.items() if both.mean() >= self.material and ratios[p] >= self.dependent]
         p = {pair: min(1.0, q * number) for pair, q in interaction.interaction_p_values(found.response, strong, draws).items()}
         learned = bool(strong) and sampler.did_sampler_use_results(study)
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:
-            finding = self._build_finding(found, pair, pairs[pair], lesser[pair], q)
+            finding = self._build_finding(found, pair, pairs[pair], ratios[pair], q)
             yield sampler.weaken_finding(finding) if learned else finding
 
     def _build_finding(
-        self, found: importance.Importances, pair: tuple[int, int], both: FloatArray, lesser: FloatArray, p: float
+        self, found: importance.Importances, pair: tuple[int, int], both: FloatArray, ratio: float, p: float
     ) -> Finding:
         first, second = sorted(pair, key=lambda axis: float(found.total_shares[:, axis].mean()))
         little, great = (Name(found.names[axis]) for axis in (first, second))
-        ratio = min(float(np.median(both / np.maximum(lesser, 1e-9))), 1.0)
         share, low, high = (Percent(float(min(x, 1))) for x in (both.mean(), *np.quantile(both, [0.05, 0.95])))
         interval = say("{share} (90 % interval {low} to {high})", share=share, low=low, high=high)
-        advice = _build_advice(found.names[first], found.names[second])
+        n, part = len(found.tried_settings), Percent(min(ratio, 1.0))
+        text = "The best value of {little} depends on {great}. Their interaction explains {interval} of the variation between "
+        text += "{n} settings, and makes up {part} of the effect of {little}."
+        advice = _build_advice(little, great)
+        caption = "Which {one} is best depends on {other}."
+        axes = [
+            AxisEvidence(parameter=one.text, caption=say(caption, one=one, other=other))
+            for one, other in ((little, great), (great, little))
+        ]
         return self.finding(
-            say(
-                "The best value of {little} depends on {great}. Their interaction explains {interval} of the variation between "
-                "{count} settings, and makes up {of_effect} of the effect of {little}.",
-                little=little,
-                great=great,
-                interval=interval,
-                count=len(found.tried_settings),
-                of_effect=Percent(ratio),
-            ),
+            say(text, little=little, great=great, interval=interval, n=n, part=part),
             action=advice,
             severity="note",
             confidence=1 - p,
-            subject=" × ".join(sorted((found.names[first], found.names[second]))),
+            subject=" × ".join(sorted((little.text, great.text))),
             evidence=(
-                *(
-                    AxisEvidence(
-                        parameter=one.text, caption=say("Which {one} is best depends on {other}.", one=one, other=other)
-                    )
-                    for one, other in ((little, great), (great, little))
-                ),
+                *axes,
                 table(
                     (
                         "share of the variation that the interaction explains",
                         value_with_limit(interval, Percent(self.material)),
                     ),
-                    _rows.share_row(f"interaction as a share of the effect of {little}", ratio, self.dependent),
+                    _rows.share_row(f"interaction as a share of the effect of {little}", part.value, self.dependent),
                     _rows.probability_row("probability of such strength without interaction", p, self.false_alarms),
                 ),
             ),
@@ -151,10 +144,9 @@ class SpaceInteraction(Rule):
         )
 
 
-def _build_advice(little: str, great: str) -> Message:
+def _build_advice(little: Name, great: Name) -> Message:
     """Return the advice for two interacting hyperparameters; `little` has the smaller effect of the two."""
-    batches = [name for name in (little, great) if parameter_kinds.is_batch_size(name)]
+    batches = [name for name in (little, great) if parameter_kinds.is_batch_size(name.text)]
     if len(batches) == 1:  # One of the two is the batch size, which is chosen by throughput.
-        other = great if batches == [little] else little
-        return say(TUNE_AGAIN_ADVICE, other=Name(other), batch=Name(batches[0]))
-    return say(TUNE_TOGETHER_ADVICE, little=Name(little), great=Name(great))
+        return say(TUNE_AGAIN_ADVICE, other=great if batches == [little] else little, batch=batches[0])
+    return say(TUNE_TOGETHER_ADVICE, little=little, great=great)

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence, table
+from advisor.model.evidence import AxisEvidence, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Percent, say
-from advisor.model.space import Domain, is_learning_rate
+from advisor.model.space import Domain, FloatArray, as_number, is_learning_rate, is_training_length, natural_limits_of_name
 from advisor.model.study import Study
-from advisor.stats.importance import axis_coordinates
-from advisor_rules.space import _rows, _scale_test
+from advisor.stats import surface
+from advisor.stats.importance import axis_coordinates, squared_distances
+from advisor.stats.ranks import choose_evenly_by_rank
+from advisor_rules.space import _rows
+
+SEED = 0
+MIN_DISTINCT_VALUES = 5
+"""Minimum number of distinct values of a hyperparameter to compare its scales."""
+MAX_FITTED_POINTS = 80
+"""Maximum number of points to which the models are fitted; the points are evenly spaced in rank."""
+MIN_POINTS = 8
+N_SIMULATIONS = 399
+COMPARED_RESULTS_SHARE = 0.8
+"""Share of the results whose values are compared, best first; all worse results count as equal, so that a few huge losses have
+no effect.
+"""
+_INVERSE_LENGTH_SCALES = np.exp(np.linspace(-2.5, 8.5, 12))
+"""Inverse squared length scales of an axis: from several range widths down to a hundredth of a range width."""
+_NOISE_VARIANCES = (0.01, 0.05, 0.2, 1.0)
+"""Noise variances, relative to the variance of the response."""
 
 
 class SpaceScale(Rule):
@@ -73,37 +94,34 @@ class SpaceScale(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter on the wrong scale, most certain first."""
         tried = settings.read_settings(study)
-        others = _scale_test.find_other_scales(study, tried, self.span)
+        others = find_other_scales(study, tried, self.span)
+        fine = np.flatnonzero(~tried.failed)
+        too_few = MissingData(
+            f"{len(fine)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales",
+            needs="trials",
+            at_least=self.fewest,
+        )
         if not others:
-            why = f"spans a factor of {self.span:g}, so the scale hardly matters"
             if len(tried) < self.fewest and any(p.numeric for p in study.searched.values()):
-                raise MissingData(
-                    f"{tried.result_count} distinct settings ended with a result; at least {self.fewest} are "
-                    f"needed to compare scales",
-                    needs="trials",
-                    at_least=self.fewest,
-                )
-            raise MissingData(f"no searched number {why}", needs="design")
+                raise too_few
+            raise MissingData(
+                f"no searched number spans a factor of {self.span:g}, so the scale hardly matters", needs="design"
+            )
         others = [o for o in others if not (o.domain.scale == "linear" and is_learning_rate(o.name))]
         if not others:
             return
-        fine = np.flatnonzero(~tried.failed)
         if len(fine) < self.fewest:
-            raise MissingData(
-                f"{len(fine)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales",
-                needs="trials",
-                at_least=self.fewest,
-            )
+            raise too_few
         costs = tried.costs[fine]
         axes = {n: axis_coordinates(u[fine], True) for n, u in tried.numeric.items()}
         axes |= {n: axis_coordinates(u[fine], False) for n, u in tried.choices.items()}
         wrong: list[tuple[float, str, tuple[float, float], Domain]] = []
         for other in others:
             used, new = tried.numeric[other.name][fine], other.positions[fine]
-            room = _scale_test.spans_of_best_values(used, new, costs)
+            room = spans_of_best_values(used, new, costs)
             if room[0] <= self.cramped and room[1] >= self.wider * room[0]:
                 rest = [block for n, block in axes.items() if n != other.name]
-                p = min(_scale_test.p_value(used, new, rest, costs) * len(others), 1.0)
+                p = min(p_value(used, new, rest, costs) * len(others), 1.0)
                 if p <= tried.corrected_level(self.false_alarms):
                     wrong.append((p, other.name, room, other.domain))
         learned = bool(wrong) and sampler.did_sampler_use_results(study)
@@ -112,22 +130,19 @@ class SpaceScale(Rule):
             yield sampler.weaken_finding(finding) if learned else finding
 
     def _build_finding(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int) -> Finding:
-        assert new.low is not None
-        assert new.high is not None
-        old, number = study.spec.parameters[name].scale, max(4, count // 8)
+        low, high = as_number(new.low), as_number(new.high)
+        old, best = study.spec.parameters[name].scale, study.ranked()[: max(4, count // 8)]
         follow = "its logarithm" if new.scale == "log" else "the value of the hyperparameter, not its logarithm"
         why = f"Results follow {follow}; on a {old} scale the best trials are crowded together"
-        best = study.ranked()[:number]
-        searched = say(
-            f"{{name}} is searched on a {old} scale from {{span}}", name=Name(name), span=_rows.range_text(study, name)
+        text = (
+            f"{{name}} is searched on a {old} scale from {{span}}, but results follow {follow}. The best {{number}} of {{count}} "
+            f"settings take up {{used}} of the range, and {{other}} on a {new.scale} scale."
         )
-        best_of = say("The best {number} of {count} settings", number=number, count=count)
-        part = f"take up {{used}} of the range, and {{other}} on a {new.scale} scale"
+        numbers = {"number": max(4, count // 8), "count": count}
         used, other = map(Percent, room)
-        crammed = say(f"{{best_of}} {part}", best_of=best_of, used=used, other=other)
         return self.finding(
-            say(f"{{searched}}, but results follow {follow}. {{crammed}}.", searched=searched, crammed=crammed),
-            action=_rows.range_advice(f"Search {{name}} on a {new.scale} scale", name, new.low, new.high),
+            say(text, name=Name(name), span=_rows.range_text(study, name), used=used, other=other, **numbers),
+            action=_rows.range_advice(f"Search {{name}} on a {new.scale} scale", name, low, high),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
             subject=name,
@@ -137,19 +152,114 @@ class SpaceScale(Rule):
                     parameter=name,
                     caption=say(f"The best trials are crowded together on the {old} scale of {{name}}.", name=Name(name)),
                     trials=tuple(t.id for t in best),
-                    next_low=new.low,
-                    next_high=new.high,
+                    next_low=low,
+                    next_high=high,
                 ),
-                self._figures(study, name, new, room, p),
+                table(
+                    _rows.probability_row("probability of such a fit if the scale were right", p, self.false_alarms),
+                    _rows.share_row(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
+                    _rows.share_row(f"the same part on a {new.scale} scale", room[1], self.wider * room[0]),
+                    _rows.range_row(study, name),
+                ),
             ),
-            changes=(SetRange(parameter=name, low=new.low, high=new.high, scale=new.scale, why=why),),
+            changes=(SetRange(parameter=name, low=low, high=high, scale=new.scale, why=why),),
         )
 
-    def _figures(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float) -> FigureEvidence:
-        old = study.spec.parameters[name].scale
-        return table(
-            _rows.probability_row("probability of such a fit if the scale were right", p, self.false_alarms),
-            _rows.share_row(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
-            _rows.share_row(f"the same part on a {new.scale} scale", room[1], self.wider * room[0]),
-            _rows.range_row(study, name),
-        )
+
+class ParameterOnOtherScale(NamedTuple):
+    """A searched numeric hyperparameter and its range on the scale (log or linear) that was not used."""
+
+    name: str
+    domain: Domain
+    positions: FloatArray
+    """Positions of the settings in the range on the other scale, shape (settings,): NaN without a value, negative below the
+    range."""
+
+
+def find_other_scales(study: Study, tried: settings.Settings, span: float) -> list[ParameterOnOtherScale]:
+    """Return the searched numeric hyperparameters whose range ends have at least the ratio `span`, except the length of
+    training.
+
+    If the range of a positive hyperparameter starts at 0, its log range starts at the power of ten at or below the smallest
+    tried value.
+    """
+    found = []
+    for name, used in tried.numeric.items():
+        if is_training_length(name) or len(np.unique(used[np.isfinite(used)])) < MIN_DISTINCT_VALUES:
+            continue
+        values = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
+        domain = study.spec.parameters[name]
+        if domain.scale == "reverse-log":  # On a reverse-log scale, only the distance from 1 matters.
+            continue
+        low, high = domain.low or 0.0, domain.high or 0.0
+        positive = values[values > 0]
+        if low == 0 and natural_limits_of_name(name, domain.type)[0] == 0 and len(positive):
+            low = 10.0 ** math.floor(math.log10(positive.min()))
+        if low > 0 and high >= span * low:
+            other = Domain(type=domain.type, low=low, high=high, scale="linear" if domain.scale == "log" else "log")
+            found.append(ParameterOnOtherScale(name, other, other.to_positions(values)))
+    return found
+
+
+def spans_of_best_values(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float, float]:
+    known = np.flatnonzero(np.isfinite(used) & np.isfinite(other))
+    best = known[np.argsort(values[known], kind="stable")[: max(4, len(values) // 8)]]
+    return (float(np.ptp(used[best])), float(np.ptp(other[best]))) if len(best) else (1.0, 1.0)
+
+
+def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], values: FloatArray) -> float:
+    """Return the p-value of the hypothesis that the response is smooth on the scale used; 1 if the other scale fits no better.
+
+    A Gaussian process model of the response that is smooth along the axis on the scale used is compared with one that is smooth
+    on the other scale. The difference between their likelihoods is compared with the difference for data simulated from the
+    first model. For the other axes, both models use the length scales that were fitted on the scale used.
+
+    used, other: positions (n,) on both scales, NaN if missing; blocks: coordinates (n, c) of the other axes; values: (n,),
+    finite, lower is better.
+    """
+    keep = choose_evenly_by_rank(values, MAX_FITTED_POINTS)
+    n = len(keep)
+    y = _standardise_columns(values[keep][:, None])
+    if n < MIN_POINTS or not y.any():
+        return 1.0
+    rest = [squared_distances(b[keep], b[keep]) for b in blocks]
+    axes = [squared_distances(c, c) for c in (axis_coordinates(u[keep], True) for u in (used, other))]
+    at = surface.fit_parameters(y[:, 0], np.array([*rest, axes[0]]), np.array([*np.zeros(len(rest) + 1), 0.0, -2.0]))
+    apart = sum((r * d for r, d in zip(np.exp(at[:-3]), rest, strict=True)), np.zeros((n, n)))
+    models = [
+        [_factor_correlation(apart + r * axis, noise) for r, noise in product(_INVERSE_LENGTH_SCALES, _NOISE_VARIANCES)]
+        for axis in axes
+    ]
+    if max(_log_likelihoods(m, y)[0] for m in models[1]) <= max(_log_likelihoods(m, y)[0] for m in models[0]):
+        return 1.0
+    likeliest = max(models[0], key=lambda m: float(_log_likelihoods(m, y)[0]))
+    drawn = likeliest[0] @ np.random.default_rng(SEED).standard_normal((n, N_SIMULATIONS))
+    rows = np.hstack([y, _standardise_columns(drawn)])
+    first, second = (np.max([_log_likelihoods(m, rows) for m in grid], axis=0) for grid in models)
+    gain = second - first
+    return float(np.mean(gain >= gain[0] - 1e-9))
+
+
+def _standardise_columns(columns: FloatArray) -> FloatArray:
+    """Return columns (n, m) with mean 0 and variance 1, after the worst values are set to one common value; zeros if all values
+    are equal."""
+    cut = np.minimum(columns, np.quantile(columns, COMPARED_RESULTS_SHARE, axis=0))
+    cut = cut - cut.mean(0)
+    spread = cut.std(0)
+    return np.asarray(cut / np.where(spread > 0, spread, np.inf), dtype=np.float64)
+
+
+_CorrelationFactors = tuple[FloatArray, FloatArray, float]
+"""A correlation matrix, as (square root of the matrix, inverse of this root, log determinant of the matrix)."""
+
+
+def _factor_correlation(apart: FloatArray, noise: float) -> _CorrelationFactors:
+    root = np.asarray(np.linalg.cholesky(np.exp(-0.5 * apart) + (noise + 1e-6) * np.eye(len(apart))), dtype=np.float64)
+    return root, np.asarray(np.linalg.inv(root), dtype=np.float64), 2 * float(np.log(np.diag(root)).sum())
+
+
+def _log_likelihoods(model: _CorrelationFactors, rows: FloatArray) -> FloatArray:
+    """Return the log-likelihood of each column of rows (n, m) at the most likely variance."""
+    _, inverse, determinant = model
+    size = ((inverse @ rows) ** 2).mean(0)
+    return np.asarray(-0.5 * len(rows) * np.log(size) - 0.5 * determinant, dtype=np.float64)

@@ -8,16 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from advisor.computed.space import promising, sampler, settings
+from advisor.computed.space.settings import Settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Percent, say
-from advisor.model.space import BoolArray, FloatArray
+from advisor.model.message import Message, MessagePart, Name, Number, Percent, say
+from advisor.model.space import BoolArray, FloatArray, as_number
 from advisor.model.study import Study
 from advisor.model.words import capitalise
 from advisor.stats import boundaries, ranks, widening
 from advisor_rules.space import _good_region, _rows
+from advisor_rules.space._good_region import GoodRegion
 
 
 class SpaceShrink(Rule):
@@ -123,15 +125,14 @@ class SpaceShrink(Rule):
         narrow = self._find_wide_ranges(tried, axes, tolerance)
         learned = bool(narrow) and sampler.did_sampler_use_results(study)
         tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
-        for p, name, part, low, high in sorted(narrow, key=lambda f: f[:2]):
-            finding = self._build_finding(study, tried, name, part, _tighten_range(study, name, (low, high), tighter), p)
+        for p, name, part, kept in sorted(narrow, key=lambda f: f[:2]):
+            finding = self._build_finding(study, tried, name, part, _tighten_range(study, name, kept, tighter), p)
             yield sampler.weaken_finding(finding) if learned else finding
 
     def _find_wide_ranges(
-        self, tried: settings.Settings, axes: Sequence[str], tolerance: float
-    ) -> list[tuple[float, str, _good_region.GoodRegion, float, float]]:
-        """Return the ranges that are too wide, as (p-value, name, part with the good trials, low end to keep, high end to
-        keep)."""
+        self, tried: Settings, axes: Sequence[str], tolerance: float
+    ) -> list[tuple[float, str, GoodRegion, tuple[float, float]]]:
+        """Return the ranges that are too wide, as (p-value, name, part with the good trials, part to keep)."""
         level = tried.corrected_level(self.false_alarms)
         chances = {
             name: _good_region.p_of_unrelated_costs(*_settings_with_parameter(tried, name)[:2], level / len(axes)) * len(axes)
@@ -142,46 +143,35 @@ class SpaceShrink(Rule):
         optima: dict[str, tuple[float, float]] = {}
         for name in mattering:
             u, costs, failed = _settings_with_parameter(tried, name)
-            part = _good_region.find_good_region(
-                u, costs, _good_region.mask_good_points(costs, self.best, tolerance), self.missed
-            )
+            is_good = _good_region.mask_good_points(costs, self.best, tolerance)
+            part = _good_region.find_good_region(u, costs, is_good, self.missed)
             if part is None:
                 continue
-            crowded = part.p_value * len(mattering)
-            spans = [(max(crowded, chances[name]), _good_region.range_to_keep(part, u, failed))]
-            if crowded > level or spans[0][1][1] - spans[0][1][0] > self.left:
+            p, kept = part.p_value * len(mattering), _good_region.range_to_keep(part, u, failed)
+            if p > level or kept[1] - kept[0] > self.left:
                 optima = optima or _optimum_intervals(tried)
-                within = _good_region.range_with_optimum(part, optima[name], u, failed)
-                spans = [(max(1 - boundaries.OPTIMUM_INTERVAL_PROBABILITY, chances[name]), within)]
-            narrow += [
-                (p, name, part, *_good_region.extend_to_best_points(kept, u, costs))
-                for p, kept in spans
-                if kept[1] - kept[0] <= self.left
-            ]
+                p = 1 - boundaries.OPTIMUM_INTERVAL_PROBABILITY
+                kept = _good_region.range_with_optimum(part, optima[name], u, failed)
+            if kept[1] - kept[0] <= self.left:
+                narrow.append((max(p, chances[name]), name, part, _good_region.extend_to_best_points(kept, u, costs)))
         return narrow
 
     def _build_finding(
-        self,
-        study: Study,
-        tried: settings.Settings,
-        name: str,
-        part: _good_region.GoodRegion,
-        kept_range: tuple[float, float],
-        p: float,
+        self, study: Study, tried: Settings, name: str, part: GoodRegion, kept_range: tuple[float, float], p: float
     ) -> Finding:
         domain, u = study.spec.parameters[name], tried.numeric[name]
         low, high = widening.range_of_span(domain, kept_range)
-        first, last = (Number(float(domain.value_at_position(x))) for x in (part.low, part.high))
-        having = np.flatnonzero(np.isfinite(u))
-        shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
+        first, last = (Number(as_number(domain.value_at_position(x))) for x in (part.low, part.high))
         where = say("between {first} and {last}", first=first, last=last)
         if str(first) == str(last):
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}"
         if part.low < kept_range[0] or part.high > kept_range[1]:
             why = capitalise(f"{promising.LIES_HERE_REASON} of all settings")
+        having, outside = int(np.isfinite(u).sum()), part.good_outside_count
+        shown = [tried.trials[i][0] for i in np.flatnonzero((u >= part.low) & (u <= part.high))[:5]]
         return self.finding(
-            _good_trials_message(study, name, part, where, len(having)),
+            _good_trials_message(study, name, part, where, having),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
@@ -195,70 +185,47 @@ class SpaceShrink(Rule):
                     next_low=low,
                     next_high=high,
                 ),
-                table(*self._figures(study, tried, name, part, kept_range, p, len(having))),
+                table(
+                    _rows.tried_settings_row(tried),
+                    ("good trials", say("{good}, {strays} of them outside the part", good=part.good_count, strays=outside)),
+                    ("trials in the kept part", say("{inside} of {having}", inside=part.inside, having=having)),
+                    self._chance_row(p),
+                    _rows.share_row("kept share of the range, including margins", kept_range[1] - kept_range[0], self.left),
+                    _rows.range_row(study, name),
+                ),
             ),
             changes=(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),),
         )
 
-    def _figures(
-        self,
-        study: Study,
-        tried: settings.Settings,
-        name: str,
-        part: _good_region.GoodRegion,
-        kept_range: tuple[float, float],
-        p: float,
-        having: int,
-    ) -> tuple[tuple[str, Message], ...]:
-        return (
-            _rows.tried_settings_row(tried),
-            (
-                "good trials",
-                say("{good}, {strays} of them outside the part", good=part.good_count, strays=part.good_outside_count),
-            ),
-            ("trials in the kept part", say("{inside} of {having}", inside=part.inside, having=having)),
-            _rows.probability_row("probability of such a small part by chance", p, self.false_alarms)
-            if p <= self.false_alarms
-            else ("simulated fits with their best value in the kept part", say("{p}", p=Percent(1 - p))),
-            _rows.share_row("kept share of the range, including margins", kept_range[1] - kept_range[0], self.left),
-            _rows.range_row(study, name),
-        )
+    def _chance_row(self, p: float) -> tuple[str, MessagePart]:
+        if p <= self.false_alarms:
+            return _rows.probability_row("probability of such a small part by chance", p, self.false_alarms)
+        return "simulated fits with their best value in the kept part", Percent(1 - p)
 
 
-def _good_trials_message(study: Study, name: str, part: _good_region.GoodRegion, where: Message, count: int) -> Message:
-    """Return sentences about the position of the good trials and the number of all trials in the part of the range that
-    contains the good trials."""
-    if part.good_count < _good_region.MIN_GOOD_POINTS:
-        one = part.good_count == 1
-        return say(
-            f"Only {{good}} of {{count}} trials {'is' if one else 'are'} good, {{where}}. All others are far worse.",
-            good=part.good_count,
-            count=count,
-            where=where,
-        )
-    good = say("All {good}", good=part.good_count)
-    if part.good_outside_count:
-        good = say("{inside} of the {good}", inside=part.good_count - part.good_outside_count, good=part.good_count)
-    return say(
-        "{good} good trials lie {where}, in {share} of the range of {name} ({span}). Of all {count} trials, {inside} lie there.",
-        good=good,
+def _good_trials_message(study: Study, name: str, part: GoodRegion, where: Message, count: int) -> Message:
+    """Return sentences about the position of the good trials and the number of all trials there."""
+    n = part.good_count
+    if n < _good_region.MIN_GOOD_POINTS:
+        text = f"Only {{n}} of {{count}} trials {'is' if n == 1 else 'are'} good, {{where}}. All others are far worse."
+        return say(text, n=n, count=count, where=where)
+    good = f"{n - part.good_outside_count} of the {n}" if part.good_outside_count else f"All {n}"
+    span, share = _rows.range_text(study, name), Percent(min(part.high, 1.0) - max(part.low, 0.0))
+    lie = say(
+        f"{good} good trials lie {{where}}, in {{share}} of the range of {{name}} ({{span}}).",
         where=where,
-        share=Percent(min(part.high, 1.0) - max(part.low, 0.0)),
+        share=share,
         name=Name(name),
-        span=_rows.range_text(study, name),
-        count=count,
-        inside=part.inside,
+        span=span,
     )
+    return say("{lie} Of all {count} trials, {inside} lie there.", lie=lie, count=count, inside=part.inside)
 
 
 def _tighten_range(
     study: Study, name: str, kept_range: tuple[float, float], tighter: Mapping[str, tuple[float, float]]
 ) -> tuple[float, float]:
-    """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters.
-
-    If the kept part starts or ends with the range, the part does not change, because `space-boundary` may move this end and
-    then also chooses the opposite end.
-    """
+    """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters."""
+    # `space-boundary` may move an end at which the kept part starts or ends with the range, and then chooses the other end too.
     if name not in tighter or kept_range[0] <= 0 or kept_range[1] >= 1:
         return kept_range
     first, last = study.spec.parameters[name].to_positions(list(tighter[name]))
@@ -266,7 +233,7 @@ def _tighten_range(
     return (low, high) if low < high else kept_range
 
 
-def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float]]:
+def _optimum_intervals(tried: Settings) -> dict[str, tuple[float, float]]:
     """Return the interval that contains the best position on each axis of the fitted response, given all other hyperparameters.
 
     Categorical hyperparameters with the most values are left out until the remaining ones have in total at most half as many
@@ -279,6 +246,6 @@ def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 
-def _settings_with_parameter(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
+def _settings_with_parameter(tried: Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
     has_value = np.isfinite(tried.numeric[name])
     return tried.numeric[name][has_value], tried.costs[has_value], tried.failed[has_value]

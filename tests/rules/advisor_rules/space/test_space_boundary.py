@@ -10,7 +10,7 @@ from studies import make_study, uniform_study, verdict
 from advisor.computed.space import settings
 from advisor.model.change import Advise, SetRange
 from advisor.model.spec import Parameter
-from advisor_rules.space import _boundary_text
+from advisor_rules.space import space_boundary
 
 LOWEST = "The best trial has the lowest learning_rate that was tried, 1e-5:"
 LR = Parameter(low=1e-5, high=1e-3, scale="log")
@@ -342,7 +342,7 @@ def test_a_value_that_alone_gives_results_is_compared_with_no_other():
     losses = [[1.0, 0.5 - 0.1 * i] if i < 2 else [1.0, np.nan] for i in range(6)]
     study = make_study(params, {"val/loss": losses}, status=["complete"] * 2 + ["diverged"] * 4)
     tried = settings.read_settings(study)
-    said = str(_boundary_text.good_end_message(study, tried, "lr", "low", np.flatnonzero(np.isfinite(tried.costs))))
+    said = str(space_boundary.good_end_message(study, tried, "lr", "low", np.flatnonzero(np.isfinite(tried.costs))))
     assert said == "Only the lowest lr, 0.001, leads to a result."
 
 
