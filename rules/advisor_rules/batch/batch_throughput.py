@@ -83,12 +83,12 @@ class BatchThroughput(Rule):
             sizes, rates, material=self.material, doubling=self.doubling, alpha=self.false_alarms
         )
         if growth.never_scales_probability >= enough and growth.chosen_index in (0, last):
-            cause, action = _describe_bottleneck(study, speeds)
+            cause, advice = _describe_bottleneck(study, speeds)
             text = (
                 "No doubling of the batch size nearly doubles the throughput; the largest increase is by a factor of {most}. "
             )
             what = say(text + "{cause}", most=growth.max_growth_factor, cause=cause)
-            yield self._build_finding(study, speeds, None, what, say(action), growth.never_scales_probability)
+            yield self._build_finding(study, speeds, None, what, say(advice), growth.never_scales_probability)
         elif growth.saturation_probability >= enough:
             best, following = speeds[growth.chosen_index : growth.chosen_index + 2]
             what = _describe_plateau(best, following)

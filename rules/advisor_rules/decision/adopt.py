@@ -294,13 +294,12 @@ class EvaluationLuck:
 def find_lucky_lead(study: Study) -> EvaluationLuck | None:
     """Return the lead that noise explains; None if noise does not explain the best trial's lead over a trial with less noisy
     evaluations."""
-    best, *rivals = study.ranked() or [None]
-    best_part = best and step_noise.split_around_best(study.cost_curve(best).finite.values)
-    if best is None or best_part is None:
+    best_first = study.ranked()
+    parts = (step_noise.split_around_best(study.cost_curve(t).finite.values) for t in best_first)
+    if (best_part := next(parts, None)) is None:
         return None
-    best_sd = _evaluation_noise_sd(best_part)
-    for rival in rivals[:_MAX_RIVAL_TRIALS]:
-        part = step_noise.split_around_best(study.cost_curve(rival).finite.values)
+    best, best_sd = best_first[0], _evaluation_noise_sd(best_part)
+    for rival, part in zip(best_first[1 : _MAX_RIVAL_TRIALS + 1], parts, strict=False):
         if part is None or not 0 < MIN_EVALUATION_NOISE_RATIO * (sd := _evaluation_noise_sd(part)) <= best_sd:
             continue
         lead = float(study.costs[rival.index] - study.costs[best.index])

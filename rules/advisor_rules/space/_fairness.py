@@ -213,7 +213,7 @@ class UntrainedGroup(NamedTuple):
     """A group in which nearly all points failed, or ended at one bad level whatever the other hyperparameters."""
 
     group: int
-    count: int
+    points: int
     """Number of points that failed or ended at the common level."""
     p_value: float
     """p-value of the hypothesis that all groups train equally well, corrected for the number of groups."""

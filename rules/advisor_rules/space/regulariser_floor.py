@@ -84,7 +84,7 @@ class RegulariserFloor(Rule):
 
     def _build_finding(self, study: Study, name: str, parameter: Parameter, p: float, count: int) -> Finding:
         (low, high), floor = _regularisers.lowest_and_highest(parameter), _regularisers.weakest_searchable_value(parameter)
-        names = {"name": Name(name), "low": low}
+        names: dict[str, Name | float] = {"name": Name(name), "low": low}
         why = say("{name} is searched only from {low} upwards, so no trial shows its benefit.", **names)
         text = "{why} {count} do not show whether high values help (p = {p})."
         off = ", which switches it off" if floor == 0 else ""

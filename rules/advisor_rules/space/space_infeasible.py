@@ -133,13 +133,11 @@ class SpaceInfeasible(Rule):
         weights = settings.trial_weights(study)
         bad, total = round(float(weights[failed.any].sum()), 9), round(float(weights.sum()))
         clear: MessagePart = "no region"
+        severity, action, changes = self._advise_on_unexplained_failures(study, failed, bad, total)
         if cut is not None:
+            severity, action, changes = "warning", cut.action, cut.changes
             limit = Probability(self.false_alarms)
-            severity: Severity = "warning"
-            action, changes = cut.action, cut.changes
             clear = value_with_limit(Probability(cut.p_value), limit) if cut.p_value < 1 else "no test"
-        else:
-            severity, action, changes = self._advise_on_unexplained_failures(study, failed, bad, total)
         yield self.finding(
             _message(study, failed, cut),
             action=action,

@@ -163,9 +163,9 @@ class UnfairComparison(Rule):
         self, study: Study, comparison: ComparedValues, group: int, end: boundaries.EndWithCluster
     ) -> Finding:
         axis, (who, _, shown) = list(comparison.numeric_positions)[end.axis], comparison.describe_group(group)
-        domain, names = study.spec.parameters[axis], {"who": who, "axis": Name(axis)}
+        domain, name = study.spec.parameters[axis], Name(axis)
         trend = f"is best at the {end.side}est {{axis}} that it was tried with, and still improves in that direction"
-        lost = say(f"{{who}} lost, but {trend}", **names)
+        lost = say(f"{{who}} lost, but {trend}", who=who, axis=name)
         better = f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}."
         chance = "probability by chance of such an improvement towards that end (permutation test)"
         changes: list[Change] = []
@@ -175,14 +175,14 @@ class UnfairComparison(Rule):
             changes.append(SetRange(parameter=axis, low=new[0], high=new[1], scale=scale, why=str(lost)))
         return self.finding(
             say("{lost}.", lost=lost),
-            action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", **names),
+            action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", who=who, axis=name),
             severity="warning",
             confidence=(1 - end.p_value) * end.probability,
             subject=comparison.name,
             side=end.side,
             trials=shown,
             evidence=(
-                AxisEvidence(parameter=axis, caption=say(better, **names), trials=tuple(t.id for t in shown)),
+                AxisEvidence(parameter=axis, caption=say(better, who=who, axis=name), trials=tuple(t.id for t in shown)),
                 table(
                     _rows.probability_row(chance, end.p_value, self.false_alarms),
                     _rows.share_row("simulated fits whose best value lies at that end", end.probability, self.certainty),
@@ -194,13 +194,13 @@ class UnfairComparison(Rule):
     def _report_untrained_value(self, study: Study, comparison: ComparedValues, found: _fairness.UntrainedGroup) -> Finding:
         who, size, shown = comparison.describe_group(found.group)
         if found.common_cost is None:
-            rest, other = len(comparison.costs) - size, int(np.isnan(comparison.costs).sum()) - found.count
+            rest, other = len(comparison.costs) - size, int(np.isnan(comparison.costs).sum()) - found.points
             text = "{count} of its {size} settings failed, and {other} of {rest} others"
-            why = say(text, count=found.count, size=size, other=other, rest=rest)
+            why = say(text, count=found.points, size=size, other=other, rest=rest)
         else:
             at = Objective(study.objective_value(found.common_cost))
             text = "{count} of its {size} settings end at {at}, as if nothing was learned"
-            why = say(text, count=found.count, size=size, at=at)
+            why = say(text, count=found.points, size=size, at=at)
         advice = say("Search lower learning rates or a warmup with {who}, and look for a bug.", who=who)
         p, chance = found.p_value, "probability of this result if all values train equally well"
         return self.finding(
