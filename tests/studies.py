@@ -94,3 +94,10 @@ def verdict(rule_id: str, study: Study, **thresholds: Any) -> Verdict:
     (result,) = judge(study, [_rule(rule_id, tuple(thresholds.items()))], calibrate=False)
     assert result.status != "broken", result.reason
     return result
+
+
+def lacking(rule_id: str, study: Study, **thresholds: Any) -> str:
+    """Return the reason why the rule cannot judge the study; fail if it can."""
+    result = verdict(rule_id, study, **thresholds)
+    assert (result.status, bool(result.reason)) == ("not-assessed", True)
+    return str(result.reason)

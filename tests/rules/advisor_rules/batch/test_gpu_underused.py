@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from promise import scaled, studies
-from studies import make_study, verdict
+from studies import lacking, make_study, verdict
 from timed import GPU, timed
 
 RNG = np.random.default_rng(8)
@@ -27,11 +27,7 @@ def example():
 
 def test_fires_and_asks_for_a_larger_batch_if_it_fits():
     (finding,) = verdict("gpu-underused", example()).findings
-    assert "10 % of its memory" in finding.message
-    assert len(finding.trials) == 3
-    assert finding.side == "low"
-    (change,) = finding.changes
-    assert "Raise the batch size" in change.text
+    assert (finding.side, len(finding.trials)) == ("low", 3)
 
 
 @pytest.mark.parametrize("gib", [None, 70])
@@ -63,9 +59,7 @@ MISSING = {"nothing": make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}), "to
 
 @pytest.mark.parametrize("study", MISSING.values(), ids=MISSING.keys())
 def test_says_what_to_log(study):
-    result = verdict("gpu-underused", study)
-    assert result.status == "not-assessed"
-    assert "device/utilisation" in result.reason
+    assert "device/utilisation" in lacking("gpu-underused", study)
 
 
 @pytest.mark.parametrize(("trials", "most"), [(1, 14), (3, 6)])

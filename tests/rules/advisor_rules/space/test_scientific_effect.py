@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from promise import kept, studies
-from studies import make_study, verdict
+from promise import ALL, kept, studies
+from studies import lacking, make_study, verdict
 
 from advisor.computed.space import settings
 from advisor.model.change import DropValues, FixParameter
@@ -34,18 +34,6 @@ def example() -> Any:
     return study({"gelu": 0.0, "relu": 10.0})
 
 
-def test_names_the_worse_value_with_an_interval_and_keeps_the_better_one() -> None:
-    made = example()
-    (finding,) = verdict(RULE, made).findings
-    assert finding.subject == "activation"
-    assert "activation = gelu is better than relu by" in finding.message
-    assert "95 % interval" in finding.message
-    (change,) = finding.changes
-    assert isinstance(change, FixParameter)
-    assert change.value == "gelu"
-    assert change.apply(made.spec).parameters["activation"].value == "gelu"
-
-
 def test_says_how_large_a_difference_may_be_where_none_is_seen() -> None:
     (finding,) = verdict(RULE, study({"gelu": 0.0, "relu": 0.0})).findings
     assert "No difference between the values of activation larger than 0.0" in finding.message
@@ -67,7 +55,7 @@ def test_a_declared_number_is_a_question_an_inferred_one_is_not() -> None:
         "dropout": Parameter(low=0.0, high=0.5),
     }
     assert verdict(RULE, study({2: 0.0, 4: 10.0}, name="depth", space=space)).status == "fired"
-    assert verdict(RULE, study({2: 0.0, 4: 10.0}, name="depth")).status == "not-assessed"
+    assert lacking(RULE, study({2: 0.0, 4: 10.0}, name="depth"))
 
 
 def test_the_variation_between_seeds_is_measured_where_settings_were_repeated() -> None:
@@ -93,7 +81,7 @@ def test_a_comparison_of_repeated_values_needs_no_other_hyperparameter() -> None
     (finding,) = verdict(RULE, repeated(0.0, 0.0, seeds=5)).findings
     assert "No difference between the values of code larger than" in finding.message
     assert "tuned" not in finding.message
-    assert verdict(RULE, repeated(0.0, 5.0, seeds=1)).status == "not-assessed"
+    assert lacking(RULE, repeated(0.0, 5.0, seeds=1))
 
 
 def test_repeats_of_settings_that_differ_in_several_hyperparameters_answer_no_question() -> None:
@@ -102,27 +90,26 @@ def test_repeats_of_settings_that_differ_in_several_hyperparameters_answer_no_qu
         {"val/loss": [0.5, 0.51, 0.49, 0.52, 0.48, 0.3, 0.31, 0.29, 0.32, 0.28]},
         seeds=list(range(5)) * 2,
     )
-    assert verdict(RULE, made).status == "not-assessed"
+    assert lacking(RULE, made)
 
 
 def test_repeats_that_were_chosen_by_their_first_run_or_are_identical_answer_no_question() -> None:
     params = [{"code": c} for c in ("sgd", "adam", "lion", "adam")]
-    assert verdict(RULE, make_study(params, {"val/loss": [0.5, 0.4, 0.6, 0.45]})).status == "not-assessed"
+    assert lacking(RULE, make_study(params, {"val/loss": [0.5, 0.4, 0.6, 0.45]}))
     equal = make_study([{"code": c} for c in "aabb"], {"val/loss": [0.5, 0.5, 0.4, 0.4]}, seeds=[0, 1, 0, 1])
-    assert verdict(RULE, equal).status == "not-assessed"
+    assert lacking(RULE, equal)
 
 
 @pytest.mark.parametrize(("values", "seeds"), [(2, 2), (2, 5), (4, 3)])
 def test_keeps_its_promise_where_repeated_values_are_equal(values: int, seeds: int) -> None:
-    found = [verdict(RULE, repeated(*[0.0] * values, seeds=seeds, seed=i)).findings[0] for i in range(200)]
+    found = [verdict(RULE, repeated(*[0.0] * values, seeds=seeds, seed=i)).findings[0] for i in range(200 if ALL else 100)]
     assert kept(sum("better than" in f.message for f in found), len(found))
 
 
 def test_cannot_tell_from_few_results() -> None:
-    said = verdict(RULE, study({"gelu": 0.0, "relu": 0.0}, count=6))
-    assert (said.status, "needs at least 4 settings" in str(said.reason)) == ("not-assessed", True)
+    assert "needs at least 4 settings" in lacking(RULE, study({"gelu": 0.0, "relu": 0.0}, count=6))
     equal = make_study([{"norm": "ab"[i % 2], "lr": 0.1 / (i + 1)} for i in range(12)], {"val/loss": [1.0] * 12})
-    assert verdict(RULE, equal).status == "not-assessed"
+    assert lacking(RULE, equal)
 
 
 def test_needs_trials_that_early_results_did_not_select() -> None:
@@ -130,8 +117,7 @@ def test_needs_trials_that_early_results_did_not_select() -> None:
         return study({"gelu": 0.0, "relu": 10.0}, status=["pruned"] * count + ["complete"] * (24 - count))
 
     assert verdict(RULE, with_pruned(4)).status == "fired"
-    said = verdict(RULE, with_pruned(6))
-    assert (said.status, "6 of 24 trials were pruned" in str(said.reason)) == ("not-assessed", True)
+    assert "6 of 24 trials were pruned" in lacking(RULE, with_pruned(6))
 
 
 def test_intervals_are_wider_if_weaker_hyperparameters_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +147,7 @@ def test_the_rules_about_a_comparison_agree_on_the_number_of_values() -> None:
 
 def test_of_many_switches_it_compares_the_strongest_and_says_how_many_are_left_out() -> None:
     rng = np.random.default_rng(5)
-    flags = rng.random((60, 20)) < 0.5
+    flags = rng.random((40, 9)) < 0.5
     params = [{**{f"flag{j}": bool(on) for j, on in enumerate(row)}, "lr": float(rng.random())} for row in flags]
     costs = [float(0.5 + 0.2 * row[7] + 0.01 * rng.standard_normal()) for row in flags]
     rule = ScientificEffect()
@@ -169,6 +155,4 @@ def test_of_many_switches_it_compares_the_strongest_and_says_how_many_are_left_o
     assert len(findings) == rule.most
     (named,) = (f for f in findings if f.changes)
     assert named.subject == "flag7"
-    assert any(
-        "14 hyperparameters with weaker effects" in str(text) for e in named.evidence for _, text in getattr(e, "rows", ())
-    )
+    assert str(dict(named.evidence[1].rows)["not compared"]) == "3 hyperparameters with weaker effects"

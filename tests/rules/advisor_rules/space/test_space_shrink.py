@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from promise import kept, scaled, studies
-from studies import make_study, uniform_study, verdict
+from studies import lacking, make_study, uniform_study, verdict
 
-from advisor.model.change import SetRange
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor.planning import plan
@@ -29,19 +28,6 @@ def sweep(costs: Any, **more: Any) -> Study:
 def example() -> Study:
     """Only middle values of one of three hyperparameters are good."""
     return uniform_study(np.random.default_rng(0), 60, 3, valley)
-
-
-def test_narrows_the_range_around_the_good_trials_and_keeps_a_margin() -> None:
-    study = example()
-    (finding,) = verdict("space-shrink", study).findings
-    assert finding.subject == "x0"
-    assert finding.goal == "sampling"
-    (change,) = finding.changes
-    assert isinstance(change, SetRange)
-    assert 0.1 < change.low < 0.42
-    assert 0.58 < change.high < 0.9
-    after = change.apply(study.spec).parameters["x0"]
-    assert (after.low, after.high) == (change.low, change.high)
 
 
 def test_the_next_study_searches_the_part_that_is_good() -> None:
@@ -76,7 +62,7 @@ def test_measures_on_the_scale_of_the_range() -> None:
 
 
 def test_an_optimum_at_an_end_keeps_that_end() -> None:
-    for seed in range(10):
+    for seed in range(4):
         study = uniform_study(np.random.default_rng(seed), 60, 2, lambda p: float(np.exp(-4 * p[0])))
         for finding in verdict("space-shrink", study).findings:
             (change,) = finding.changes
@@ -166,11 +152,9 @@ def test_what_crowds_because_a_sampler_learned_is_a_note_and_less_sure() -> None
 
 
 def test_cannot_tell_from_few_trials_or_few_values() -> None:
-    few = verdict("space-shrink", uniform_study(np.random.default_rng(0), 8, 2, valley))
-    assert few.status == "not-assessed"
-    assert "at least 9 are needed" in few.reason
+    assert "at least 9 are needed" in lacking("space-shrink", uniform_study(np.random.default_rng(0), 8, 2, valley))
     levels = make_study([{"depth": 1 + i % 3} for i in range(20)], {"val/loss": [float(i) for i in range(20)]})
-    assert verdict("space-shrink", levels).status == "not-assessed"
+    assert lacking("space-shrink", levels)
 
 
 @pytest.mark.parametrize(("trials", "names"), [(9, 1), (16, 3), (40, 8), (100, 2)])
@@ -202,21 +186,19 @@ def test_survivors_of_pruning_do_not_show_the_good_region() -> None:
     made = example()
     status = ["pruned"] * (len(made.trials) // 2) + ["complete"] * (len(made.trials) - len(made.trials) // 2)
     trials = tuple(replace(t, status=s) for t, s in zip(made.trials, status, strict=True))
-    found = verdict("space-shrink", replace(made, trials=trials))
-    assert (found.status, "were pruned" in found.reason) == ("not-assessed", True)
+    assert "were pruned" in lacking("space-shrink", replace(made, trials=trials))
 
 
-def test_the_only_rate_that_trains_is_found_by_the_size_of_its_lead():
+def test_the_only_rate_that_trains_is_found_by_the_size_of_its_lead_but_not_two_with_a_bad_one_between():
     rates = [float(f"{10**x:.3g}") for x in np.linspace(-5, 2, 36)]
-    curves = [[2.3, 0.3 if i == 20 else 2.29 + 0.001 * (i % 7)] for i in range(36)]
-    study = make_study([{"lr": r} for r in rates], {"val/loss": curves})
+    study, two = (
+        make_study(
+            [{"lr": r} for r in rates], {"val/loss": [[2.3, 0.3 if i in best else 2.29 + 0.001 * (i % 7)] for i in range(36)]}
+        )
+        for best in ((20,), (20, 25))
+    )
+    assert verdict("space-shrink", two).status == "quiet"
     (finding,) = verdict("space-shrink", study).findings
     (change,) = finding.changes
     assert (change.low, change.high) == (pytest.approx(rates[19], rel=0.02), pytest.approx(rates[21], rel=0.02))
     assert "Only 1 of 36 trials is good" in str(finding.message)
-
-
-def test_two_leading_trials_with_a_bad_one_between_are_no_region():
-    rates = [float(f"{10**x:.3g}") for x in np.linspace(-5, 2, 36)]
-    curves = [[2.3, 0.3 if i in (20, 25) else 2.29 + 0.001 * (i % 7)] for i in range(36)]
-    assert verdict("space-shrink", make_study([{"lr": r} for r in rates], {"val/loss": curves})).status == "quiet"

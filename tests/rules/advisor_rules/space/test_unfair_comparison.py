@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from promise import kept, studies
-from studies import make_study, verdict
+from studies import lacking, make_study, verdict
 
 from advisor.analysis import analyze_study
 from advisor.engine.registry import load_rules
@@ -56,21 +56,21 @@ def test_quiet_where_each_is_best_inside_its_own_range() -> None:
 def test_a_whole_number_of_few_values_is_compared_a_batch_size_is_not() -> None:
     rows = [({"tanh": 1, "relu": 3}[v], r, c) for v, r, c in unequal()]
     assert verdict(RULE, study(rows, name="depth")).status == "fired"
-    assert verdict(RULE, study(rows, name="batch_size")).status == "not-assessed"
-    assert verdict(RULE, study(rows, name="weight_decay")).status == "not-assessed"
+    assert lacking(RULE, study(rows, name="batch_size"))
+    assert lacking(RULE, study(rows, name="weight_decay"))
 
 
 def test_a_value_that_lost_where_nothing_trained_is_named_unless_it_is_an_optimizer() -> None:
     rng = np.random.default_rng(0)
     said, of_optimizer = [], 0
-    for _ in range(20):
+    for _ in range(10):
         rows = [("deep", r, 2.0 + 0.01 * rng.standard_normal()) for r in np.geomspace(0.1, 10, 10)]
         rows += [("flat", r, 0.4 + valley(r, 1e-3)) for r in np.geomspace(1e-4, 1e-1, 10)]
         said += [f.message for f in verdict(RULE, study(rows, name="model")).findings]
         of_optimizer += verdict(RULE, study(rows, name="optimizer")).status == "fired"
-    assert len(said) >= 12
+    assert len(said) >= 6
     assert "lost to a trial with a lower value" in said[0]
-    assert of_optimizer <= 2
+    assert of_optimizer <= 1
 
 
 def test_fires_where_the_lead_is_one_of_numbers() -> None:
@@ -151,7 +151,7 @@ def test_where_all_are_best_at_one_end_it_is_the_range_and_not_the_comparison() 
 
 def test_cannot_tell_without_values_to_compare_or_results() -> None:
     rows = [{"lr": 0.1 * i} for i in range(1, 9)]
-    assert verdict(RULE, make_study(rows, {"val/loss": [1.0] * 8})).status == "not-assessed"
+    assert lacking(RULE, make_study(rows, {"val/loss": [1.0] * 8}))
     said = verdict(RULE, study([("a", 0.1, 1.0), ("b", 0.2, 1.0)]))
     assert said.status == "not-assessed"
     space = {"activation": Parameter(type="categorical", choices=("a", "b")), "lr": Parameter(low=1e-3, high=1.0)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from studies import make_study, verdict
+from studies import lacking, make_study, verdict
 
 from advisor.model.spec import Objective
 from advisor.model.spec_yaml import format_study_file, parse_study_file
@@ -85,10 +85,10 @@ def test_if_nothing_fits_it_asks_for_more_steps() -> None:
 
 def test_only_such_a_sweep_is_judged() -> None:
     plain = make_study([{"lr": 0.1}] * 2, {"val/loss": [[1.0, 0.5]] * 2})
-    assert verdict("steps-to-fit", plain).status == "not-assessed"
+    assert lacking("steps-to-fit", plain)
 
 
 def test_without_a_training_loss_it_cannot_tell() -> None:
     study = sweep(INSIDE)
     bare = Study(spec=study.spec, trials=study.trials, metrics={"val/loss": study.metrics["val/loss"]})
-    assert verdict("steps-to-fit", bare).status == "not-assessed"
+    assert lacking("steps-to-fit", bare)
