@@ -91,6 +91,26 @@ def table(*rows: tuple[str, MessagePart | float]) -> FigureEvidence:
     return FigureEvidence(rows=rows)
 
 
+def axis_plot(
+    parameter: str,
+    caption: MessagePart,
+    trials: Iterable[Trial] = (),
+    *,
+    lines: Mapping[str, float] | None = None,
+    span: tuple[float | None, float | None] = (None, None),
+) -> AxisEvidence:
+    """Return a plot of the objective against a hyperparameter. trials: to highlight; lines: values to mark, by label; span: the
+    recommended range."""
+    return AxisEvidence(
+        parameter=parameter,
+        caption=caption,
+        trials=tuple(t.id for t in trials),
+        lines=tuple(Line(value=value, label=label) for label, value in (lines or {}).items()),
+        next_low=span[0],
+        next_high=span[1],
+    )
+
+
 def curve_plot(
     metrics: str | Iterable[str],
     caption: MessagePart,

@@ -42,3 +42,8 @@ def weaken_finding(finding: Finding) -> Finding:
     reason = table(("sampling", "adaptive: later trials always lie near good earlier trials"))
     doubt = finding.doubt * ADAPTIVE_CONFIDENCE_FACTOR
     return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})
+
+
+def weaken_if_adaptive(study: Study, finding: Finding) -> Finding:
+    """Return the finding, weakened if the sampler used earlier results."""
+    return weaken_finding(finding) if did_sampler_use_results(study) else finding

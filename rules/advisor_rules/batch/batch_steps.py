@@ -11,7 +11,7 @@ from advisor.computed.batch import targets, tried_sizes
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line, table
+from advisor.model.evidence import Evidence, FigureEvidence, axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say, value_with_limit
 from advisor.model.study import Study
@@ -96,8 +96,7 @@ class BatchSteps(Rule):
             change = FixParameter(parameter=name, value=size, why=str(message))
         axis: tuple[Evidence, ...] = ()
         if name:
-            line = Line(value=knee, label="scaling is nearly perfect up to here")
-            axis = (AxisEvidence(parameter=name, caption=action, lines=(line,)),)
+            axis = (axis_plot(name, action, lines={"scaling is nearly perfect up to here": knee}),)
         return self.finding(
             message,
             action=action,

@@ -99,8 +99,9 @@ class TuningSaturated(Rule):
         as_good = int(np.sum(pool <= best.mean + noise_band))
         chance = best_of.chance_of_no_target(len(pool), math.ceil(len(pool) / 2), as_good)
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
-            finding = self._build_finding(study, best, variance[0], (as_good, len(pool), len(later)), gain, chance)
-            yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
+            yield sampler.weaken_if_adaptive(
+                study, self._build_finding(study, best, variance[0], (as_good, len(pool), len(later)), gain, chance)
+            )
 
     def _build_finding(
         self, study: Study, best: repeats.Setting, sd: float, counts: tuple[int, int, int], gain: float, chance: float

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.computed.space import settings
 from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparametrise, SetRange
-from advisor.model.evidence import AxisEvidence, Line
+from advisor.model.evidence import AxisEvidence, axis_plot
 from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import Message, MessagePart, Name, Number, Setting, lower_bound, say, upper_bound
 from advisor.model.space import FloatArray, IntArray, RangeSide, as_number, is_learning_rate, words_of_name
@@ -151,7 +151,7 @@ def _keep_around_successes(study: Study, tried: settings.Settings) -> FailureCut
     which = _failing_trials_text(count, count, place)
     change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capitalise(f"{which} failed"))
     caption = say("The following trials failed: {which}.", which=which)
-    shown = AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high)
+    shown = axis_plot(name, caption, span=(low, high))
     action = _rows.range_advice("Narrow the range of {name}", name, low, high)
     p = math.exp(math.log(len(tried) - number + 1) - math.log(math.comb(len(tried), number)))
     return FailureCut(name, which, action, (change,), min(p, 1.0), None, (shown,))
@@ -179,12 +179,11 @@ def _cut_at_threshold(study: Study, tried: settings.Settings, found: list[tuple[
     if lacking:
         text = "Keep {name} at {value} or less; larger values do not fit in memory."
         action = say(text, name=Name(name), value=Setting(high))
-    shown = AxisEvidence(
-        parameter=name,
-        caption=say("The following trials failed: {which}.", which=which),
-        lines=(Line(value=edge, label="trials fail beyond this line"),),
-        next_low=low if low < high else None,
-        next_high=high if low < high else None,
+    shown = axis_plot(
+        name,
+        say("The following trials failed: {which}.", which=which),
+        lines={"trials fail beyond this line": edge},
+        span=(low, high) if low < high else (None, None),
     )
     text = "Consider searching a combination of {} and {} instead of one, because failures depend on both."
     more = [Advise(text=text.format(Name(name), Name(other))) for other, _ in found[1:2]]

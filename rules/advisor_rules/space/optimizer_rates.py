@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from advisor.engine.rule import Relation, Rule
 from advisor.model import optimizers, parameter_kinds
 from advisor.model.change import RunPlan
-from advisor.model.evidence import AxisEvidence
+from advisor.model.evidence import axis_plot
 from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
 from advisor.model.message import Name, Setting, list_message, say
 from advisor.model.study import Study
@@ -72,6 +72,6 @@ class OptimizerRates(Rule):
             severity="warning",
             confidence=1.0,
             subject=chooser,
-            evidence=(AxisEvidence(parameter=rate, caption=say("All optimizers share the range of {rate}.", rate=Name(rate))),),
+            evidence=(axis_plot(rate, say("All optimizers share the range of {rate}.", rate=Name(rate))),),
             changes=(RunPlan(plan="per-optimizer", parameter=chooser, why=str(why)),),
         )

@@ -10,7 +10,7 @@ from advisor.computed.space import settings
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, Line, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
 from advisor.model.message import Count, Name, Probability, Setting, say
 from advisor.model.space import AxisScale
@@ -103,12 +103,11 @@ class RegulariserFloor(Rule):
             subject=name,
             side="low",
             evidence=(
-                AxisEvidence(
-                    parameter=name,
-                    caption=say("No trial has a {name} below {low}.", **names),
-                    lines=(Line(value=low, label="lowest value searched"),),
-                    next_low=floor,
-                    next_high=high,
+                axis_plot(
+                    name,
+                    say("No trial has a {name} below {low}.", **names),
+                    lines={"lowest value searched": low},
+                    span=(floor, high),
                 ),
                 table(
                     ("range", say("{low} to {high}", low=Setting(low), high=Setting(high))),

@@ -11,7 +11,7 @@ from advisor.computed.decision import repeats
 from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, DropValues, FixParameter
-from advisor.model.evidence import AxisEvidence, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import (
     Count as CountOf,
@@ -99,12 +99,11 @@ class ScientificEffect(Rule):
             if lacking:
                 raise MissingData(lacking[0])
             raise MissingData("the study compares no values of a scientific hyperparameter", needs="design")
-        learned = sampler.did_sampler_use_results(study)
         for question in questions:
             finding = self._build_answer_finding(
                 study, question, tried.corrected_level(self.false_alarms) / question.comparable_parameter_count
             )
-            yield sampler.weaken_finding(finding) if learned else finding
+            yield sampler.weaken_if_adaptive(study, finding)
 
     def _collect_comparisons(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
         """Return the comparisons of values, and messages about missing data for comparisons that could not be made."""
@@ -158,10 +157,7 @@ class ScientificEffect(Rule):
             confidence=chance if worse else 1 - self.false_alarms,
             subject=comparison.name,
             trials=[t for g in worse for t in comparison.trials_with_value(question.groups[g])],
-            evidence=(
-                AxisEvidence(parameter=comparison.name, caption=say(caption, name=name)),
-                table(*self._figures(study, question, texts)),
-            ),
+            evidence=(axis_plot(comparison.name, say(caption, name=name)), table(*self._figures(study, question, texts))),
             changes=_build_changes(study, question, lead, worse, str(text)),
         )
 

@@ -14,7 +14,7 @@ from advisor.computed.space.settings import Settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, say
 from advisor.model.space import (
@@ -185,12 +185,11 @@ class SpaceBoundary(Rule):
             side=side,
             trials=best,
             evidence=(
-                AxisEvidence(
-                    parameter=name,
-                    caption=say(f"Better trials lie towards the {side} end of {{name}}.", name=Name(name)),
-                    trials=tuple(t.id for t in best),
-                    next_low=moved.low,
-                    next_high=moved.high,
+                axis_plot(
+                    name,
+                    say(f"Better trials lie towards the {side} end of {{name}}.", name=Name(name)),
+                    best,
+                    span=(moved.low, moved.high),
                 ),
                 table(
                     _rows.tried_settings_row(tried),

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.computed.space import settings
 from advisor.engine.rule import Factor, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, Line, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
@@ -119,12 +119,7 @@ class SpaceBoundaryInfeasible(Rule):
             side=region.side,
             trials=[best],
             evidence=(
-                AxisEvidence(
-                    parameter=name,
-                    caption=failures,
-                    trials=(best.id,),
-                    lines=(Line(value=edge, label="trials fail beyond this line"),),
-                ),
+                axis_plot(name, failures, [best], lines={"trials fail beyond this line": edge}),
                 table(
                     _rows.tried_settings_row(tried),
                     _rows.share_row("failed beyond the threshold", region.failed_count / region.trial_count, self.purity),

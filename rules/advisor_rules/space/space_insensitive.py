@@ -11,7 +11,7 @@ from advisor.computed.space.importance import Importances
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import AxisEvidence, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, list_message, say
 from advisor.model.space import BoolArray, HyperparameterValue, is_learning_rate
@@ -121,7 +121,7 @@ class SpaceInsensitive(Rule):
                 finding = self._report_dependence_on_choice(found, axis, levels, float(small[axis]))
             else:
                 finding = self._build_finding(study, found, axis, top, float(small[axis]))
-            yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
+            yield sampler.weaken_if_adaptive(study, finding)
 
     def _report_dependence_on_choice(
         self, found: Importances, axis: int, levels: list[tuple[str, HyperparameterValue]], small: float
@@ -139,7 +139,7 @@ class SpaceInsensitive(Rule):
             severity="note",
             confidence=small,
             subject=name.text,
-            evidence=AxisEvidence(parameter=name.text, caption=caption),
+            evidence=axis_plot(name.text, caption),
             changes=(Advise(text=str(advice)),),
         )
 
@@ -168,7 +168,7 @@ class SpaceInsensitive(Rule):
             confidence=small * (1 if clear else sampler.ADAPTIVE_CONFIDENCE_FACTOR),
             subject=name.text,
             evidence=(
-                AxisEvidence(parameter=name.text, caption=caption),
+                axis_plot(name.text, caption),
                 table(
                     *((f"importance of {Name(n)}", found.share_text(i)) for i, n in enumerate(found.names)),
                     _rows.probability_row(less, small, self.certainty),

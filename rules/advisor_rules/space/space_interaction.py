@@ -10,7 +10,7 @@ from advisor.computed.space import importance, sampler
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise
-from advisor.model.evidence import AxisEvidence, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, say, value_with_limit
 from advisor.model.space import FloatArray
@@ -101,11 +101,9 @@ class SpaceInteraction(Rule):
             ratios[pair] = float(np.median(both / np.maximum(lesser, 1e-9)))
         strong = [p for p, both in pairs.items() if both.mean() >= self.material and ratios[p] >= self.dependent]
         p = {pair: min(1.0, q * number) for pair, q in interaction.interaction_p_values(found.response, strong, draws).items()}
-        learned = bool(strong) and sampler.did_sampler_use_results(study)
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:
-            finding = self._build_finding(found, pair, pairs[pair], ratios[pair], q)
-            yield sampler.weaken_finding(finding) if learned else finding
+            yield sampler.weaken_if_adaptive(study, self._build_finding(found, pair, pairs[pair], ratios[pair], q))
 
     def _build_finding(
         self, found: importance.Importances, pair: tuple[int, int], both: FloatArray, ratio: float, p: float
@@ -119,10 +117,7 @@ class SpaceInteraction(Rule):
         text += "{n} settings, and makes up {part} of the effect of {little}."
         advice = _build_advice(little, great)
         caption = "Which {one} is best depends on {other}."
-        axes = [
-            AxisEvidence(parameter=one.text, caption=say(caption, one=one, other=other))
-            for one, other in ((little, great), (great, little))
-        ]
+        axes = [axis_plot(one.text, say(caption, one=one, other=other)) for one, other in ((little, great), (great, little))]
         return self.finding(
             say(text, little=little, great=great, interval=interval, n=n, part=part),
             action=advice,

@@ -12,7 +12,7 @@ import numpy as np
 from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import SetRange
-from advisor.model.evidence import AxisEvidence, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Percent, say
 from advisor.model.space import Domain, FloatArray, as_number, is_learning_rate, is_training_length, natural_limits_of_name
@@ -124,10 +124,8 @@ class SpaceScale(Rule):
                 p = min(p_value(used, new, rest, costs) * len(others), 1.0)
                 if p <= tried.corrected_level(self.false_alarms):
                     wrong.append((p, other.name, room, other.domain))
-        learned = bool(wrong) and sampler.did_sampler_use_results(study)
         for p, name, room, domain in sorted(wrong, key=lambda w: w[:2]):
-            finding = self._build_finding(study, name, domain, room, p, len(costs))
-            yield sampler.weaken_finding(finding) if learned else finding
+            yield sampler.weaken_if_adaptive(study, self._build_finding(study, name, domain, room, p, len(costs)))
 
     def _build_finding(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int) -> Finding:
         low, high = as_number(new.low), as_number(new.high)
@@ -148,12 +146,11 @@ class SpaceScale(Rule):
             subject=name,
             trials=best,
             evidence=(
-                AxisEvidence(
-                    parameter=name,
-                    caption=say(f"The best trials are crowded together on the {old} scale of {{name}}.", name=Name(name)),
-                    trials=tuple(t.id for t in best),
-                    next_low=low,
-                    next_high=high,
+                axis_plot(
+                    name,
+                    say(f"The best trials are crowded together on the {old} scale of {{name}}.", name=Name(name)),
+                    best,
+                    span=(low, high),
                 ),
                 table(
                     _rows.probability_row("probability of such a fit if the scale were right", p, self.false_alarms),

@@ -11,7 +11,7 @@ from advisor.computed.space import promising, sampler, settings
 from advisor.computed.space.settings import Settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetRange
-from advisor.model.evidence import AxisEvidence, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, MessagePart, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray, as_number
@@ -123,11 +123,11 @@ class SpaceShrink(Rule):
                 return
         tried.require_settings(_good_region.MIN_POINTS, _good_region.MIN_GOOD_POINTS)
         narrow = self._find_wide_ranges(tried, axes, tolerance)
-        learned = bool(narrow) and sampler.did_sampler_use_results(study)
         tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
         for p, name, part, kept in sorted(narrow, key=lambda f: f[:2]):
-            finding = self._build_finding(study, tried, name, part, _tighten_range(study, name, kept, tighter), p)
-            yield sampler.weaken_finding(finding) if learned else finding
+            yield sampler.weaken_if_adaptive(
+                study, self._build_finding(study, tried, name, part, _tighten_range(study, name, kept, tighter), p)
+            )
 
     def _find_wide_ranges(
         self, tried: Settings, axes: Sequence[str], tolerance: float
@@ -178,12 +178,8 @@ class SpaceShrink(Rule):
             subject=name,
             trials=shown,
             evidence=(
-                AxisEvidence(
-                    parameter=name,
-                    caption=say("Good trials lie in one part of the range of {name}.", name=Name(name)),
-                    trials=tuple(t.id for t in shown),
-                    next_low=low,
-                    next_high=high,
+                axis_plot(
+                    name, say("Good trials lie in one part of the range of {name}.", name=Name(name)), shown, span=(low, high)
                 ),
                 table(
                     _rows.tried_settings_row(tried),

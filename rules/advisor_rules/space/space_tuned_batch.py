@@ -12,7 +12,7 @@ from advisor.computed.space import settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
-from advisor.model.evidence import AxisEvidence, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import peak_learning_rate
 from advisor.model.message import Count as CountOf, MessagePart, Name, Setting, say
@@ -107,7 +107,7 @@ class SpaceTunedBatch(Rule):
             subject=name,
             trials=[t for t in study.trials if math.isfinite(sizes[t.index])],
             evidence=(
-                AxisEvidence(parameter=name, caption=say("Each batch size was tried with {rates}.", rates=rates)),
+                axis_plot(name, say("Each batch size was tried with {rates}.", rates=rates)),
                 table(
                     ("learning rates per batch size", ", ".join(map(str, tuned[:20]))),
                     ("minimum number of learning rates for a tuned batch size", self.settings),

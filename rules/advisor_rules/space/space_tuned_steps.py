@@ -11,7 +11,7 @@ from advisor.computed.space import settings
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Change, FixParameter, SetField
-from advisor.model.evidence import AxisEvidence, table
+from advisor.model.evidence import AxisEvidence, axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Setting, say
 from advisor.model.space import BoolArray, FloatArray, as_number, is_training_length
@@ -92,7 +92,7 @@ class SpaceTunedSteps(Rule):
         rows = [(f"{what} {Setting(float(v))}", Count(int(c), "trial")) for v, c in zip(values[:12], counts[:12], strict=True)]
         axis: tuple[AxisEvidence, ...] = ()
         if name is not None and name in study.searched:
-            axis = (AxisEvidence(parameter=name, caption="Trials of different lengths cannot be compared."),)
+            axis = (axis_plot(name, "Trials of different lengths cannot be compared."),)
         action = "Fix {what} at {length}, the best trial's, and change it only between studies."
         why = f"{lengths_differ} We use the best trial's length"
         return self.finding(

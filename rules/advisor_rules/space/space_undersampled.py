@@ -112,8 +112,9 @@ class SpaceUndersampled(Rule):
         gains = np.minimum(more.gains, min(validation.distance_to_perfect_score(study), halves.interval(0.95)[1]))
         matters = float(np.mean(gains > (limit if known else np.maximum(limit, more.noise_sd))))
         if matters >= (0.5 if on_grid else self.possible):
-            finding = self._build_finding(study, tried, halves, limit, gains, matters, known=known)
-            yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
+            yield sampler.weaken_if_adaptive(
+                study, self._build_finding(study, tried, halves, limit, gains, matters, known=known)
+            )
 
     def _acceptable_loss(self, tried: settings.Settings) -> float:
         ordered = np.sort(tried.costs)  # NaN costs come last in the order.

@@ -11,7 +11,7 @@ from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetField, SetRange
-from advisor.model.evidence import AxisEvidence, Line, table
+from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as CountOf, Name, Objective, Percent, say
 from advisor.model.space import as_number, scale_of_new_range
@@ -93,11 +93,10 @@ class UnfairComparison(Rule):
             raise MissingData(
                 f"{count(tried.result_count, 'setting')} ended with a result; at least 3 are needed", needs="trials", at_least=3
             )
-        weakened = sampler.did_sampler_use_results(study)
         level = tried.corrected_level(self.false_alarms)
         for comparison in comparisons:
             found = self._find_disadvantages(study, comparison, level)
-            yield from (sampler.weaken_finding(f) if weakened else f for f in found)
+            yield from (sampler.weaken_if_adaptive(study, f) for f in found)
 
     def _find_disadvantages(self, study: Study, comparison: ComparedValues, level: float) -> Iterator[Finding]:
         """Yield one finding per kind of disadvantage, about the value with the greatest disadvantage."""
@@ -141,11 +140,11 @@ class UnfairComparison(Rule):
             subject=comparison.name,
             trials=shown,
             evidence=(
-                AxisEvidence(
-                    parameter=axis,
-                    caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
-                    trials=tuple(t.id for t in shown),
-                    lines=(Line(value=at, label=f"end of the own range of {who}"),),
+                axis_plot(
+                    axis,
+                    say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
+                    shown,
+                    lines={f"end of the own range of {who}": at},
                 ),
                 table(
                     ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
@@ -182,7 +181,7 @@ class UnfairComparison(Rule):
             side=end.side,
             trials=shown,
             evidence=(
-                AxisEvidence(parameter=axis, caption=say(better, who=who, axis=name), trials=tuple(t.id for t in shown)),
+                axis_plot(axis, say(better, who=who, axis=name), shown),
                 table(
                     _rows.probability_row(chance, end.p_value, self.false_alarms),
                     _rows.share_row("simulated fits whose best value lies at that end", end.probability, self.certainty),
@@ -211,11 +210,7 @@ class UnfairComparison(Rule):
             subject=comparison.name,
             trials=shown,
             evidence=(
-                AxisEvidence(
-                    parameter=comparison.name,
-                    caption=say("Nearly all trials with {who} end alike or fail.", who=who),
-                    trials=tuple(t.id for t in shown),
-                ),
+                axis_plot(comparison.name, say("Nearly all trials with {who} end alike or fail.", who=who), shown),
                 table(("settings", why), _rows.probability_row(chance, p, self.false_alarms / 2)),
             ),
             changes=(Advise(text=str(advice)),),
