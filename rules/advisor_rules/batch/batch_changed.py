@@ -106,27 +106,23 @@ def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:
 def _changed_settings_clauses(earlier: list[Trial], later: list[Trial]) -> list[Message]:
     """Return a clause for each setting that has one value in the earlier study and another value in the later study."""
     changes = []
-    for name, value_of in (("batch size", _batch_size_text), ("optimizer", _optimizer_name), ("model", _model_text)):
-        old_values, new_values = {value_of(t) for t in earlier}, {value_of(t) for t in later}
-        if len(old_values) == len(new_values) == 1 and None not in old_values | new_values and old_values != new_values:
-            old, new = (Name(str(values.pop())) for values in (old_values, new_values))
-            changes.append(say("the {name} changed from {old} to {new}", name=name, old=old, new=new))
+    before, after = ([_settings_of_trial(t) for t in trials] for trials in (earlier, later))
+    for name in before[0]:
+        old, new = ({values[name] for values in trials} for trials in (before, after))
+        if len(old) == len(new) == 1 and None not in old | new and old != new:
+            text = "the {name} changed from {old} to {new}"
+            changes.append(say(text, name=name, old=Name(str(old.pop())), new=Name(str(new.pop()))))
     return changes
 
 
-def _batch_size_text(trial: Trial) -> str | None:
-    size = parameter_kinds.batch_size(trial)
-    return setting(size) if size > 0 else None
-
-
-def _optimizer_name(trial: Trial) -> str | None:
+def _settings_of_trial(trial: Trial) -> dict[str, str | None]:
+    size, model, count = parameter_kinds.batch_size(trial), trial.facts.get("model"), trial.fact("model_parameters")
     optimizer = next((str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)), None)
-    return trial.facts.get("optimizer") or optimizer
-
-
-def _model_text(trial: Trial) -> str | None:
-    name, size = trial.facts.get("model"), trial.fact("model_parameters")
-    return f"{name} ({size:,.0f} parameters)" if name and size > 0 else name
+    return {
+        "batch size": setting(size) if size > 0 else None,
+        "optimizer": trial.facts.get("optimizer") or optimizer,
+        "model": f"{model} ({count:,.0f} parameters)" if model and count > 0 else model,
+    }
 
 
 def _learning_rates_tried(trials: list[Trial]) -> set[HyperparameterValue]:
@@ -135,7 +131,6 @@ def _learning_rates_tried(trials: list[Trial]) -> set[HyperparameterValue]:
 
 
 def _search_learning_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
-    """Return a change that searches at least one decade around the learning rates of the later study."""
     for name, parameter in study.spec.parameters.items():
         used = [v for t in later if (v := as_number(t.params.get(name))) > 0]
         if is_learning_rate(name) and used and not parameter.options:

@@ -80,11 +80,8 @@ def find_failure_corner(positions: FloatArray, failed: BoolArray, outside: IntAr
 
 
 def _choose_axes_to_pair(halves: list[list[tuple[RangeSide, BoolArray]]], labels: BoolArray) -> BoolArray:
-    """Return a mask (k, axes) of the axes whose pairs are examined, for each row of labels (k, n).
-
-    If there are many axes, the mask contains those that, each on its own, separate failed trials best at the thresholds in
-    `halves`. The choice of axes is repeated for each row of permuted labels, so the choice does not distort the p-value.
-    """
+    """Return a mask (k, axes) of the axes whose pairs are examined, for each row of labels (k, n): those that separate failed
+    trials best on their own. The choice is repeated for each row of permuted labels, so it does not distort the p-value."""
     if len(halves) <= _MAX_PAIRED_AXES:
         return np.ones((len(labels), len(halves)), dtype=np.bool_)
     alone = np.zeros((len(labels), len(halves)))

@@ -50,7 +50,7 @@ class FailureCut:
     action: Message
     changes: tuple[Change, ...]
     p_value: float
-    """p-value: probability that some region separates randomly failed trials at least as clearly."""
+    """Probability that some region separates randomly failed trials at least as clearly."""
     side: RangeSide | None = None
     evidence: tuple[AxisEvidence, ...] = ()
 
@@ -102,9 +102,6 @@ def _best_settings(tried: settings.Settings) -> IntArray:
 def _beyond_threshold_text(name: str, edge: float, side: RangeSide) -> Message:
     bound = lower_bound(edge) if side == "high" else upper_bound(edge)
     return say(f"{{name}} of {{edge}} or {'more' if side == 'high' else 'less'}", name=Name(name), edge=bound)
-
-
-# --- one threshold ----------------------------------------------------------------------------------------------------------------
 
 
 def _find_significant_regions(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.FailureRegion]]:
@@ -190,16 +187,11 @@ def _cut_at_threshold(study: Study, tried: settings.Settings, found: list[tuple[
     return FailureCut(name, which, action, (change, *more), region.p_value, region.side, (shown,))
 
 
-# --- two hyperparameters together -------------------------------------------------------------------------------------------------
-
-
 def _find_joint_failure_region(study: Study, tried: settings.Settings, alone: float, level: float) -> FailureCut | None:
-    """Return the region in two hyperparameters that separates failed trials better than the best single threshold does.
+    """Return the region in two hyperparameters that separates failed trials better than the best single threshold, whose
+    score is `alone`. A threshold of lr / (1 - momentum) need only be as good, because training diverges if steps are too long.
 
-    For a threshold of lr / (1 - momentum), it suffices to separate failed trials equally well, because training diverges if
-    steps are too long. The logarithm of the number of trials is subtracted from the score for each fitted threshold. alone:
-    score of the best single threshold (`_corners.log_likelihood_ratio`); level: maximum p-value of a region.
-    """
+    The logarithm of the number of trials is subtracted from the score for each fitted threshold. level: maximum p-value."""
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
     found = [_find_high_effective_rate(tried, level), _find_clearest_corner(study, tried, level)]

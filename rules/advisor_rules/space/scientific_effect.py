@@ -216,10 +216,7 @@ def _compare_values(comparison: ComparedValues, groups: list[int], *, asked: int
 
 
 def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
-    """Return the comparison in a study that only repeats several values of one hyperparameter; None for other studies.
-
-    If settings differ in several hyperparameters, the effects of these hyperparameters cannot be separated.
-    """
+    """Return the comparison in a study that only repeats several values of one hyperparameter; None for other studies."""
     compared = repeats.compared_settings(study)
     variance = difference.pooled_deviation([s.costs_after_selection for s in compared])
     names = {n for s in compared for n in s.params}
@@ -236,8 +233,7 @@ def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _Va
 
 
 def _build_changes(study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
-    """Return the change that keeps the better of two values; for more than two values, return advice on which values to
-    drop."""
+    """Return the change that keeps the better of two values; for more values, the change that drops the worse ones."""
     if not worse:
         return ()
     comparison = question.comparison

@@ -146,9 +146,11 @@ class SpaceBoundary(Rule):
                 "the hyperparameters that the study searches",
                 needs="searched",
             )
-        tried.require_settings(max(5, _min_significant_trials(len(axes), tried.corrected_level(self.false_alarms))), 3)
-        numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
         level = tried.corrected_level(self.false_alarms)
+        # The p-value of perfectly ordered results is 1 / n!, at each of two ends of each axis.
+        needed = next(n for n in itertools.count(1) if 2 * len(axes) <= level * math.factorial(n))
+        tried.require_settings(max(5, needed), 3)
+        numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
         found = boundaries.ends_with_clusters(numeric, choices, tried.costs, self.edge, self.likely, level)
         if not found:
             return
@@ -201,11 +203,6 @@ class SpaceBoundary(Rule):
             ),
             changes=(change,),
         )
-
-
-def _min_significant_trials(axes: int, level: float) -> int:
-    # The p-value of perfectly ordered results is 1 / n!, at each of two ends of each axis.
-    return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
 def _build_advice(study: Study, name: str, side: RangeSide, moved: _extension.ExtendedRange) -> tuple[Message, Change]:
@@ -297,8 +294,7 @@ def mirror_positions(positions: FloatArray, side: RangeSide) -> FloatArray:
 
 
 def _outermost_value_message(study: Study, tried: Settings, name: str, side: RangeSide, best: int) -> Message:
-    """Return a sentence that says that the best setting has the outermost value, and states the best result with other
-    values."""
+    """Return a sentence with the outermost value, which is the best, and the best result of all others."""
     end = Setting(tried.trials[best][0].params.get(name))
     others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
     if not len(others):

@@ -92,8 +92,8 @@ class SpaceBoundaryInfeasible(Rule):
                 yield self._build_finding(study, tried, name, region, name == rate)
 
     def _max_threshold_distances(self, domain: Domain) -> tuple[float, float]:
-        """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if no other
-        trial lies between the best trial and the threshold."""
+        """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if no other trial
+        lies between the two."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
         return math.log10(self.factor) / domain.decades, 1 / domain.decades

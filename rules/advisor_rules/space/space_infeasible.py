@@ -180,8 +180,7 @@ class SpaceInfeasible(Rule):
 
 
 def _advise_higher_learning_rates(study: Study, failed: failures.FailureMasks) -> str:
-    """Return advice if all failed trials learned nothing, and their learning rates are below the best trial's and mostly below
-    those of the other successful trials."""
+    """Return advice if all failed trials learned nothing, at rates below the best trial's and mostly below the others'."""
     found, best = searched_learning_rates(study), study.ranked()[:1]
     if found is None or not best or (failed.any & ~failed.stuck).any():
         return ""

@@ -230,11 +230,8 @@ def _tighten_range(
 
 
 def _optimum_intervals(tried: Settings) -> dict[str, tuple[float, float]]:
-    """Return the interval that contains the best position on each axis of the fitted response, given all other hyperparameters.
-
-    Categorical hyperparameters with the most values are left out until the remaining ones have in total at most half as many
-    values as there are settings.
-    """
+    """Return the interval that contains the best position on each axis of the fitted response. Categorical hyperparameters
+    with many values are left out until there are at most half as many values as settings."""
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))

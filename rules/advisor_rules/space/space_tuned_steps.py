@@ -108,7 +108,6 @@ class SpaceTunedSteps(Rule):
 
 
 def _fix_training_length(study: Study, name: str | None, alike: BoolArray, length: float, why: str) -> tuple[Change, ...]:
-    """Return the changes that fix the training length at the number of steps of the trials in the mask `alike`."""
     trials = [t for t in study.trials if alike[t.index]]
     planned = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
     reached = [int(c.steps[-1]) for t in trials if len(c := study.cost_curve(t)) > 1]

@@ -240,7 +240,7 @@ def _combine_p_values(one: float, other: float) -> float:
 
 
 def _undo_rounding(values: FloatArray) -> FloatArray:
-    """Return the values (n,) with equal values spread evenly over the smallest difference between distinct values."""
+    """Return the values (n,) with equal ones spread evenly over the smallest difference between distinct values."""
     levels, where, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(levels) < 2 or counts.max() < 2:
         return values

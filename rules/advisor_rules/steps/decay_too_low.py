@@ -81,8 +81,6 @@ class DecayTooLow(Rule):
             yield self._build_finding(study, len(judged_schedules), wasted)
 
     def _tiny_rate_phase(self, study: Study, schedule: schedules.Schedule) -> _TinyRatePhase | None:
-        """Return the final phase at a tiny learning rate; None unless this phase takes most of the training and improves the
-        objective by almost nothing."""
         phase = schedule.final_low_phase(self.tiny)
         if phase is None or schedule.logged_kind == "plateau":
             return None
@@ -101,14 +99,6 @@ class DecayTooLow(Rule):
             lines={f"{tiny} of the peak": self.tiny * peak},
         )
 
-    def _figures(self, wasted: list[_TinyRatePhase]) -> Evidence:
-        limits = "more than {most} of the steps, at most {gain} of the gain"
-        return table(
-            ("steps at a tiny rate, as a share of all steps", join_items(Percent(w.share) for w in wasted)),
-            ("gain in these steps, as a share of the whole gain", join_items(Percent(w.gained, 1) for w in wasted)),
-            ("thresholds", say(limits, most=Percent(self.most), gain=Percent(self.gain))),
-        )
-
     def _build_finding(self, study: Study, judged_count: int, wasted: list[_TinyRatePhase]) -> Finding:
         share, gain = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
         decay = round_up_steps(float(np.median([w.start - w.last_peak_step for w in wasted])))
@@ -116,7 +106,7 @@ class DecayTooLow(Rule):
         plan: dict[str, HyperparameterValue] = {"constant_steps": max(total - decay, 0), "decay_steps": min(decay, total)}
         kind = wasted[0].schedule.logged_kind
         schedule = plan if kind in (None, "other") else {"kind": kind, **plan}
-        trials = [w.schedule.trial for w in wasted]
+        trials, limits = [w.schedule.trial for w in wasted], "more than {most} of the steps, at most {gain} of the gain"
         many = say("{n} of the {judged} good trials", n=len(wasted), judged=judged_count)
         where, tiny = many if judged_count > 1 else Name(trials[0].name), Percent(self.tiny)
         text = "The learning rate lies below {tiny} of its peak for {share} of the steps in {where}"
@@ -133,7 +123,14 @@ class DecayTooLow(Rule):
             subject=study.signals["learning_rate"],
             side="low",
             trials=trials,
-            evidence=(self._plot_rates(study, wasted), self._figures(wasted)),
+            evidence=(
+                self._plot_rates(study, wasted),
+                table(
+                    ("steps at a tiny rate, as a share of all steps", join_items(Percent(w.share) for w in wasted)),
+                    ("gain in these steps, as a share of the whole gain", join_items(Percent(w.gained, 1) for w in wasted)),
+                    ("thresholds", say(limits, most=Percent(self.most), gain=Percent(self.gain))),
+                ),
+            ),
             changes=(
                 SetSchedule(schedule=schedule, why=f"{what}."),
                 Advise(

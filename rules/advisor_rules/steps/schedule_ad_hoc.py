@@ -169,8 +169,7 @@ def _reaction_to_metric(study: Study, metric: str, staircases: Sequence[tuple[Sc
 
 
 def _evaluations_since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
-    """Return, for each of n evaluations, the number of evaluations since the metric last improved or the learning rate last
-    fell, counted as schedulers do."""
+    """Return, for each of n evaluations, how many came since the metric last improved or the learning rate last fell."""
     best, since_last = math.inf, 0
     since = np.empty(len(costs))
     for i, cost in enumerate(costs.tolist()):

@@ -164,7 +164,7 @@ class _SweepRun:
 
 
 def _advise_other_rates(study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> _Advice:
-    """Advise to move the sweep by a decade, because the fastest rate is the lowest or the highest that was tried."""
+    """Advise to move the sweep by a decade, because the fastest rate lies at its end."""
     divisor, factor, end = (10, 1, "lowest") if fastest is runs[0] else (1, 10, "highest")
     low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
     name, steps = Name(_learning_rate_name(study)), round(fastest.steps)
