@@ -28,6 +28,7 @@ def example():
 def test_fires_and_asks_for_a_larger_batch_if_it_fits():
     (finding,) = verdict("gpu-underused", example()).findings
     assert (finding.side, len(finding.trials)) == ("low", 3)
+    assert str(dict(finding.evidence[1].rows)["trials judged"]) == "3 (3 below the limit)"
 
 
 @pytest.mark.parametrize("gib", [None, 70])

@@ -24,6 +24,7 @@ def example():
 def test_fires_and_says_what_to_do():
     (finding,) = verdict("host-sync", example()).findings
     assert len(finding.trials) == 3
+    assert str(dict(finding.evidence[1].rows)["trials judged"]) == "3 (3 above the limit)"
     assert 0.85 < finding.confidence <= 0.9
 
 

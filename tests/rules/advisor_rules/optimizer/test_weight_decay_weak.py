@@ -37,13 +37,12 @@ def test_fires_and_fixes_it():
     study = example()
     result = verdict("weight-decay-weak", study)
     (finding,) = result.findings
-    assert "at most 0.5 %" in finding.message
+
     assert (finding.severity, finding.subject, finding.side) == ("note", "weight_decay", "low")
     assert finding.confidence == 0.9
     (spec,) = plan(study, [result]).specs
     parameter = spec.parameters["weight_decay"]
     assert (parameter.role, parameter.value) == ("fixed", 0.001)
-    assert "weight decay has an effect from 2 upwards" in finding.action
 
 
 def test_a_fixed_weight_decay_gets_advice():

@@ -30,13 +30,8 @@ def example() -> Any:
 
 
 def test_fires_where_only_strong_values_are_searched_and_includes_none() -> None:
-    made = example()
-    (finding,) = verdict(RULE, made).findings
+    (finding,) = verdict(RULE, example()).findings
     assert (finding.subject, finding.side) == ("dropout", "low")
-    (change,) = finding.changes
-    assert isinstance(change, SetRange)
-    after = change.apply(made.spec).parameters["dropout"]
-    assert (after.low, after.high) == (0.0, 0.95)
 
 
 def test_on_a_log_scale_the_range_reaches_down_and_a_comparison_is_declared() -> None:

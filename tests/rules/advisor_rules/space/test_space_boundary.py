@@ -251,6 +251,12 @@ def test_if_neither_the_best_trials_nor_the_best_one_show_it_the_halves_do() -> 
     )
 
 
+def test_if_the_outermost_trial_is_worse_than_its_neighbours_the_fitted_results_show_it() -> None:
+    costs = [1.15, 0.74, 0.68, 0.74, 1.01, 0.51, 0.49, 0.6, 0.52, 0.51, 0.26, 0.13, 0.29]
+    (finding,) = verdict("space-boundary", sweep(costs)).findings
+    assert "Fitted results are best at 0.001, the high end of learning_rate" in str(finding.message)
+
+
 def test_an_end_that_is_only_likely_is_a_note() -> None:
     rng = np.random.default_rng(11)
     cost = lambda u: 1 - 0.6 * u[0] + 0.3 * u[0] ** 2 + 0.2 * float(rng.standard_normal())  # noqa: E731

@@ -53,9 +53,6 @@ def test_fires_for_a_linear_range_that_results_use_by_decades_and_searches_the_l
     (finding,) = said.findings
     assert (finding.subject, finding.severity, finding.goal) == ("learning_rate", "warning", "boundary")
     assert finding.confidence >= 0.95
-    (change,) = finding.changes
-    assert isinstance(change, SetRange)
-    assert (change.low, change.high, change.scale) == (1e-3, 1.0, "log")
     (spec, *_) = plan(made, [said]).specs
     assert spec.parameters["learning_rate"].scale == "log"
 
