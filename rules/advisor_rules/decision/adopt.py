@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from advisor.computed.curves import step_noise
 from advisor.computed.decision import repeats
@@ -305,8 +304,8 @@ def find_lucky_lead(study: Study) -> EvaluationLuck | None:
         lead = float(study.costs[rival.index] - study.costs[best.index])
         luck = _expected_noise_gain(best_part) - _expected_noise_gain(part)
         error = math.sqrt(_LUCKY_LEAD_VARIANCE) * math.hypot(best_sd, sd)
-        # Use a flat prior on the difference between the minima of the two smooth curves.
-        probability = float(stats.norm.cdf((luck - lead) / error))
+        # The normal distribution function, with a flat prior on the difference between the minima of the two smooth curves.
+        probability = math.erfc((lead - luck) / (error * math.sqrt(2))) / 2
         found = EvaluationLuck(best, rival, lead, luck, best_sd, sd, probability)
         return found if lead > 0 and probability > _MAX_LUCK_PROBABILITY else None
     return None
