@@ -133,8 +133,9 @@ class SpaceInfeasible(Rule):
         weights = settings.trial_weights(study)
         bad, total = round(float(weights[failed.any].sum()), 9), round(float(weights.sum()))
         clear: MessagePart = "no region"
-        severity, action, changes = self._advise_on_unexplained_failures(study, failed, bad, total)
-        if cut is not None:
+        if cut is None:
+            severity, action, changes = self._advise_on_unexplained_failures(study, failed, bad, total)
+        else:
             severity, action, changes = "warning", cut.action, cut.changes
             limit = Probability(self.false_alarms)
             clear = value_with_limit(Probability(cut.p_value), limit) if cut.p_value < 1 else "no test"
