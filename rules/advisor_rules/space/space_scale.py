@@ -199,6 +199,7 @@ def find_other_scales(study: Study, tried: settings.Settings, span: float) -> li
 
 
 def spans_of_best_values(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float, float]:
+    """Return the shares of the range, on both scales, that the best eighth (at least 4) of the values (n,) span."""
     known = np.flatnonzero(np.isfinite(used) & np.isfinite(other))
     best = known[np.argsort(values[known], kind="stable")[: max(4, len(values) // 8)]]
     return (float(np.ptp(used[best])), float(np.ptp(other[best]))) if len(best) else (1.0, 1.0)
