@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from advisor.engine.grounds import Grounds
 from advisor.engine.relation import Relation
-from advisor.model.change import Change
+from advisor.model.change import Advise, Change
 from advisor.model.evidence import AnyEvidence
 from advisor.model.finding import Finding, Goal, Severity
 from advisor.model.frozen import FrozenModel
@@ -144,9 +144,10 @@ class Rule(BaseModel):
         side: RangeSide | None = None,
         trials: Sequence[Trial] = (),
         evidence: AnyEvidence | Sequence[AnyEvidence] = (),
-        changes: Sequence[Change] = (),
+        changes: Sequence[Change] | None = None,
     ) -> Finding:
-        """Create a finding of this rule; the confidence is clipped to the interval 0 to 1."""
+        """Create a finding of this rule; the confidence is clipped to the interval 0 to 1. Without `changes`, the next study gets
+        the action as advice."""
         return Finding(
             rule=self.rule_id(),
             goal=self.goal,
@@ -159,7 +160,7 @@ class Rule(BaseModel):
             action=convert_to_message(action),
             playbook=self.playbook,
             evidence=(evidence,) if isinstance(evidence, FrozenModel) else tuple(evidence),
-            changes=tuple(changes),
+            changes=(Advise(text=str(action)),) if changes is None else tuple(changes),
         )
 
 

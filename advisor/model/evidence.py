@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import MessageField, MessagePart
+from advisor.model.message import MessageField, MessagePart, Percent, value_with_limit
 from advisor.model.study import Trial
 
 
@@ -86,9 +86,16 @@ AnyEvidence: TypeAlias = AxisEvidence | CurveEvidence | HistogramEvidence | Figu
 Evidence = Annotated[AnyEvidence, Field(discriminator="kind")]
 
 
-def table(*rows: tuple[str, MessagePart | float]) -> FigureEvidence:
-    """Return the table of the numbers behind a finding. rows: pairs (label, value with its unit)."""
-    return FigureEvidence(rows=rows)
+def table(*rows: tuple[str, MessagePart | float] | tuple[str, MessagePart | float, MessagePart | float]) -> FigureEvidence:
+    """Return the table of the numbers behind a finding. rows: (label, value with its unit), or with the limit of the value as a
+    third item; the limit of a percentage is a share."""
+    return FigureEvidence(rows=tuple((label, _value_with_limit(*value)) for label, *value in rows))
+
+
+def _value_with_limit(value: MessagePart | float, limit: MessagePart | float | None = None) -> MessagePart | float:
+    if limit is None:
+        return value
+    return value_with_limit(value, Percent(limit) if isinstance(value, Percent) and isinstance(limit, float) else limit)
 
 
 def axis_plot(

@@ -1,6 +1,5 @@
-"""Determines the chance level (the score of a model that learned nothing) and tests whether trials score better than this
-level. If the chance level is unknown, a trial's first evaluation is used instead.
-"""
+"""The chance level (the score of a model that learned nothing), or else a trial's first evaluation, and tests whether trials score
+better than this level."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ from advisor.stats.curve import MIN_POINTS, noise, rise_at_point, rise_of_level
 _REGRESSION_METRIC_WORDS = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
 _ZERO_CHANCE_METRIC_WORDS = set("mcc kappa r2 pearson spearman corr correlation".split())
 _PRECISION_RECALL_WORDS = {"pr", "prc", "precision", "recall"}
-"""Words that mark a metric as an area under a precision-recall curve. Random guessing reaches an area under the
-precision-recall curve that equals the share of positive examples."""
+"""Words that mark a metric as an area under a precision-recall curve, which is the share of positive examples for guessing."""
 _ERROR_RATE_WORDS = {"error", "err"}
 _CROSS_ENTROPY_WORDS = set("loss nll ce xent entropy crossentropy".split())
 _TRAINING_LOSS_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
@@ -32,13 +30,12 @@ _MIN_EVALUATION_INTERVAL = 10
 """Minimum number of steps between evaluations for an evaluation at step 0 to count as made before training. At shorter
 intervals between evaluations, step 0 may be the end of the first epoch."""
 _MAX_LOSS_OVER_CHANCE = 1.5
-"""Maximum ratio of a falling loss to the loss of random guessing. A loss above this ratio is not a mean over examples, but a
-sum, or has another unit. Our choice."""
+"""Maximum ratio of a falling loss to the loss of guessing. A loss above this ratio is not a mean over examples. Our choice."""
 _MIN_SCORE_REPETITIONS = 3
 """Minimum number of evaluations per distinct score at which each score counts as the share of a single class. Our choice."""
 _MIN_EQUAL_EVALUATION_SHARE = 0.8
 """Minimum share of equal evaluations for a curve to count as constant."""
-MIN_RELATIVE_LOSS_FALL = 0.02
+_MIN_RELATIVE_LOSS_FALL = 0.02
 """Minimum relative fall of a training loss that shows that a trial learned."""
 
 
@@ -51,13 +48,12 @@ class ChanceLevel:
     """Cost of a perfect score; NaN if unknown."""
     error: float
     """Standard error of the cost of random guessing."""
-    guessing_phrase: Message
+    phrase: Message
     """Phrase for the chance level that completes "better than ..."."""
     is_known: bool = True
     """False if the trial's first evaluation is used because the chance level is unknown."""
-    guessed_answer_share: float = math.nan
-    """Share of right answers that random guessing gets, in the metric's unit; NaN if the metric does not count right
-    answers."""
+    right_answers: float = math.nan
+    """Share of right answers that guessing gets, in the metric's unit; NaN if the metric does not count right answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +74,8 @@ class SkillOverGuessing:
 
     @property
     def gain_share(self) -> float:
-        """Gain over random guessing, as a share of the distance to a perfect score or of the value that replaces an unknown
-        distance."""
+        """Gain over random guessing, as a share of `cost_scale`."""
         return (self.chance_level.cost - self.best_cost) / self.cost_scale
-
-    @property
-    def has_known_perfect_score(self) -> bool:
-        """True if the cost of a perfect score is known."""
-        return math.isfinite(self.chance_level.perfect_cost)
-
-    @property
-    def counts_right_answers(self) -> bool:
-        """True if the metric is a share of right answers with a known chance level."""
-        return math.isfinite(self.chance_level.guessed_answer_share)
 
     def gain_exceeds(self, material: float, alpha: float) -> bool:
         """Return True if the gain over guessing significantly exceeds a minimum: `material` times the distance to a perfect
@@ -98,15 +83,14 @@ class SkillOverGuessing:
 
         If no perfect score is known, any significant gain counts.
         """
-        minimum = material * self.cost_scale if self.has_known_perfect_score else 0.0
-        if self.counts_right_answers:
-            minimum = min(minimum, self.chance_level.guessed_answer_share)
+        minimum = material * self.cost_scale if math.isfinite(self.chance_level.perfect_cost) else 0.0
+        if math.isfinite(self.chance_level.right_answers):
+            minimum = min(minimum, self.chance_level.right_answers)
         gain = self.chance_level.cost - self.best_cost
         return self.p_value <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
 
     def probability_of_gain_below(self, share: float) -> float:
-        """Return the probability, given only the noise, that the true gain is less than `share` times the distance to a perfect
-        score, or times the value that replaces an unknown distance."""
+        """Return the probability, given only the noise, that the true gain is less than `share` times `cost_scale`."""
         if self.error <= 0:
             return float(self.gain_share < share)
         return float(stats.norm.cdf((share - self.gain_share) * self.cost_scale / self.error))
@@ -115,26 +99,24 @@ class SkillOverGuessing:
 def compute_skills(study: Study, trials: Sequence[Trial]) -> list[SkillOverGuessing]:
     """Return the gain over random guessing for each trial with a chance level. If a chance level is known for the study, the
     result contains all trials."""
-    known_level, observed_level = (
-        _known_chance_level(study),
-        _level_of_constant_trials(study, trials) or _constant_prediction_level(study, trials),
-    )
-    if known_level is None:
-        known_level = observed_level
-    elif observed_level is not None and observed_level.cost < known_level.cost:
+    known = _known_chance_level(study)
+    observed = _level_of_constant_trials(study, trials) or _constant_prediction_level(study, trials)
+    if known is None:
+        known = observed
+    elif observed is not None and observed.cost < known.cost:
         # The chance level of equally large classes underestimates guessing if one class is more frequent.
-        known_level = replace(observed_level, error=known_level.error, guessed_answer_share=known_level.guessed_answer_share)
+        known = replace(observed, error=known.error, right_answers=known.right_answers)
     start = _usual_first_evaluation(study, trials)
-    levels = [(trial, known_level or _first_evaluation_level(study, trial, start)) for trial in trials]
+    levels = [(trial, known or _first_evaluation_level(study, trial, start)) for trial in trials]
     return [_skill_of_trial(study, trial, level) for trial, level in levels if level is not None]
 
 
 def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> SkillOverGuessing:
     values = study.cost_curve(trial).finite.values[0 if level.is_known else 1 :]
     rise = rise_of_level(values, level.cost, level.error)
-    results = study.costs[study.feasible]
-    fallback_scale = max(abs(level.cost), float(np.ptp(results)), 1e-300)
-    scale = max(level.cost - level.perfect_cost, 1e-300) if math.isfinite(level.perfect_cost) else fallback_scale
+    scale = max(abs(level.cost), float(np.ptp(study.costs[study.feasible])), 1e-300)
+    if math.isfinite(level.perfect_cost):
+        scale = max(level.cost - level.perfect_cost, 1e-300)
     if rise is not None:
         return SkillOverGuessing(trial, level, rise.best_level, rise.error, rise.p_value, scale)
     best = float(values.min())
@@ -143,15 +125,10 @@ def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> SkillOver
     return SkillOverGuessing(trial, level, best, level.error, min(1.0, len(values) * chance), scale)
 
 
-# --- known levels of chance ------------------------------------------------------------------------------------------------------
-
-
 def _known_chance_level(study: Study) -> ChanceLevel | None:
     """Return the chance level that the trials logged, or derive it from the number of classes, from the class sizes or from the
     metric's name."""
-    facts: dict[str, str] = {}
-    for trial in study.trials:
-        facts.update({k: v for k, v in trial.facts.items() if k not in facts})
+    facts = {name: text for trial in reversed(study.trials) for name, text in trial.facts.items()}
     metric, examples = study.spec.objective.metric, as_number(facts.get("n_valid"))
     declared = _parse_json(facts.get("chance"))
     score = as_number(declared.get(metric)) if isinstance(declared, Mapping) else math.nan
@@ -174,8 +151,7 @@ def _validation_class_shares(facts: Mapping[str, str]) -> FloatArray:
 
 
 def _has_other_loss_unit(study: Study, entropy: float) -> bool:
-    """Return True if a loss fell by half but is still far above the loss of random guessing; such a loss is not a mean over
-    examples."""
+    """Return True if a loss fell by half but is still far above the loss of guessing, so that it is no mean over examples."""
     best = study.ranked()[0]
     cost = float(study.costs[best.index])
     is_entropy = bool(set(words_of_name(study.spec.objective.metric)) & _CROSS_ENTROPY_WORDS)
@@ -212,9 +188,8 @@ def _chance_level_with_error(study: Study, value: float, perfect: float, example
     error = unit * math.sqrt(share * (1 - share) / examples) if counts_answers and examples > 0 and 0 < share < 1 else 0.0
     right = abs(value - (0.0 if perfect else unit)) if counts_answers else math.nan
     phrase = say("guessing, which scores {value}", value=Objective(value))
-    return ChanceLevel(
-        _objective_to_cost(study, value), _objective_to_cost(study, perfect), error, phrase, guessed_answer_share=right
-    )
+    cost, perfect_cost = _objective_to_cost(study, value), _objective_to_cost(study, perfect)
+    return ChanceLevel(cost, perfect_cost, error, phrase, right_answers=right)
 
 
 def _level_of_constant_trials(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
@@ -230,15 +205,15 @@ def _level_of_constant_trials(study: Study, trials: Sequence[Trial]) -> ChanceLe
         learned_nothing = (
             0 < abs(_constant_curve_value(train_objective)) < 1
             if len(train_objective)
-            else training_loss_curve(study, trial) is not None and not did_training_loss_fall(study, trial)
+            else did_training_loss_fall(study, trial) is False
         )
         if math.isfinite(cost) and learned_nothing:
             costs.append(cost)
     if len(costs) < 2 or max(abs(c) for c in costs) > 1:
         return None
-    value, perfect = study.objective_value(min(costs)), 0.0 if study.minimize else 1.0
+    value, perfect = study.objective_value(min(costs)), 0.0 if study.minimize else -1.0
     phrase = say("{value}, at which {n} trials are constant", value=Objective(value), n=len(costs))
-    return ChanceLevel(min(costs), _objective_to_cost(study, perfect), 0.0, phrase)
+    return ChanceLevel(min(costs), perfect, 0.0, phrase)
 
 
 def _constant_prediction_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
@@ -253,21 +228,15 @@ def _constant_prediction_level(study: Study, trials: Sequence[Trial]) -> ChanceL
     for trial in trials:
         costs = study.cost_curve(trial).finite.values[1:]
         shares = (1 - costs if study.minimize else -costs).round(6)  # float32
-        if (
-            len(shares)
-            and shares.min() > 0
-            and shares.max() < 1
-            and not _beats_constant_prediction(study, trial, float(shares.max()))
-        ):
+        are_shares = len(shares) and shares.min() > 0 and shares.max() < 1
+        if are_shares and not _beats_constant_prediction(study, trial, float(shares.max())):
             counts.update(shares.tolist())
             trial_count, best = trial_count + 1, min(best, float(costs.min()))
     if trial_count < max(2, len(trials) / 2) or sum(counts) > 1.001 or counts.total() < _MIN_SCORE_REPETITIONS * len(counts):
         return None
     best_value = Objective(study.objective_value(best))
     phrase = say("one answer for all examples, which scores {value} at best", value=best_value)
-    return ChanceLevel(
-        best, _objective_to_cost(study, 0.0 if study.minimize else 1.0), 0.0, phrase, guessed_answer_share=max(counts)
-    )
+    return ChanceLevel(best, 0.0 if study.minimize else -1.0, 0.0, phrase, right_answers=max(counts))
 
 
 def _beats_constant_prediction(study: Study, trial: Trial, share: float) -> bool:
@@ -289,9 +258,6 @@ def _constant_curve_value(curve: Curve) -> float:
     return median if float(np.mean(values == median)) >= _MIN_EQUAL_EVALUATION_SHARE else math.nan
 
 
-# --- the first evaluation if no level is known ------------------------------------------------------------------------------------
-
-
 def _first_evaluation_level(study: Study, trial: Trial, usual_range: tuple[float, float]) -> ChanceLevel | None:
     """Return the trial's first evaluation as the chance level, or the study's usual first evaluation if that is better.
 
@@ -307,9 +273,8 @@ def _first_evaluation_level(study: Study, trial: Trial, usual_range: tuple[float
     phrase = say("its first evaluation, which is {value}", value=Objective(study.objective_value(cost)))
     level = ChanceLevel(cost, perfect, error, phrase, is_known=False)
     before_training = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _MIN_EVALUATION_INTERVAL
-    if before_training or _skill_of_trial(study, trial, level).gain_exceeds(MIN_RELATIVE_LOSS_FALL, 0.05):
-        return level
-    return level if training_loss_curve(study, trial) is not None and not did_training_loss_fall(study, trial) else None
+    learned_later = _skill_of_trial(study, trial, level).gain_exceeds(_MIN_RELATIVE_LOSS_FALL, 0.05)
+    return level if before_training or learned_later or did_training_loss_fall(study, trial) is False else None
 
 
 def _usual_first_evaluation(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
@@ -333,11 +298,13 @@ def training_loss_curve(study: Study, trial: Trial) -> tuple[str, Curve] | None:
     return None
 
 
-def did_training_loss_fall(study: Study, trial: Trial) -> bool:
-    """Return True if the trial's training loss fell materially and beyond noise."""
+def did_training_loss_fall(study: Study, trial: Trial) -> bool | None:
+    """Return True if the trial's training loss fell materially and beyond noise; None without such a loss."""
     loss = training_loss_curve(study, trial)
-    fall = rise_at_point(loss[1].values, 0) if loss else None
-    return fall is not None and fall.p_value <= 0.05 and fall.height > MIN_RELATIVE_LOSS_FALL * abs(fall.level)
+    if loss is None:
+        return None
+    fall = rise_at_point(loss[1].values, 0)
+    return fall is not None and bool(fall.p_value <= 0.05 and fall.height > _MIN_RELATIVE_LOSS_FALL * abs(fall.level))
 
 
 def _perfect_objective_value(study: Study, near: float) -> float:

@@ -1,4 +1,5 @@
-"""Finds periodic validation curves, and compares their period with the length of an epoch."""
+"""Finds the periods of validation curves, tests whether they stand out from the noise spectrum, and compares them with the length
+of an epoch."""
 
 from __future__ import annotations
 
@@ -7,11 +8,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import stats
+from scipy.ndimage import uniform_filter1d
 
 from advisor.computed.curves.overfit import CostCurveFunction
-from advisor.model.space import as_number, words_of_name
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray, as_number, words_of_name
 from advisor.model.study import Curve, Study, Trial
-from advisor_rules.curves._spectrum import MIN_POINTS, Periodicity, find_strongest_period
+
+MIN_POINTS = 32
+"""Minimum number of points to fit a smooth spectrum."""
+_MIN_PERIOD_COUNT = 4
+"""Minimum number of periods in the series; slower oscillations count as trend."""
+_MIN_PERIOD_POINTS = 2.2
+"""Minimum period, in points. Negatively autocorrelated noise oscillates with shorter periods."""
+_ZERO_PADDING_FACTOR = 4
+"""Factor by which zero padding refines the frequencies of the periodogram."""
+_HARMONIC_COUNTS = (1, 2, 4)
+"""Numbers of harmonics whose powers are added up; the test is made for each of these numbers."""
+_MAX_SCALED_CHANGE = 4.0
+"""Maximum point-to-point change, in units of the scatter of all changes; larger changes are clipped."""
 
 _MIN_EQUAL_INTERVAL_SHARE = 0.95
 """Minimum share of equal intervals between evaluations at which the evaluations count as evenly spaced."""
@@ -21,6 +36,18 @@ _MAX_P_VALUE = 0.05
 """Maximum p-value at which two curves count as having the same period."""
 _DEFAULT_MOMENTUM = 0.9
 """Momentum that is assumed for trials without a logged momentum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Periodicity:
+    """The period that stands out most from the noise spectrum."""
+
+    period: float
+    """Period of the series, in points."""
+    p_value: float
+    """p-value: probability that noise with the same spectrum shows an equally strong period at some frequency."""
+    explained_share: float
+    """Share of the variance of the detrended point-to-point changes that repeats with the period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +77,23 @@ class CurvePeriod:
         """Number of periods per epoch, from 1 to 3; 0 if an epoch does not consist of 1 to 3 whole periods."""
         # Two frequencies count as equal if their difference is less than one cycle over the whole curve.
         slack = self.strongest_period.period / len(self.curve)
-        if not math.isfinite(self.steps_per_epoch):
-            return 0
-        return next(
-            (
-                k
-                for k in _PERIODS_PER_EPOCH
-                if abs(apparent_period(self.steps_per_epoch / k / self.evaluation_interval) / self.strongest_period.period - 1)
-                <= slack
-            ),
-            0,
-        )
+        if math.isfinite(self.steps_per_epoch):
+            for count in _PERIODS_PER_EPOCH:
+                apparent = _apparent_period(self.steps_per_epoch / count / self.evaluation_interval)
+                if abs(apparent / self.strongest_period.period - 1) <= slack:
+                    return count
+        return 0
 
     def has_same_period(self, other: CurvePeriod) -> bool:
         """Return True if the other curve has the same period, measured in epochs or in steps."""
-        own = (
-            other.steps_per_epoch / self.periods_per_epoch
-            if self.periods_per_epoch and math.isfinite(other.steps_per_epoch)
-            else self.period_in_steps
-        )
-        same = find_strongest_period(other.curve.values, apparent_period(own / other.evaluation_interval))
+        own = self.period_in_steps
+        if self.periods_per_epoch and math.isfinite(other.steps_per_epoch):
+            own = other.steps_per_epoch / self.periods_per_epoch
+        same = find_strongest_period(other.curve.values, _apparent_period(own / other.evaluation_interval))
         return same is not None and same.p_value <= _MAX_P_VALUE
 
 
-def apparent_period(period: float) -> float:
+def _apparent_period(period: float) -> float:
     """Return the apparent period, in evaluations, of a true `period`; aliasing lengthens periods below two evaluations."""
     frequency = 1 / period
     distance = abs(frequency - round(frequency))
@@ -88,14 +108,14 @@ def find_curve_periods(
     If the length of an epoch is known, half of the significance level is reserved for the period of an epoch. Trials with a
     cyclic learning rate are left out, because their curves follow the learning rate.
     """
-    trials_without_cyclic_rate = [t for t in trials if not _has_cyclic_learning_rate(study, t)]
-    cycles = [
-        c
-        for t in trials_without_cyclic_rate
+    found = [
+        _measure_curve_period(trial, metric, costs(trial).finite)
+        for trial in trials
+        if not _has_cyclic_learning_rate(study, trial)
         for metric, costs in curves
-        if (c := _measure_curve_period(t, metric, costs(t).finite)) is not None
     ]
-    return sorted((replace(c, p_value=min(1.0, c.p_value * len(cycles))) for c in cycles), key=lambda c: c.p_value)
+    periods = [p for p in found if p is not None]
+    return sorted((replace(p, p_value=min(1.0, p.p_value * len(periods))) for p in periods), key=lambda p: p.p_value)
 
 
 def _measure_curve_period(trial: Trial, metric: str, curve: Curve) -> CurvePeriod | None:
@@ -104,23 +124,17 @@ def _measure_curve_period(trial: Trial, metric: str, curve: Curve) -> CurvePerio
     if every is None or strongest is None:
         return None
     epoch = epoch if epoch > 0 else math.nan
-    at_epoch = find_strongest_period(curve.values, apparent_period(epoch / every)) if math.isfinite(epoch) else None
+    at_epoch = find_strongest_period(curve.values, _apparent_period(epoch / every)) if math.isfinite(epoch) else None
     best = at_epoch if at_epoch is not None and at_epoch.p_value <= strongest.p_value else strongest
     p = best.p_value if at_epoch is None else min(1.0, 2 * best.p_value)
-    cycle = CurvePeriod(
-        trial, metric, curve, every, best, epoch, p, misses_epoch_period=at_epoch is None and math.isfinite(epoch)
-    )
-    return (
-        cycle
-        if cycle.periods_per_epoch or cycle.period_in_steps > _longest_momentum_period(trial)
-        else replace(cycle, p_value=1.0)
-    )
+    misses_epoch = at_epoch is None and math.isfinite(epoch)
+    cycle = CurvePeriod(trial, metric, curve, every, best, epoch, p, misses_epoch_period=misses_epoch)
+    explained = not cycle.periods_per_epoch and cycle.period_in_steps <= _longest_momentum_period(trial)
+    return replace(cycle, p_value=1.0) if explained else cycle
 
 
 def _evaluation_interval(curve: Curve) -> int | None:
-    """Return the number of steps between evenly spaced evaluations; None if the evaluations are not evenly spaced or
-    are too few.
-    """
+    """Return the number of steps between evaluations; None if the evaluations are not evenly spaced or are too few."""
     if len(curve) < MIN_POINTS:
         return None
     gaps = np.diff(curve.steps)[1:]
@@ -152,3 +166,102 @@ def _has_cyclic_learning_rate(study: Study, trial: Trial) -> bool:
         return False
     moves = np.sign(np.diff(rates)[np.abs(np.diff(rates)) > 1e-3 * rates.max()])
     return int(np.sum((moves[1:] > 0) & (moves[:-1] < 0))) >= 2
+
+
+def find_strongest_period(values: FloatArray, period: float | None = None) -> Periodicity | None:
+    """Return the strongest period of a finite, evenly spaced series (n,); None if the series is constant or has fewer than 32
+    points.
+
+    `period` is a known period to test, in points; the result is None if this period is too short or too long for the series.
+    The tapered periodogram is compared with a smooth spectrum, so that slow random drift is not mistaken for a period. The
+    smooth spectrum is fitted to the logarithm of the periodogram; its terms are a constant, a power of the frequency for
+    long-memory noise, and a few cosines. The power of a non-sinusoidal period is spread over its harmonics, so the powers of 1,
+    2 and 4 harmonics are added.
+    """
+    y = _detrend_changes(values)
+    if y is None:
+        return None
+    n = len(y)
+    length = _ZERO_PADDING_FACTOR * n
+    power = np.abs(np.fft.rfft(y * np.hanning(n + 2)[1:-1], length)) ** 2
+    frequencies = np.arange(len(power)) / length
+    ratio, freedom = _whiten_power_spectrum(power, frequencies)
+    candidates = _candidate_frequencies(n, period)
+    candidates = candidates[candidates < len(frequencies)]
+    if not len(candidates):
+        return None
+    tries = len(_HARMONIC_COUNTS) * len(candidates)
+    best, at_best = math.inf, 0
+    for count in _HARMONIC_COUNTS:
+        index = np.arange(1, count + 1)[:, None] * candidates
+        inside = index < len(ratio)
+        summed_power = np.where(inside, ratio[np.minimum(index, len(ratio) - 1)], 0.0).sum(axis=0)
+        harmonics = inside.sum(axis=0)
+        p = stats.f.sf(summed_power / harmonics, 2 * harmonics, 2 * freedom)
+        i = int(np.argmin(p))
+        if p[i] < best:
+            best, at_best = float(p[i]), int(candidates[i])
+    strongest = length / max(at_best, 1)
+    return Periodicity(strongest, min(1.0, tries * best), _explained_variance_share(y, strongest))
+
+
+def _detrend_changes(values: FloatArray) -> FloatArray | None:
+    """Return detrended point-to-point changes after the first tenth of the series, in units of their local scatter; None for a
+    constant series.
+
+    Point-to-point changes are used, because a large fall of the curve would remain visible in residuals from a smooth curve.
+    The scatter is local, because curves become less noisy as they flatten.
+    """
+    if len(values) < MIN_POINTS:
+        return None
+    y = np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
+    if y.min() > 0 and y[: len(y) // 10 + 1].max() > 10 * np.median(y):
+        y = np.log(y)
+    moves = np.diff(y[len(y) // 10 :])
+    moves = moves / (float(np.abs(moves).max()) or 1.0)
+    width = max(len(moves) // 4, 8) | 1
+    moves = moves - uniform_filter1d(moves, width, mode="nearest")
+    scatter = uniform_filter1d(np.abs(moves), width, mode="nearest") * math.sqrt(math.pi / 2)
+    if not scatter.mean() > 1e-12:
+        return None
+    moves = np.clip(moves / np.maximum(scatter, 0.1 * scatter.mean()), -_MAX_SCALED_CHANGE, _MAX_SCALED_CHANGE)
+    return np.asarray(moves - moves.mean(), dtype=np.float64)
+
+
+def _candidate_frequencies(n: int, period: float | None) -> IntArray:
+    """Return the indices of the fundamental frequencies to test in the zero-padded periodogram."""
+    slowest, fastest = _ZERO_PADDING_FACTOR * _MIN_PERIOD_COUNT, int(_ZERO_PADDING_FACTOR * n / _MIN_PERIOD_POINTS)
+    if period is None:
+        return np.arange(slowest, fastest + 1)
+    # Include half a frequency step on either side, because the period may drift slightly.
+    middle = _ZERO_PADDING_FACTOR * n / period
+    indices = np.arange(math.floor(middle - _ZERO_PADDING_FACTOR / 2), math.ceil(middle + _ZERO_PADDING_FACTOR / 2) + 1)
+    return indices[(indices >= slowest) & (indices <= fastest)] if slowest <= middle <= fastest else indices[:0]
+
+
+def _whiten_power_spectrum(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, float]:
+    """Return (power divided by the smooth spectrum, half of the degrees of freedom of the smooth spectrum)."""
+    independent = np.arange(_ZERO_PADDING_FACTOR, len(power), _ZERO_PADDING_FACTOR)
+    w = 2 * math.pi * frequencies
+    cosines = 2 + (len(independent) >= 40) + (len(independent) >= 80) + (len(independent) >= 160)
+    memory = np.log(np.maximum(4 * np.sin(w / 2) ** 2, 1e-12))
+    basis = np.stack([np.ones_like(w), memory, *(np.cos(k * w) for k in range(1, cosines + 1))], 1)
+    # The log of an exponential variable has a mean lower by Euler's constant than the log of the variable's mean.
+    logs = np.log(np.maximum(power, 1e-300)) + np.euler_gamma
+    smooth = basis @ np.linalg.lstsq(basis[independent], logs[independent], rcond=None)[0]
+    # A peak would raise the fitted spectrum, so cap the periodogram at the largest value expected by chance.
+    limit = smooth[independent] + math.log(math.log(len(independent) / 0.05))
+    smooth = basis @ np.linalg.lstsq(basis[independent], np.minimum(logs[independent], limit), rcond=None)[0]
+    freedom = max((len(independent) - basis.shape[1]) / 2, 2.0)
+    return np.asarray(np.exp(np.minimum(logs - np.euler_gamma - smooth, 700.0)), dtype=np.float64), freedom
+
+
+def _explained_variance_share(y: FloatArray, period: float) -> float:
+    t = np.arange(len(y)) / period
+    waves = [f(2 * math.pi * h * t) for h in range(1, max(_HARMONIC_COUNTS) + 1) if 2 * h <= period for f in (np.sin, np.cos)]
+    if not waves:
+        return 0.0
+    columns = np.stack(waves, 1)
+    fitted_values = columns @ np.linalg.lstsq(columns, y, rcond=None)[0]
+    residual_sum, size = float(np.sum((y - fitted_values) ** 2)), float(np.sum(y**2))
+    return max(0.0, 1 - (residual_sum / max(len(y) - len(waves), 1)) / (size / len(y)))

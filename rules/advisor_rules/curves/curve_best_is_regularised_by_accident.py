@@ -3,17 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Literal
 
 import numpy as np
+from scipy import stats
 
-from advisor.computed.curves.overfit import Overfit, regulariser_changes, regulariser_phrase, significant_overfits
+from advisor.computed.curves.overfit import (
+    Overfit,
+    measure_overfitting_of_trials,
+    regulariser_changes,
+    regulariser_phrase,
+    significant_overfits,
+)
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.evidence import AxisEvidence, FigureEvidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import Name, Number, Objective, Probability, Setting, say
+from advisor.model.parameter_kinds import is_regulariser
+from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor_rules.curves._lr_as_regulariser import MIN_EVALUATIONS, MIN_TRIALS, OverfitByLearningRate, measure_overfit_by_rate
+
+_MIN_TRIALS = 5
+"""Minimum number of trials at which both rank correlations (with the learning rate and with the training cost) can be
+significant at the 5 % level."""
+_MIN_EVALUATIONS = 6
+"""Minimum number of evaluations of a trial to measure its overfitting."""
+_MAX_EXACT_TEST_TRIALS = 8
+"""Maximum number of trials for an exact p-value; with more trials, Student's t-distribution gives the p-value."""
+
+
+@dataclass(frozen=True)
+class _OverfitByRate:
+    """The overfitting of n trials, ordered by learning rate, without trials at higher rates than the best trial's that fit the
+    training data no better, because their problem is not overfitting."""
+
+    name: str
+    """Name of the searched learning rate."""
+    rates: FloatArray
+    overfits: tuple[Overfit, ...]
+    levels: FloatArray
+    """Training cost at the end of each trial, shape (n,)."""
+    p_for_rate: float
+    """p-value of the hypothesis that overfitting grows with the learning rate only by chance; 1 if overfitting is more closely
+    related to a searched regulariser."""
+    p_for_training_fit: float
+    """p-value of the hypothesis that overfitting grows with the fit of the training data only by chance."""
 
 
 class CurveBestIsRegularisedByAccident(Rule):
@@ -74,87 +112,111 @@ class CurveBestIsRegularisedByAccident(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         trials = study.ranked()
         if not any(len(study.train_cost_curve(t)) for t in trials):
-            evaluated = sum(len(study.cost_curve(t)) >= MIN_EVALUATIONS for t in trials) >= MIN_TRIALS
-            also = "" if evaluated else f"; also evaluate {MIN_TRIALS} trials {MIN_EVALUATIONS} times each"
+            evaluated = sum(len(study.cost_curve(t)) >= _MIN_EVALUATIONS for t in trials) >= _MIN_TRIALS
+            also = "" if evaluated else f"; also evaluate {_MIN_TRIALS} trials {_MIN_EVALUATIONS} times each"
             raise MissingData(
                 f"no trial with a result logged a metric of its training data; log the training loss{also}",
                 needs="train_loss" if evaluated else "other",
             )
-        read = measure_overfit_by_rate(study, trials, material=self.material)
+        read = _measure_overfit_by_rate(study, trials, self.material)
         if read is None:
             raise MissingData(
-                f"the rule needs {MIN_TRIALS} trials with a learning rate and {MIN_EVALUATIONS} evaluations each, and 3 different "
-                "learning rates",
+                f"the rule needs {_MIN_TRIALS} trials with a learning rate and {_MIN_EVALUATIONS} evaluations each, and 3 "
+                "different learning rates",
                 needs="trials",
-                at_least=MIN_TRIALS,
+                at_least=_MIN_TRIALS,
             )
         at = next(i for i, r in enumerate(read.overfits) if r.trial.index == trials[0].index)
         if read.overfits[at].p_value <= self.false_alarms:
             return
         higher = [r for r, rate in zip(read.overfits, read.rates, strict=True) if rate > read.rates[at]]
         overfit = significant_overfits(higher, self.false_alarms)
-        lowest_share = float(np.mean(read.rates <= read.rates[at])) <= self.low
-        if lowest_share and len(overfit) >= self.most * len(higher) > 0 and read.p_value <= self.false_alarms:
-            yield self._report_accidental_regularisation(study, read, at, overfit, len(higher))
+        is_low = float(np.mean(read.rates <= read.rates[at])) <= self.low
+        p = max(read.p_for_rate, read.p_for_training_fit)
+        if is_low and len(overfit) >= self.most * len(higher) > 0 and p <= self.false_alarms:
+            yield self._build_finding(study, read, at, overfit, len(higher))
 
-    def _report_accidental_regularisation(
-        self, study: Study, read: OverfitByLearningRate, at: int, overfit: list[Overfit], higher: int
-    ) -> Finding:
-        best, rate = read.overfits[at].trial, Name(read.rate)
+    def _build_finding(self, study: Study, read: _OverfitByRate, at: int, overfit: list[Overfit], higher: int) -> Finding:
+        best, rate, metric = read.overfits[at].trial, Name(read.name), study.spec.objective.metric
+        training, shown, trial = overfit[0].falling_training_metric, overfit[:4], Name(read.overfits[at].trial.name)
         changes = tuple(regulariser_changes(study, study.cost_curve))
+        action = "Try {regularisers} before you settle on such a low {rate}."
+        later = f"Look at {rate} again after tuning a regulariser, because a low learning rate regularises by itself."
+        caption = say("{trial} does not overfit; trials at higher rates do.", trial=trial)
+        marks = [Mark(trial=o.trial.id, step=o.best_step, label="best level") for o in shown]
+        axis = say("Trials at a higher {rate} overfit.", rate=rate)
         return self.finding(
             say(
                 "The best trial, {trial}, wins because its low {rate}, {value}, hampers training. {n} of the {higher} trials that "
                 "train better at a higher {rate} overfit.",
-                trial=Name(best.name),
+                trial=trial,
                 rate=rate,
                 value=Setting(float(read.rates[at])),
                 n=len(overfit),
                 higher=higher,
             ),
-            action=say(
-                "Try {regularisers} before you settle on such a low {rate}.",
-                regularisers=regulariser_phrase(changes),
-                rate=rate,
-            ),
+            action=say(action, regularisers=regulariser_phrase(changes), rate=rate),
             severity="warning",
-            confidence=1 - read.p_value,
-            subject=read.rate,
+            confidence=1 - max(read.p_for_rate, read.p_for_training_fit),
+            subject=read.name,
             side="low",
             trials=[best, *(o.trial for o in overfit)],
             evidence=(
-                _overfitting_curves(study, best, overfit),
-                AxisEvidence(
-                    parameter=read.rate, caption=say("Trials at a higher {rate} overfit.", rate=rate), trials=(best.id,)
-                ),
+                curve_plot([metric, training] if training else metric, caption, [best, *(o.trial for o in shown)], marks=marks),
+                AxisEvidence(parameter=read.name, caption=axis, trials=(best.id,)),
                 self._figures(read, at, overfit, higher),
             ),
-            changes=(
-                *changes,
-                Advise(
-                    text=f"Look at {rate} again after tuning a regulariser, because a low learning rate regularises by itself."
-                ),
-            ),
+            changes=(*changes, Advise(text=later)),
         )
 
-    def _figures(self, read: OverfitByLearningRate, at: int, overfit: list[Overfit], higher: int) -> FigureEvidence:
+    def _figures(self, read: _OverfitByRate, at: int, overfit: list[Overfit], higher: int) -> FigureEvidence:
         level_of = {r.trial.index: level for r, level in zip(read.overfits, read.levels, strict=True)}
         theirs = float(np.median([level_of[o.trial.index] for o in overfit]))
         levels = say("{own}; {theirs} in trials that overfit", own=Objective(float(read.levels[at])), theirs=Objective(theirs))
         return table(
             ("trials judged", say("{n}; {higher} at a higher rate than the best trial", n=len(read.rates), higher=higher)),
             ("training cost at the end", levels),
-            ("p-value, overfitting grows with the learning rate", Probability(read.p_for_learning_rate)),
+            ("p-value, overfitting grows with the learning rate", Probability(read.p_for_rate)),
             ("p-value, overfitting grows with the training fit", Probability(read.p_for_training_fit)),
             ("limit of both", Number(self.false_alarms)),
         )
 
 
-def _overfitting_curves(study: Study, best: Trial, overfit: list[Overfit]) -> CurveEvidence:
-    training = overfit[0].falling_training_metric
-    return curve_plot(
-        (study.spec.objective.metric, training) if training else (study.spec.objective.metric,),
-        say("{trial} does not overfit; trials at higher rates do.", trial=Name(best.name)),
-        [best, *(o.trial for o in overfit[:4])],
-        marks=tuple(Mark(trial=o.trial.id, step=o.best_step, label="best level") for o in overfit[:4]),
-    )
+def _measure_overfit_by_rate(study: Study, trials: list[Trial], material: float) -> _OverfitByRate | None:
+    """Measure the overfitting of the feasible trials, which are passed best first; None if there are too few trials or if no
+    learning rate is searched. `material` is the minimum rise of a validation curve, as a share of its range."""
+    searched_rates = searched_learning_rates(study)
+    if searched_rates is None:
+        return None
+    name, rates = searched_rates
+    metric, rows = study.spec.objective.metric, []
+    for overfit in measure_overfitting_of_trials(study, trials, metric, study.cost_curve, material=material):
+        training, index = study.train_cost_curve(overfit.trial).finite.values, overfit.trial.index
+        if len(training) and np.isfinite(rates[index]):
+            end = float(np.median(training[-max(len(training) // 10, 1) :]))
+            rows.append((float(rates[index]), index, overfit, end))
+    best = next((row for row in rows if row[1] == trials[0].index), None)
+    if best is None or len(rows) < _MIN_TRIALS or len({row[0] for row in rows}) < 3:
+        return None
+    rows = sorted((row for row in rows if row[0] <= best[0] or row[3] < best[3]), key=lambda row: row[:2])
+    overfits, levels = tuple(row[2] for row in rows), np.array([row[3] for row in rows])
+    rises = np.array([max(r.rise.height, 0.0) if r.p_value < 1 else 0.0 for r in overfits])
+    trial_rates = np.array([row[0] for row in rows])
+    p_rate = rank_correlation_p(trial_rates, rises, "greater")
+    for other in (n for n in study.searched if n != name and is_regulariser(n)):
+        strengths = study.positions(other, [r.trial for r in overfits])
+        if np.isfinite(strengths).all() and rank_correlation_p(strengths, rises, "less") <= p_rate:
+            p_rate = 1.0
+    return _OverfitByRate(name, trial_rates, overfits, levels, p_rate, rank_correlation_p(levels, rises, "less"))
+
+
+def rank_correlation_p(a: FloatArray, b: FloatArray, alternative: Literal["greater", "less"]) -> float:
+    """Return the one-sided p-value of the rank correlation of two arrays (n,)."""
+    ranks_a, ranks_b = stats.rankdata(a), stats.rankdata(b)
+    if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
+        return 1.0
+    if len(a) > _MAX_EXACT_TEST_TRIALS:
+        return float(stats.spearmanr(a, b, alternative=alternative).pvalue)
+    sign = 1.0 if alternative == "greater" else -1.0
+    orders = np.array(list(permutations(ranks_b)))
+    return float(np.mean(sign * (orders @ ranks_a) >= sign * float(ranks_a @ ranks_b) - 1e-9))

@@ -21,9 +21,9 @@ from advisor.computed.curves.overfit import (
 )
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Change, change_training_length
-from advisor.model.evidence import Evidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say, value_with_limit
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import is_fine_tuning
@@ -111,12 +111,12 @@ class CurveOverfitting(Rule):
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
             if significant and not do_only_weak_settings_overfit(study, [h.trial for h in significant], trials):
-                yield self._report_single_overfits(study, (metric, costs), significant, winners, len(trials))
+                yield self._report_single_overfits(study, metric, costs, significant, winners)
                 return
             pooled = pooled_rise(study, trials, costs)
             assessed = assessed or (pooled is not None and pooled.lowest_possible_p <= level)
             if pooled is not None and pooled.p_value <= level and self._is_rise_material(study, pooled, trials, gain):
-                yield self._report_pooled_overfitting(study, (metric, costs), pooled, winners)
+                yield self._report_pooled_overfitting(study, metric, costs, pooled, winners)
                 return
         if not assessed:
             raise MissingData(
@@ -132,93 +132,71 @@ class CurveOverfitting(Rule):
         return is_material and not do_only_weak_settings_overfit(study, pooled.rising_trials, trials)
 
     def _report_pooled_overfitting(
-        self, study: Study, look: tuple[str, CostCurveFunction], pooled: PooledRise, winners: list[Trial]
+        self, study: Study, metric: str, costs: CostCurveFunction, pooled: PooledRise, winners: list[Trial]
     ) -> Finding:
-        metric, costs = look
-        objective, first = study.spec.objective.metric, pooled.rising_trials[0]
-        action, changes = _choose_remedy(study, costs, first, pooled.best_position * study.planned_steps(first))
-        leading = pooled.rising_trials[0] in winners and metric == objective
+        trials, training, point = pooled.rising_trials, pooled.falling_training_metric, Percent(pooled.best_position)
+        action, changes = _choose_remedy(study, costs, trials[0], pooled.best_position * study.planned_steps(trials[0]))
+        caption = say("{metric} gets worse after {point} of the training.", metric=Name(metric), point=point)
         return self.finding(
             say(
                 "{n} of {of} trials overfit: {metric} at their end is worse than after {point} of the training, by {height} in the "
-                "median{training}.{context}",
-                n=len(pooled.rising_trials),
+                "median{training}.{caveats}",
+                n=len(trials),
                 of=pooled.judged_count,
                 metric=Name(metric),
-                point=Percent(pooled.best_position),
+                point=point,
                 height=Number(pooled.height, 2),
-                training=say(", while {name} still improves", name=Name(pooled.falling_training_metric))
-                if pooled.falling_training_metric
-                else "",
-                context=_caveat_sentences(pooled.falling_training_metric, metric, objective),
+                training=say(", while {name} still improves", name=Name(training)) if training else "",
+                caveats=_caveat_sentences(training, metric, study.spec.objective.metric),
             ),
             action=action,
-            severity="warning" if leading else "note",
-            confidence=(1 - pooled.p_value) * (1.0 if pooled.falling_training_metric else 0.6),
+            severity="warning" if trials[0] in winners and metric == study.spec.objective.metric else "note",
+            confidence=(1 - pooled.p_value) * (1.0 if training else 0.6),
             subject=metric,
-            trials=pooled.rising_trials,
-            evidence=self._pooled_overfitting_evidence(pooled, metric),
-            changes=changes,
-        )
-
-    def _pooled_overfitting_evidence(self, pooled: PooledRise, metric: str) -> tuple[Evidence, ...]:
-        return (
-            curve_plot(
-                (metric, pooled.falling_training_metric) if pooled.falling_training_metric else (metric,),
-                say(
-                    "{metric} gets worse after {point} of the training.",
-                    metric=Name(metric),
-                    point=Percent(pooled.best_position),
+            trials=trials,
+            evidence=(
+                curve_plot([metric, training] if training else metric, caption, trials[:5]),
+                table(
+                    ("trials that end worse", say("{n} of {of}", n=len(trials), of=pooled.judged_count)),
+                    ("median rise, share of the range", Percent(pooled.share, 1), self.material),
+                    ("p-value of the sign test", Probability(pooled.p_value), self.false_alarms),
                 ),
-                pooled.rising_trials[:5],
             ),
-            table(
-                ("trials that end worse", say("{n} of {of}", n=len(pooled.rising_trials), of=pooled.judged_count)),
-                ("median rise, share of the range", value_with_limit(Percent(pooled.share, 1), Percent(self.material))),
-                ("p-value of the sign test", value_with_limit(Probability(pooled.p_value), self.false_alarms)),
-            ),
+            changes=changes,
         )
 
     def _report_single_overfits(
-        self, study: Study, look: tuple[str, CostCurveFunction], hits: list[Overfit], winners: list[Trial], feasible_count: int
+        self, study: Study, metric: str, costs: CostCurveFunction, hits: list[Overfit], winners: list[Trial]
     ) -> Finding:
-        metric, costs = look
-        top, objective = hits[0], study.spec.objective.metric
-        leading = top.trial in winners
+        top, training, n, of = hits[0], hits[0].falling_training_metric, len(hits), len(study.ranked())
+        rise, shown = top.rise, hits[:5]
         action, changes = _choose_remedy(study, costs, top.trial, top.best_step)
+        caption = say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.best_step))
+        marks = [Mark(trial=h.trial.id, step=h.best_step, label="best level") for h in shown]
+        share = "rise, share of the range of levels (medians over a tenth of the curve)"
         return self.finding(
             say(
-                "{rise}{context}",
+                "{rise}{trials}{caveats}",
                 rise=_overfitting_sentence(study, metric, top, winners),
-                context=_other_trials_sentences(hits, feasible_count, metric, objective),
+                trials=say(" {n} of {of} trials with a result overfit.", n=n, of=of) if of > 1 else "",
+                caveats=_caveat_sentences(training, metric, study.spec.objective.metric),
             ),
             action=action,
-            severity="warning" if leading and metric == objective else "note",
-            confidence=(1 - top.p_value) * (1.0 if top.falling_training_metric else 0.6),
+            severity="warning" if top.trial in winners and metric == study.spec.objective.metric else "note",
+            confidence=(1 - top.p_value) * (1.0 if training else 0.6),
             subject=metric,
             trials=[h.trial for h in hits],
             evidence=(
-                curve_plot(
-                    (metric, top.falling_training_metric) if top.falling_training_metric else (metric,),
-                    say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.best_step)),
-                    [h.trial for h in hits[:5]],
-                    marks=tuple(Mark(trial=h.trial.id, step=h.best_step, label="best level") for h in hits[:5]),
+                curve_plot([metric, training] if training else metric, caption, [h.trial for h in shown], marks=marks),
+                table(
+                    ("evaluations of the trial", len(top.curve)),
+                    (share, Percent(rise.share, 1), self.material),
+                    ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
+                    ("p-value, corrected for steps and trials", Probability(top.p_value), self.false_alarms),
+                    ("trials with a result that overfit", say("{n} of {of}", n=n, of=of)),
                 ),
-                self._figures(top, len(hits), feasible_count),
             ),
             changes=changes,
-        )
-
-    def _figures(self, top: Overfit, overfit: int, feasible_count: int) -> FigureEvidence:
-        return table(
-            ("evaluations of the trial", len(top.curve)),
-            (
-                "rise, share of the range of levels (medians over a tenth of the curve)",
-                value_with_limit(Percent(top.rise.share, 1), Percent(self.material)),
-            ),
-            ("rise and its standard error", say("{rise}, {error}", rise=top.rise.height, error=top.rise.error)),
-            ("p-value, corrected for steps and trials", value_with_limit(Probability(top.p_value), self.false_alarms)),
-            ("trials with a result that overfit", say("{overfit} of {feasible}", overfit=overfit, feasible=feasible_count)),
         )
 
 
@@ -238,15 +216,11 @@ def _choose_remedy(study: Study, costs: CostCurveFunction, trial: Trial, best: f
 
 def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
     """Return a sentence about the rise of the first trial's validation metric and the direction of its training metric."""
-    levels = (top.rise.best_level, top.rise.level)
+    levels, training = (top.rise.best_level, top.rise.level), top.falling_training_metric
     best, end = levels if metric != study.spec.objective.metric else (study.objective_value(v) for v in levels)
-    who = (
-        "The best trial, {trial},"
-        if top.trial == winners[0]
-        else "The best trial of its setting, {trial},"
-        if top.trial in winners
-        else "Trial {trial}"
-    )
+    who = "Trial {trial}"
+    if top.trial in winners:
+        who = "The best trial, {trial}," if top.trial == winners[0] else "The best trial of its setting, {trial},"
     return say(
         f"{who} overfits: {{metric}} gets worse, from about {{best}} at {{step}} to {{end}} at its end{{training}}.",
         trial=Name(top.trial.name),
@@ -254,16 +228,8 @@ def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list
         best=Objective(best),
         step=study.at(top.best_step),
         end=Objective(end),
-        training=say(", while {name} still improves", name=Name(top.falling_training_metric))
-        if top.falling_training_metric
-        else "",
+        training=say(", while {name} still improves", name=Name(training)) if training else "",
     )
-
-
-def _other_trials_sentences(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
-    """Return sentences about the trials that the finding does not name, and about `metric` if it is not the objective."""
-    share = say(" {n} of {of} trials with a result overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
-    return say("{share}{caveats}", share=share, caveats=_caveat_sentences(hits[0].falling_training_metric, metric, objective))
 
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:

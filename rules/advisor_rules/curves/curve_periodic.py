@@ -6,14 +6,18 @@ from collections.abc import Iterator
 
 from advisor.computed.curves.overfit import validation_cost_functions
 from advisor.engine.rule import Count, Relation, Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence, curve_plot, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, say, value_with_limit
+from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import number
-from advisor_rules.curves._periodicity import CurvePeriod, find_curve_periods
-from advisor_rules.curves._spectrum import MIN_POINTS
+from advisor_rules.curves._periodicity import MIN_POINTS, CurvePeriod, find_curve_periods
+
+_ADVICE_BY_SHUFFLING = {
+    "false": "Fix the training loader before you compare trials: let it shuffle in every epoch.",
+    "true": "Look for validation examples among the training data before you compare trials.",
+    "": "Check that the training data are shuffled in every epoch and that no validation example is among them.",
+}
 
 
 class CurvePeriodic(Rule):
@@ -24,8 +28,8 @@ class CurvePeriodic(Rule):
     period counts if it stands out from the spectrum of the curve's noise and explains a material share of the variation around
     the trend. If the length of an epoch is known, the period of one epoch is tested separately from other periods. A period
     that is not an epoch, or a half or a third of an epoch, must occur in most of the trials. Two harmless causes are excluded:
-    a cyclic learning rate, and momentum, which can cause periods below 4 pi / (1 - momentum) steps. Periods below 4 pi / (1 -
-    momentum) steps count only if they equal one epoch, half an epoch or a third of an epoch.
+    a cyclic learning rate, and momentum, which can cause periods below 4 pi / (1 - momentum) steps, unless the period equals
+    one epoch, half an epoch or a third of an epoch.
 
     ## Why it matters
     Random sampling of training data causes no period. A period of one epoch means that the model sees the same examples in the
@@ -80,9 +84,9 @@ class CurvePeriodic(Rule):
                 at_least=MIN_POINTS,
             )
         count = len({c.trial.index for c in judged})
-        for top in [
-            c for c in judged if c.p_value <= self.false_alarms and c.strongest_period.explained_share >= self.material
-        ][:1]:
+        significant = (c for c in judged if c.p_value <= self.false_alarms)
+        top = next((c for c in significant if c.strongest_period.explained_share >= self.material), None)
+        if top is not None:
             alike = {c.trial.index: c.trial for c in judged if c is top or top.has_same_period(c)}
             if top.periods_per_epoch or 2 * len(alike) > count:
                 yield self._report_period(study, top, list(alike.values()), count)
@@ -94,95 +98,49 @@ class CurvePeriodic(Rule):
                 f"{number(first.steps_per_epoch)}, so the period of an epoch is not visible; evaluate several times an epoch"
             )
 
-    def _report_period(self, study: Study, top: CurvePeriod, alike: list[Trial], judged_count: int) -> Finding:
+    def _report_period(self, study: Study, top: CurvePeriod, alike: list[Trial], judged: int) -> Finding:
         shuffled = top.trial.facts.get("shuffle", "")
-        advice = _ADVICE_BY_SHUFFLING.get(shuffled, _ADVICE_BY_SHUFFLING[""])
-        trial, others = Name(top.trial.name), len(alike) - 1
+        metric, trial, others = Name(top.metric), Name(top.trial.name), len(alike) - 1
+        share, steps = Percent(top.strongest_period.explained_share), Number(top.period_in_steps, 4, f"{study.unit}s")
+        points, every = Number(top.strongest_period.period, unit="evaluations"), study.length(top.evaluation_interval)
         return self.finding(
             say(
                 "In {trial}, {metric} goes up and down with a period of {period}. {share} of its scatter around the trend repeats."
                 "{others}{loader}",
                 trial=say("the best trial, {trial}", trial=trial) if top.trial == study.ranked()[0] else trial,
-                metric=Name(top.metric),
-                period=_period_message(study, top),
-                share=Percent(top.strongest_period.explained_share),
-                others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged_count) if others else "",
+                metric=metric,
+                period=_period_message(steps, top),
+                share=share,
+                others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged) if others else "",
                 loader=" The training loader does not shuffle." if shuffled == "false" else "",
             ),
-            action=advice,
+            action=_ADVICE_BY_SHUFFLING.get(shuffled, _ADVICE_BY_SHUFFLING[""]),
             severity="warning" if top.periods_per_epoch else "note",
             confidence=(1 - top.p_value) * (1.0 if top.periods_per_epoch else 0.8),
             subject=top.metric,
             trials=alike,
             evidence=(
-                curve_plot(
-                    top.metric,
-                    say("{metric} repeats every {period}.", metric=Name(top.metric), period=_period_number(study, top)),
-                    alike,
+                curve_plot(top.metric, say("{metric} repeats every {period}.", metric=metric, period=steps), alike),
+                table(
+                    ("trials judged", say("{judged}; {alike} have this period", judged=judged, alike=len(alike))),
+                    ("evaluations", say("{n} of {trial}, every {gap}", n=len(top.curve), trial=trial, gap=every)),
+                    ("period", say("{points}, {steps}", points=points, steps=steps)),
+                    ("steps of an epoch", Number(top.steps_per_epoch, 4) if top.steps_per_epoch > 0 else "unknown"),
+                    ("share of the scatter that repeats", share, self.material),
+                    ("p-value, corrected for all frequencies and curves", Probability(top.p_value), self.false_alarms),
                 ),
-                self._figures(study, top, len(alike), judged_count),
-            ),
-            changes=(Advise(text=advice),),
-        )
-
-    def _figures(self, study: Study, top: CurvePeriod, alike: int, judged_count: int) -> FigureEvidence:
-        return table(
-            ("trials judged", say("{judged}; {alike} have this period", judged=judged_count, alike=alike)),
-            (
-                "evaluations",
-                say(
-                    "{n} of {trial}, every {gap}",
-                    n=len(top.curve),
-                    trial=Name(top.trial.name),
-                    gap=study.length(top.evaluation_interval),
-                ),
-            ),
-            (
-                "period",
-                say(
-                    "{points}, {steps}",
-                    points=Number(top.strongest_period.period, unit="evaluations"),
-                    steps=_period_number(study, top),
-                ),
-            ),
-            ("steps of an epoch", Number(top.steps_per_epoch, 4) if top.steps_per_epoch > 0 else "unknown"),
-            (
-                "share of the scatter that repeats",
-                value_with_limit(Percent(top.strongest_period.explained_share), Percent(self.material)),
-            ),
-            (
-                "p-value, corrected for all frequencies and curves",
-                value_with_limit(Probability(top.p_value), self.false_alarms),
             ),
         )
 
 
-def _period_number(study: Study, cycle: CurvePeriod) -> Number:
-    return Number(cycle.period_in_steps, 4, f"{study.unit}s")
-
-
-def _period_message(study: Study, cycle: CurvePeriod) -> Message:
+def _period_message(steps: Number, top: CurvePeriod) -> Message:
     """Return a text with the period in steps and as a part of an epoch."""
-    steps, epoch = _period_number(study, cycle), Number(cycle.steps_per_epoch, 4)
-    if not cycle.periods_per_epoch:
-        return (
-            say("{steps} (an epoch takes {epoch})", steps=steps, epoch=epoch)
-            if cycle.steps_per_epoch > 0
-            else say("{steps}", steps=steps)
-        )
-    part = ("one epoch", "half an epoch", "a third of an epoch")[cycle.periods_per_epoch - 1]
-    if abs(cycle.period_in_steps * cycle.periods_per_epoch / cycle.steps_per_epoch - 1) < 0.2:
+    epoch = Number(top.steps_per_epoch, 4)
+    if not top.periods_per_epoch:
+        template = "{steps} (an epoch takes {epoch})"
+        return say(template, steps=steps, epoch=epoch) if top.steps_per_epoch > 0 else say("{steps}", steps=steps)
+    part = ("one epoch", "half an epoch", "a third of an epoch")[top.periods_per_epoch - 1]
+    if abs(top.period_in_steps * top.periods_per_epoch / top.steps_per_epoch - 1) < 0.2:
         return say("{steps}, which is {part}", steps=steps, part=part)
-    return say(
-        "{steps}, the apparent period of {part} of {epoch} steps at this evaluation interval",
-        steps=steps,
-        part=part,
-        epoch=epoch,
-    )
-
-
-_ADVICE_BY_SHUFFLING = {
-    "false": "Fix the training loader before you compare trials: let it shuffle in every epoch.",
-    "true": "Look for validation examples among the training data before you compare trials.",
-    "": "Check that the training data are shuffled in every epoch and that no validation example is among them.",
-}
+    template = "{steps}, the apparent period of {part} of {epoch} steps at this evaluation interval"
+    return say(template, steps=steps, part=part, epoch=epoch)

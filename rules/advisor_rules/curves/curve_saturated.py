@@ -99,117 +99,105 @@ class CurveSaturated(Rule):
     """Maximum share of studies that raise a finding although the curves still fall."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged_endings = curve_tails.best_curve_endings(
-            study, self.best, self.reach, tolerance=self.tolerance, margin=self.margin
-        )
+        endings = curve_tails.best_curve_endings(study, self.best, self.reach, tolerance=self.tolerance, margin=self.margin)
         limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
-        flat_endings = [e for e in judged_endings if e.has_saturated(**limits)]
-        if 2 * len(flat_endings) > len(judged_endings):
+        flat = [e for e in endings if e.has_saturated(**limits)]
+        if 2 * len(flat) > len(endings):
             # Pruning by early results keeps settings that learn fast at first; pruned settings may need longer training.
             settings.require_unpruned(study)
-            yield self._build_finding(study, flat_endings, len(judged_endings))
+            yield self._build_finding(study, flat, len(endings))
 
-    def _build_finding(self, study: Study, flat_endings: list[CurveEnding], judged_count: int) -> Finding:
-        steps = curve_tails.median_planned_steps(study, flat_endings)
-        slowest = max(flat_endings, key=lambda e: e.settled_share * e.last_constant_rate_step / e.steps)
+    def _build_finding(self, study: Study, flat: list[CurveEnding], judged: int) -> Finding:
+        steps = curve_tails.median_planned_steps(study, flat)
+        slowest = max(flat, key=lambda e: e.settled_share * e.last_constant_rate_step / e.steps)
         settled = Percent(slowest.settled_share * slowest.last_constant_rate_step / slowest.steps)
         decay = Percent(1 - slowest.last_constant_rate_step / slowest.steps)
         fewer = min(round_up_steps((self.margin * settled.value + decay.value) * steps), steps)
-        rest = Percent(max(0.0, *(e.plateau.late_gain_bound for e in flat_endings)), 1)
+        rest = Percent(max(0.0, *(e.plateau.late_gain_bound for e in flat)), 1)
+        decays = slowest.last_constant_rate_step < slowest.steps
         why = (
             f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as this "
-            "trial needed"
-            + (f" and keep the decay, {decay} of the steps." if slowest.last_constant_rate_step < slowest.steps else ".")
+            f"trial needed{f' and keep the decay, {decay} of the steps' if decays else ''}."
         )
-        action, changes = _build_advice(study, flat_endings, steps, fewer, why)
-        several = say("{flat} of the {judged} best trials are", flat=len(flat_endings), judged=judged_count)
-        if len(flat_endings) == judged_count:
-            several = say("The {judged} best trials are", judged=judged_count)
-        one = say("{trial} is", trial=Name(flat_endings[0].trial.name)) if len(study.trials) == 1 else "The best trial is"
+        action, changes = _build_advice(study, flat, steps, fewer, why)
+        trials = say("{flat} of the {judged} best trials are", flat=len(flat), judged=judged)
+        if judged == 1:
+            trials = say("{trial} is", trial=Name(flat[0].trial.name) if len(study.trials) == 1 else "The best trial")
+        elif len(flat) == judged:
+            trials = say("The {judged} best trials are", judged=judged)
+        remaining = say("With a margin, everything after {fewer}", fewer=study.at(fewer))
         return self.finding(
             say(
                 "{trials} flat from {settled} of {steps} on, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
-                trials=several if judged_count > 1 else one,
+                trials=trials,
                 settled=study.at(round_up_steps(settled.value * steps)),
-                steps=f"{steps:,}",
-                curves="training and validation" if any(e.train_plateau for e in flat_endings) else "validation",
-                rest_of=say("With a margin, everything after {fewer}", fewer=study.at(fewer))
-                if slowest.last_constant_rate_step == slowest.steps
-                else say("The remaining training at a constant learning rate"),
+                steps=steps,
+                curves="training and validation" if any(e.train_plateau for e in flat) else "validation",
+                rest_of="The remaining training at a constant learning rate" if decays else remaining,
                 rest=rest,
-                bounds=_format_gain_bound(study, flat_endings),
+                bounds=_format_gain_bound(study, flat),
             ),
             action=action,
             severity="note",
-            confidence=0.95 * len(flat_endings) / judged_count,
-            trials=[e.trial for e in flat_endings],
-            evidence=(self._flat_curves_evidence(study, flat_endings, rest), self._figures(flat_endings, judged_count)),
+            confidence=0.95 * len(flat) / judged,
+            trials=[e.trial for e in flat],
+            evidence=self._evidence(study, flat, judged, rest),
             changes=changes,
         )
 
-    def _flat_curves_evidence(self, study: Study, flat_endings: Sequence[CurveEnding], rest: Percent) -> CurveEvidence:
-        return curve_plot(
-            study.spec.objective.metric,
-            say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=rest),
-            [e.trial for e in flat_endings],
-            marks=tuple(
-                Mark(trial=e.trial.id, step=round(e.settled_share * e.last_constant_rate_step), label="settled")
-                for e in flat_endings
-            ),
-        )
-
-    def _figures(self, flat_endings: Sequence[CurveEnding], judged_count: int) -> FigureEvidence:
+    def _evidence(
+        self, study: Study, flat: Sequence[CurveEnding], judged: int, rest: Percent
+    ) -> tuple[CurveEvidence, FigureEvidence]:
+        caption = say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=rest)
+        ends = [(e.trial, round(e.settled_share * e.last_constant_rate_step)) for e in flat]
+        marks = [Mark(trial=trial.id, step=step, label="settled") for trial, step in ends]
+        bounds = [Percent(max(e.plateau.late_gain_bound, 0), 2) for e in flat]
         limits = say("{rest} of the gain, {saved} of the steps", rest=Percent(self.rest), saved=Percent(self.saved))
-        return table(
-            ("trials judged", say("{judged}; {flat} settled early", judged=judged_count, flat=len(flat_endings))),
-            ("share of the steps until settled", list_message([Percent(e.settled_share) for e in flat_endings], 9)),
-            ("tolerance, as a share of the gain", list_message([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9)),
-            (
-                "maximum gain of the remaining steps",
-                list_message([Percent(max(e.plateau.late_gain_bound, 0), 2) for e in flat_endings], 9),
-            ),
+        return curve_plot(study.spec.objective.metric, caption, [e.trial for e in flat], marks=marks), table(
+            ("trials judged", say("{judged}; {flat} settled early", judged=judged, flat=len(flat))),
+            ("share of the steps until settled", list_message([Percent(e.settled_share) for e in flat], 9)),
+            ("tolerance, as a share of the gain", list_message([Percent(e.plateau.tolerance, 2) for e in flat], 9)),
+            ("maximum gain of the remaining steps", list_message(bounds, 9)),
             ("limits: gain of the remaining steps, steps saved", limits),
         )
 
 
-def _format_gain_bound(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
+def _format_gain_bound(study: Study, flat: Sequence[CurveEnding]) -> Message:
     """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on the lead or noise with
     which this gain is compared."""
-    unit, lead = Name(study.spec.objective.metric), curve_tails.difference_to_second_best(study)
-    bound = say("{bound} of {metric}", bound=Number(curve_tails.late_gain_bound(study, flat_endings), 2), metric=unit)
-    if curve_tails.are_on_one_plateau(study, flat_endings):
-        level = Objective(study.objective_value(float(study.costs[flat_endings[0].trial.index])))
+    most, lead = curve_tails.late_gain_bound(study, flat), curve_tails.difference_to_second_best(study)
+    bound = say("{bound} of {metric}", bound=Number(most, 2), metric=Name(study.spec.objective.metric))
+    if curve_tails.are_on_one_plateau(study, flat):
+        level = Objective(study.objective_value(float(study.costs[flat[0].trial.index])))
         return say("{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level)
     if math.isnan(lead):
         return bound
-    noise = curve_tails.max_noise_difference(study, flat_endings)
-    if noise >= curve_tails.late_gain_bound(study, flat_endings) > lead:
+    noise = curve_tails.max_noise_difference(study, flat)
+    if noise >= most > lead:
         return say("{bound}; equally good trials differ by up to {noise}", bound=bound, noise=Number(noise, 2))
     return say("{bound}; the best trial leads the next by {lead}", bound=bound, lead=Number(lead, 2))
 
 
 def _build_advice(
-    study: Study, flat_endings: Sequence[CurveEnding], steps: int, fewer: int, why: str
-) -> tuple[Message, tuple[Change, ...]]:
+    study: Study, flat: Sequence[CurveEnding], steps: int, fewer: int, why: str
+) -> tuple[Message, tuple[Change, ...] | None]:
     """Return (action, changes): shorten the training, or first check a possible cause of the flat curves."""
     length = study.length(fewer)
-    if curve_tails.are_on_one_plateau(study, flat_endings):
-        action = say(
+    if curve_tails.are_on_one_plateau(study, flat):
+        return say(
             "Check that these trials are not stuck: compare their outputs with a constant prediction, and try another "
             "initialisation or a warmup."
-        )
-        return action, (Advise(text=str(action)),)
-    limit = max(curve_tails.difference_to_second_best(study), curve_tails.max_noise_difference(study, flat_endings))
-    if curve_tails.late_gain_bound(study, flat_endings) > limit:
-        action = say(
+        ), None
+    limit = max(curve_tails.difference_to_second_best(study), curve_tails.max_noise_difference(study, flat))
+    if curve_tails.late_gain_bound(study, flat) > limit:
+        return say(
             "Before you shorten the training, train the two best settings for only {length} and check that the same setting leads.",
             length=length,
-        )
-        return action, (Advise(text=str(action)),)
+        ), None
     schedule = (
         "Shorten the learning-rate schedule with the training, so that both still end together. Look at the number of steps again "
         "after you change regularisation, augmentation or the model."
     )
     shorten = "Shorten the training from {steps} to {fewer} and spend the time saved on more trials."
-    action = say(shorten, steps=steps, fewer=length)
-    return action, (change_training_length(study, fewer, why=why), Advise(text=schedule))
+    changes = change_training_length(study, fewer, why=why), Advise(text=schedule)
+    return say(shorten, steps=steps, fewer=length), changes

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from advisor.engine.rule import Count, Grounds, Relation, Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData, MissingDataKind
 from advisor.model.message import Count as Counted, Number, Percent, Probability, join_items, say
-from advisor.model.study import Study
+from advisor.model.space import FloatArray
+from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import number
-from advisor_rules.curves import _staircase
 
 _MEMORISATION_ADVICE = (
     "Judge trials by validation data only, and try fewer epochs, more data or more regularisation: from the second epoch on, the "
     "training loss measures memorisation."
 )
+_MIN_EPOCH_STEPS = 20
+"""Minimum number of steps per epoch; with 20 steps, each compared part of an epoch has three losses."""
+_COMPARED_EPOCH_SHARE = 0.15
+"""Length of the parts of an epoch that are compared, as a share of the epoch."""
+_MAX_LEARNING_RATE_CHANGE = 0.01
+"""Maximum relative change of the learning rate around the start of an epoch at which the learning rate counts as constant."""
+_MIN_EPOCH_END_NOISE = 0.3
+"""Minimum noise of the loss at the end of epochs, as a share of the noise at their start. If the logged loss is the mean over
+the epoch so far, its noise at the end is much lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class _EpochFalls:
+    """Falls of one trial's training loss at the starts of epochs; arrays have shape (epochs - 1,)."""
+
+    trial: Trial
+    steps_per_epoch: float
+    falls: FloatArray
+    excess: FloatArray
+    """Each fall minus the mean of the falls in the middle of the epochs before and after it."""
+    relative_excess: FloatArray
+    """Excess fall as a share of the mean loss just before each start of an epoch."""
 
 
 class CurveStaircase(Rule):
@@ -69,55 +93,109 @@ class CurveStaircase(Rule):
     """Maximum p-value, and so the maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        stairs = [s for t in study.ranked()[: self.best] if (s := _staircase.measure_epoch_falls(study, t)) is not None]
+        stairs = [s for t in study.ranked()[: self.best] if (s := _measure_epoch_falls(study, t)) is not None]
         if not stairs:
+            needs: MissingDataKind = "train_loss"
+            if study.has("train_loss"):
+                needs = "design" if any(trial.fact("steps_per_epoch") > 0 for trial in study.trials) else "facts"
             raise MissingData(
                 "no good trial shows two starts of epochs in its training loss; log the loss of each batch, and give the training "
                 "loader to the advisor's training hook, so that the length of an epoch is known",
-                needs=_kind_of_missing_data(study),
+                needs=needs,
             )
-        p, excess = _staircase.p_value(stairs), float(np.mean(np.concatenate([s.relative_excess for s in stairs])))
+        shares = np.concatenate([s.relative_excess for s in stairs])
+        p, excess = _p_value(shares), float(np.mean(shares))
         if p <= self.false_alarms and excess >= self.material:
             yield self._build_finding(study, stairs, p, excess)
 
-    def _build_finding(self, study: Study, stairs: list[_staircase.EpochFalls], p: float, excess: float) -> Finding:
-        metric = study.signals["train_loss"]
+    def _build_finding(self, study: Study, stairs: list[_EpochFalls], p: float, excess: float) -> Finding:
+        metric, trials = study.signals["train_loss"], [s.trial for s in stairs]
+        marks = [Mark(trial=s.trial.id, step=round(s.steps_per_epoch), label="second epoch") for s in stairs]
+        falls = join_items(Number(float(s.falls.mean())) for s in stairs)
+        text = (
+            "The training loss falls at once by {share} at the start of an epoch, on average over {n} epochs of {trials}, so "
+            "the model memorises examples."
+        )
+        count = Counted(len(stairs), "good trial")
         return self.finding(
-            say(
-                "The training loss falls at once by {share} at the start of an epoch, on average over {n} epochs of {trials}, so "
-                "the model memorises examples.",
-                share=Percent(excess),
-                n=sum(len(s.excess_falls) for s in stairs),
-                trials=Counted(len(stairs), "good trial"),
-            ),
+            say(text, share=Percent(excess), n=sum(len(s.excess) for s in stairs), trials=count),
             action=_MEMORISATION_ADVICE,
             severity="note",
             confidence=0.95 * (1 - p),
             subject=metric,
-            trials=[s.trial for s in stairs],
+            trials=trials,
             evidence=(
-                curve_plot(
-                    metric,
-                    "The training loss falls in steps at the starts of epochs.",
-                    [s.trial for s in stairs],
-                    marks=tuple(Mark(trial=s.trial.id, step=round(s.steps_per_epoch), label="second epoch") for s in stairs),
-                ),
+                curve_plot(metric, "The training loss falls in steps at the starts of epochs.", trials, marks=marks),
                 table(
                     ("steps per epoch", join_items(dict.fromkeys(number(s.steps_per_epoch) for s in stairs))),
-                    (
-                        "mean fall at a start of an epoch, by trial",
-                        join_items(Number(float(s.loss_falls.mean())) for s in stairs),
-                    ),
-                    ("beyond the fall within epochs", join_items(Number(float(s.excess_falls.mean())) for s in stairs)),
-                    ("p-value", say("{p} (limit {limit})", p=Probability(p), limit=Number(self.false_alarms))),
+                    ("mean fall at a start of an epoch, by trial", falls),
+                    ("beyond the fall within epochs", join_items(Number(float(s.excess.mean())) for s in stairs)),
+                    ("p-value", Probability(p), self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=_MEMORISATION_ADVICE),),
         )
 
 
-def _kind_of_missing_data(study: Study) -> MissingDataKind:
-    """Return which data are missing: the training loss, the length of an epoch, or enough long epochs with shuffled data."""
-    if not study.has("train_loss"):
-        return "train_loss"
-    return "design" if any(trial.fact("steps_per_epoch") > 0 for trial in study.trials) else "facts"
+def _measure_epoch_falls(study: Study, trial: Trial) -> _EpochFalls | None:
+    """Return the falls of a trial's loss; None if its epochs are unknown, too few or too short, or if the logging causes the
+    falls. Epochs at whose start the learning rate changes in a step are left out."""
+    epoch, curve = trial.fact("steps_per_epoch"), study.curve(trial, "train_loss").finite
+    if study.unit != "step" or not epoch >= _MIN_EPOCH_STEPS or not len(curve) or trial.facts.get("shuffle") == "false":
+        return None
+    width = _COMPARED_EPOCH_SHARE * epoch
+    starts = np.arange(1, math.floor((curve.steps[-1] + 1) / epoch + 0.5)) * epoch
+    starts = starts[starts + epoch / 2 + width <= curve.steps[-1] + 1]
+    steady = [s for s in starts if not _changes_learning_rate_at(study, trial, s, epoch)]
+    falls = np.array([_loss_fall_at(curve, s, width) for s in steady])
+    middles = [[_loss_fall_at(curve, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady]
+    control = np.array(middles).reshape(-1, 2).mean(axis=1)
+    levels = np.array([_mean_loss_between(curve, s - width, s) for s in steady])
+    known = np.isfinite(falls) & np.isfinite(control) & (levels > 0)
+    if known.sum() < 2 or _is_running_mean(curve, epoch):
+        return None
+    excess = falls[known] - control[known]
+    return _EpochFalls(trial, epoch, falls[known], excess, excess / levels[known])
+
+
+def _p_value(shares: FloatArray) -> float:
+    """Return the p-value of the hypothesis that falls at the starts of epochs are not larger than in the middle of epochs.
+
+    `shares` are the excess falls of all trials, divided by the loss just before the fall, because falls become smaller with the
+    loss. A curve that flattens has a negative excess fall, so this one-sided t-test is conservative.
+    """
+    if len(shares) < 3 or not np.ptp(shares) > 0:
+        return 1.0
+    return float(stats.ttest_1samp(shares, 0.0, alternative="greater").pvalue)
+
+
+def _mean_loss_between(curve: Curve, start: float, end: float) -> float:
+    part = curve.values[(curve.steps >= start) & (curve.steps < end)]
+    return float(np.mean(part)) if len(part) >= 3 else math.nan
+
+
+def _loss_fall_at(curve: Curve, at: float, width: float) -> float:
+    """Return the mean loss before step `at` minus the mean loss after it."""
+    return _mean_loss_between(curve, at - width, at) - _mean_loss_between(curve, at, at + width)
+
+
+def _changes_learning_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> bool:
+    """Return True if the learning rate changes at the given start of an epoch and is constant before and after it."""
+    rates = study.curve(trial, "learning_rate").finite
+    before = rates.values[(rates.steps >= start - epoch / 3) & (rates.steps < start)]
+    after = rates.values[(rates.steps >= start) & (rates.steps < start + epoch / 3)]
+    if not len(before) or not len(after) or not before[-1] > 0:
+        return False
+    constant = np.ptp(before) <= 1e-6 * before[-1] and np.ptp(after) <= 1e-6 * before[-1]
+    return bool(constant and abs(after[0] / before[-1] - 1) > _MAX_LEARNING_RATE_CHANGE)
+
+
+def _is_running_mean(curve: Curve, epoch: float) -> bool:
+    """Return True if the noise of the loss fades within each epoch, as it does if the logged loss is the mean over the epoch so
+    far."""
+    steps, noise = curve.steps[1:], np.abs(np.diff(curve.values))
+    position = (steps % epoch) / epoch
+    inner = (steps >= epoch / 2) & (position > 1 / epoch)
+    early, late = noise[inner & (position < 0.2)], noise[inner & (position > 0.8)]
+    if len(early) < 3 or len(late) < 3:
+        return False
+    return bool(np.median(late) < _MIN_EPOCH_END_NOISE * np.median(early))

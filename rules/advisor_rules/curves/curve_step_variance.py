@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from advisor.computed.curves import noise
 from advisor.computed.curves.step_noise import (
@@ -19,17 +21,20 @@ from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import curve_plot, table
+from advisor.model.change import Advise, SetSchedule
+from advisor.model.evidence import FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Message, MessagePart, Name, Number, Percent, say, value_with_limit
-from advisor.model.study import Study, Trial
+from advisor.model.message import Message, Name, Number, Percent, say
+from advisor.model.space import FloatArray
+from advisor.model.study import Signal, Study, Trial
 from advisor.stats.curve import change_since
 from advisor.stats.heterogeneity import measure_heterogeneity
-from advisor_rules.curves._jump_causes import find_noise_remedy
 
 _DETECTABLE_DIFFERENCE_SDS = 1.96 * 2**0.5
 """Smallest detectable difference of two single values at 95 % confidence, in standard deviations of one value."""
+_MAX_P_VALUE = 0.05
+"""Maximum median p-value at which training metrics count as jumping at the same steps as validation metrics."""
+_TRAINING_SIGNALS: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
 class CurveStepVariance(Rule):
@@ -85,7 +90,8 @@ class CurveStepVariance(Rule):
     """Maximum probability that chance alone raises a finding about a single trial."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials = _best_trials_of_settings(study)[: self.best]
+        best = repeats.first_trial_per_setting(study.ranked())
+        trials = (best if len(best) > 1 else study.ranked())[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         parts = [(t, a) for t in trials if (a := split_around_best(study.cost_curve(t).finite.values)) is not None]
@@ -111,49 +117,40 @@ class CurveStepVariance(Rule):
             yield self._report_noisy_ranking(study, [t for t, _ in parts], ranking)
 
     def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
+        costs, sd, keeps = study.costs[[t.index for t in trials]], ranking.best_cost_sd, Percent(ranking.best_unchanged_share)
         message = say(
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best value of "
             "a trial by {noise} (standard deviation). If the evaluations were drawn again, {best} would stay the best with a "
             "probability of {keeps}.",
             n=len(trials),
             metric=Name(study.spec.objective.metric),
-            noise=Number(ranking.best_cost_sd, 2),
-            gap=Number(float(study.costs[trials[-1].index]) - float(study.costs[trials[0].index]), 2),
+            noise=Number(sd, 2),
+            gap=Number(float(costs[-1]) - float(costs[0]), 2),
             best=Name(trials[0].name),
-            keeps=Percent(ranking.best_unchanged_share),
+            keeps=keeps,
         )
-        costs = study.costs[[t.index for t in trials]]
-        test = measure_heterogeneity(costs, np.full(len(costs), ranking.best_cost_sd), self.false_alarms)
-        rows = (
+        test = measure_heterogeneity(costs, np.full(len(costs), sd), self.false_alarms)
+        least = say("{least}; it falls with the square root of the number of examples", least=test.critical_range)
+        figures = table(
             ("compared settings, each by its best trial", len(trials)),
             ("noise between evaluations", ranking.noise_sd),
-            ("noise of a trial's best value", ranking.best_cost_sd),
-            (
-                "draws in which the best trial wins",
-                say("{share} of 500 (limit {limit})", share=Percent(ranking.best_unchanged_share), limit=Percent(self.keeps)),
-            ),
-            (
-                "share of the variance between trials that is not noise",
-                value_with_limit(Percent(ranking.reliability), Percent(self.reliable)),
-            ),
-            (
-                "detectable difference",
-                say("{least}; it falls with the square root of the number of examples", least=test.critical_range),
-            ),
+            ("noise of a trial's best value", sd),
+            ("draws in which the best trial wins", say("{share} of 500", share=keeps), Percent(self.keeps)),
+            ("share of the variance between trials that is not noise", Percent(ranking.reliability), self.reliable),
+            ("detectable difference", least),
         )
         # If settings differ no more than repeats do, only more seeds can rank them; more precise evaluations cannot. If there are
         # fewer settings than hyperparameters, no ranking shows the effects of most hyperparameters.
         by_seeds = noise.seed_noise_explains_differences(study, trials, self.false_alarms)
         few = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
         severity: Severity = "note" if by_seeds or few else "warning"
-        return self._report_noise(
-            study, trials, message, 1 - ranking.best_unchanged_share, rows, severity, test.examples_factor
-        )
+        confidence = 1 - ranking.best_unchanged_share
+        return self._report_noise(study, trials, message, confidence, figures, severity, test.examples_factor)
 
     def _report_noisy_trial(self, study: Study, trial: Trial, part: HalfAroundBest) -> Iterator[Finding]:
-        curve = study.cost_curve(trial).finite
-        fall = change_since(curve.values, 0)
-        gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
+        values = study.cost_curve(trial).finite.values
+        fall = change_since(values, 0)
+        gain = float(values[: int(np.argmin(values)) + 1].max()) - float(values.min())
         if fall is None or fall.p_fall > self.false_alarms or gain <= 0:
             raise MissingData(
                 "the only trial with a result does not end better, beyond its noise, than in its first tenth; the rule needs two "
@@ -174,17 +171,16 @@ class CurveStepVariance(Rule):
             needed=Number(detectable, 2),
             share=Percent(detectable / gain),
         )
-        needed_share = say("{share} of the gain (limit {limit})", share=Percent(detectable / gain, 1), limit=Percent(self.blur))
-        rows = (
+        share = say("{needed}, {share} of the gain", needed=detectable, share=Percent(detectable / gain, 1))
+        sure = say("{sure} (fires from {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms))
+        figures = table(
             ("evaluations around the best step", len(part.smooth_curve)),
             ("noise between evaluations", part.noise_sd),
-            ("detectable difference at 95 % confidence", say("{needed}, {share}", needed=detectable, share=needed_share)),
-            (
-                "probability that the noise exceeds the limit",
-                say("{sure} (fires from {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms)),
-            ),
+            ("detectable difference at 95 % confidence", share, Percent(self.blur)),
+            ("probability that the noise exceeds the limit", sure),
         )
-        yield self._report_noise(study, [trial], message, probability, rows, "note", (detectable / (self.blur * gain)) ** 2)
+        examples = (detectable / (self.blur * gain)) ** 2
+        yield self._report_noise(study, [trial], message, probability, figures, "note", examples)
 
     def _report_noise(
         self,
@@ -192,14 +188,14 @@ class CurveStepVariance(Rule):
         trials: list[Trial],
         message: Message,
         confidence: float,
-        rows: tuple[tuple[str, MessagePart | float], ...],
+        figures: FigureEvidence,
         severity: Severity,
         examples: float,
     ) -> Finding:
         metric = study.spec.objective.metric
         change, cause = find_noise_remedy(study, trials, constant=self.constant, examples=examples)
         best = study.objective_value(float(study.costs[trials[0].index]))
-        caption = "Late evaluations of {metric} scatter."
+        caption = say("Late evaluations of {metric} scatter.", metric=Name(metric))
         return self.finding(
             message,
             action=change.text if isinstance(change, Advise) else "Decay the learning rate to zero over the training.",
@@ -208,8 +204,8 @@ class CurveStepVariance(Rule):
             subject=metric,
             trials=trials,
             evidence=(
-                curve_plot(metric, say(caption, metric=Name(metric)), trials, lines={"best value": best}),
-                table(*rows, ("likely cause", cause)),
+                curve_plot(metric, caption, trials, lines={"best value": best}),
+                FigureEvidence(rows=(*figures.rows, ("likely cause", cause))),
             ),
             changes=(change,),
         )
@@ -224,7 +220,66 @@ def _advice_for_ties(study: Study) -> str:
     return "check that the training uses the hyperparameters, or log the metric with more digits"
 
 
-def _best_trials_of_settings(study: Study) -> list[Trial]:
-    """Return the best trial of each setting, best trials first; all trials if there is only one setting."""
-    best = repeats.first_trial_per_setting(study.ranked())
-    return best if len(best) > 1 else study.ranked()
+def p_of_independent_jumps(one: FloatArray, other: FloatArray) -> float:
+    """Return the one-sided p-value of the hypothesis that two curves (n,) jump independently; NaN if the curves are too short
+    or constant."""
+    if len(one) < MIN_EVALUATIONS_FOR_NOISE:
+        return math.nan
+    a, b = np.diff(one, 2), np.diff(other, 2)
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return math.nan
+    return float(spearmanr(a, b, alternative="greater").pvalue)
+
+
+def _p_of_unrelated_jumps(study: Study, trial: Trial) -> float:
+    """Return the p-value of the hypothesis that the objective and a training metric jump at unrelated steps in the second half;
+    NaN if there is no training metric."""
+    objective = study.cost_curve(trial).finite
+    for signal in _TRAINING_SIGNALS:
+        training = study.curve(trial, signal).finite
+        if signal == "train_objective" and not study.minimize:
+            training = -training
+        _, indices, training_indices = np.intersect1d(objective.steps, training.steps, return_indices=True)
+        late = slice(len(indices) // 2, None)
+        p = p_of_independent_jumps(objective.values[indices[late]], training.values[training_indices[late]])
+        if not math.isnan(p):
+            return p
+    return math.nan
+
+
+def find_noise_remedy(
+    study: Study, trials: Sequence[Trial], *, constant: float, examples: float
+) -> tuple[Advise | SetSchedule, str]:
+    """Return (change that reduces the noise, cause of the noise).
+
+    constant: minimum final learning rate, as a share of its peak, that counts as not decayed. examples: number of validation
+    examples needed to separate the trials, as a multiple of the present number.
+    """
+    ends = [schedules.final_rate_share(study, t) for t in trials]
+    if any(end > constant for end in ends):
+        why = "The learning rate does not decay, and validation jumps between late evaluations."
+        return SetSchedule(schedule={"kind": "cosine"}, why=why), "the learning rate does not decay"
+    p_values = [p for t in trials if not math.isnan(p := _p_of_unrelated_jumps(study, t))]
+    if p_values and np.median(p_values) <= _MAX_P_VALUE:
+        text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
+        return Advise(text=text), "the model: training jumps together with validation"
+    if study.kind == "reinforcement-learning":
+        return _advise_more_examples(examples, "episodes"), "too few episodes in each evaluation"
+    if p_values:
+        return _advise_more_examples(examples), "a small validation set: training does not jump with it"
+    if all(map(math.isnan, ends)):
+        text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
+        return Advise(text=text), "unknown: log the learning rate, and evaluate on training data as well"
+    text = "Make evaluations less noisy: average the weights, or use more validation data."
+    if all(end <= schedules.MAX_DECAYED_RATE_SHARE for end in ends):  # the decay has already averaged the weights
+        text = "Repeat the best settings with several seeds, or use more validation data."
+    return Advise(text=text), "unknown: the learning rate decays; evaluate on training data as well"
+
+
+def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:
+    if times > validation.MAX_VALIDATION_SET_GROWTH:
+        instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
+        return Advise(text=f"{instead}: no realistic number of {examples} separates them.")
+    number = max(math.ceil(times), 2)
+    text = f"Evaluate on about {number} times as many {examples}, or compare the means of {number} evaluations."
+    return Advise(text=text, new_scores=True)

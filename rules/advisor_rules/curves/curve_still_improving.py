@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
-from advisor.computed.curves import curve_tails
+from advisor.computed.curves import curve_tails, noise
 from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, change_training_length
-from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
+from advisor.model.evidence import FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, list_message, say
-from advisor.model.space import round_up_steps
-from advisor.model.study import Study
-from advisor.stats import trend
-from advisor_rules.curves import _doublings
-from advisor_rules.curves._doublings import TrialLengthPair
+from advisor.model.space import is_training_length, round_up_steps
+from advisor.model.study import Study, Trial
 
 _STRETCH_DECAY_ADVICE = (
     "Spend the extra steps at a high learning rate: stretch a cosine decay over the new length; keep a linear decay as long as it "
     "was and put the extra steps before it."
 )
-
 _KEEP_RATE = (
     "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
 )
+_MIN_LENGTH_RATIO, _MAX_LENGTH_RATIO = 1.5, 4.0
+"""Minimum and maximum ratio of the two lengths of training in a pair of trials."""
+
+
+class _LengthPair(NamedTuple):
+    """A shorter and a longer trial with the same settings."""
+
+    shorter: Trial
+    longer: Trial
+    ratio: float
+    """Ratio of the lengths."""
+    gain: float
+    """Improvement of the objective by the longer training."""
+    relative_gain: float
+    """Improvement as a share of the shorter trial's gain from its first evaluation to its result."""
 
 
 class CurveStillImproving(Rule):
@@ -42,16 +58,13 @@ class CurveStillImproving(Rule):
     are left out.
 
     If the learning rate decays, the end of a curve falls although longer training would not help. The rule therefore needs a
-    constant learning rate over at least 55 % of the steps, as before the decay at the end of a "warmup, stable, decay"
-    schedule. With a cosine or linear decay to zero, the rule cannot judge. If the rule cannot judge, train with the same
     schedule at half the length and compare the results. If the schedule is unknown, the curves of all trials together must also
     slow down gradually, which happens only at a constant learning rate. With a decaying learning rate, the loss falls ever
     faster, keeps falling evenly to the end, or stops falling abruptly. With only one trial, the rule assumes a constant
     learning rate, and the finding says so.
 
     Trials with the same settings and different lengths of training directly show the effect of more steps, under any schedule.
-    If there are trials with the same settings and different lengths of training, the rule compares these trials instead of
-    forecasting.
+    If there are such trials, the rule compares them instead of forecasting.
 
     ## Why it matters
     If trials still improve, compute limits the study: longer training improves its results directly. A comparison of trials
@@ -109,37 +122,32 @@ class CurveStillImproving(Rule):
     test must be significant for most trials."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        pairs = _doublings.find_length_pairs(study)
+        pairs = _find_length_pairs(study)
         if pairs:
             yield from self._report_length_pairs(study, pairs)
             return
-        judged_endings = curve_tails.best_curve_endings(study, self.best, self.reach, tail=self.tail)
-        improving_endings = curve_tails.endings_still_improving(judged_endings, self.material, self.false_alarms)
-        if improving_endings:
-            yield self._build_finding(study, improving_endings, len(judged_endings))
+        endings = curve_tails.best_curve_endings(study, self.best, self.reach, tail=self.tail)
+        improving = curve_tails.endings_still_improving(endings, self.material, self.false_alarms)
+        if improving:
+            yield self._build_finding(study, improving, len(endings))
 
-    def _report_length_pairs(self, study: Study, pairs: list[TrialLengthPair]) -> Iterator[Finding]:
+    def _report_length_pairs(self, study: Study, pairs: list[_LengthPair]) -> Iterator[Finding]:
         """Yield a finding if, at equal settings, longer trials are better beyond noise."""
-        p, share = _doublings.p_value(study, pairs), float(np.median([pair.relative_gain for pair in pairs]))
+        p, share = _p_value_of_gain(study, pairs), float(np.median([pair.relative_gain for pair in pairs]))
         if p > self.false_alarms or not share > self.material:
             return
         best = pairs[0]
-        costs = [float(study.costs[t.index]) for t in (best.shorter_trial, best.longer_trial)]
-        now, then = (Objective(study.objective_value(cost)) for cost in costs)
-        steps = study.planned_length(best.longer_trial, int(study.cost_curve(best.longer_trial).steps[-1]))
-        message = say(
-            "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings.",
-            ratio=Number(best.length_ratio, 2),
-            metric=Name(study.spec.objective.metric),
-            now=now,
-            then=then,
-        )
+        now, then = (Objective(study.objective_value(float(study.costs[t.index]))) for t in (best.shorter, best.longer))
+        steps = study.planned_length(best.longer, int(study.cost_curve(best.longer).steps[-1]))
+        text = "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings."
+        metric = Name(study.spec.objective.metric)
+        message = say(text, ratio=Number(best.ratio, 2), metric=metric, now=now, then=then)
         yield self.finding(
             message,
             action=say("Train for {steps}, and try twice as many with the best settings.", steps=study.length(steps)),
             severity="warning" if share >= 5 * self.material else "note",
             confidence=1 - p,
-            trials=[pair.longer_trial for pair in pairs],
+            trials=[pair.longer for pair in pairs],
             evidence=table(
                 ("pairs of equal settings", len(pairs)),
                 ("gain, share of the gain of the shorter trial", list_message([Percent(q.relative_gain, 1) for q in pairs], 9)),
@@ -148,26 +156,33 @@ class CurveStillImproving(Rule):
             changes=(change_training_length(study, steps, why=str(message)),),
         )
 
-    def _build_finding(self, study: Study, improving_endings: list[CurveEnding], judged_count: int) -> Finding:
-        middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast_gain)[len(improving_endings) // 2]
-        steps = curve_tails.median_planned_steps(study, improving_endings)
-        longer = round_up_steps(steps * float(np.median([e.end.length_factor for e in improving_endings])))
-        confidence = (
-            float(np.mean([e.end.chance_above(self.material) for e in improving_endings]))
-            * len(improving_endings)
-            / judged_count
+    def _build_finding(self, study: Study, improving: list[CurveEnding], judged: int) -> Finding:
+        ends, first, metric = [e.end for e in improving], improving[0], study.spec.objective.metric
+        middle = sorted(ends, key=lambda end: end.forecast_gain)[len(ends) // 2]
+        steps = curve_tails.median_planned_steps(study, improving)
+        longer = round_up_steps(steps * float(np.median([e.length_factor for e in ends])))
+        chance = float(np.mean([e.chance_above(self.material) for e in ends]))
+        trials, at, forecast = [e.trial for e in improving], study.at(first.last_constant_rate_step), _forecast(study, first)
+        why = f"The best trials still improve at {at}. Twice the steps would bring {metric} {forecast}."
+        constant = all(not e.is_rate_assumed and e.last_constant_rate_step >= e.steps for e in improving)
+        several = say("{n} of the {judged} best trials still improve at", n=len(improving), judged=judged)
+        whose = "its" if judged == 1 else "their"
+        decays = first.last_constant_rate_step < first.steps
+        caption = say(
+            "The last {tail} of the steps before {at} brought {gain} of what the run had gained.",
+            tail=Percent(middle.window_share),
+            at=at,
+            gain=Percent(middle.gain, 1),
         )
-        trials = [e.trial for e in improving_endings]
-        forecast = _forecast_text(study, improving_endings[0])
         return self.finding(
             say(
                 "{trials} {at}{rate}. Twice the steps would bring {metric} {forecast}.{assumed}",
-                trials=_still_improving_text(len(improving_endings), judged_count),
-                at=study.at(improving_endings[0].last_constant_rate_step),
-                rate=_decay_or_end_text(improving_endings[0], judged_count),
-                metric=Name(study.spec.objective.metric),
+                trials="The best trial still improves at" if judged == 1 else several,
+                at=at,
+                rate=f", before {whose} learning rate decays" if decays else f", {whose} end",
+                metric=Name(metric),
                 forecast=forecast,
-                assumed=_assumed_schedule_text(study, improving_endings[0]),
+                assumed=_assumed_schedule_text(study, first),
             ),
             action=say(
                 "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length.",
@@ -175,44 +190,20 @@ class CurveStillImproving(Rule):
                 longer=study.length(longer),
             ),
             severity="warning" if middle.forecast_gain >= 5 * self.material else "note",
-            confidence=confidence,
+            confidence=chance * len(improving) / judged,
             trials=trials,
-            evidence=self._evidence(study, improving_endings, judged_count, forecast, middle),
+            evidence=(curve_plot(metric, caption, trials), self._figures(improving, judged, forecast)),
             changes=(
-                change_training_length(
-                    study,
-                    longer,
-                    why=f"The best trials still improve at {study.at(improving_endings[0].last_constant_rate_step)}. Twice "
-                    f"the steps would bring {study.spec.objective.metric} {forecast}.",
-                ),
-                Advise(
-                    text=_KEEP_RATE if all(_has_constant_learning_rate(e) for e in improving_endings) else _STRETCH_DECAY_ADVICE
-                ),
+                change_training_length(study, longer, why=why),
+                Advise(text=_KEEP_RATE if constant else _STRETCH_DECAY_ADVICE),
             ),
         )
 
-    def _evidence(
-        self, study: Study, improving_endings: list[CurveEnding], judged_count: int, forecast: Message, middle: trend.CurveEnd
-    ) -> tuple[Evidence, ...]:
-        return (
-            curve_plot(
-                study.spec.objective.metric,
-                say(
-                    "The last {tail} of the steps before {at} brought {gain} of what the run had gained.",
-                    tail=Percent(middle.window_share),
-                    at=study.at(improving_endings[0].last_constant_rate_step),
-                    gain=Percent(middle.gain, 1),
-                ),
-                [e.trial for e in improving_endings],
-            ),
-            self._figures(improving_endings, judged_count, forecast),
-        )
-
-    def _figures(self, improving_endings: Sequence[CurveEnding], judged_count: int, forecast: Message) -> FigureEvidence:
-        ends = [e.end for e in improving_endings]
+    def _figures(self, improving: list[CurveEnding], judged: int, forecast: Message) -> FigureEvidence:
+        ends = [e.end for e in improving]
         gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
         return table(
-            ("trials judged", say("{judged}; {n} still improve", judged=judged_count, n=len(ends))),
+            ("trials judged", say("{judged}; {n} still improve", judged=judged, n=len(ends))),
             ("evaluations at the end", list_message([f"{e.points:,}" for e in ends], 9)),
             ("gain at the end, ± standard error", list_message(gains, 9)),
             ("ratio to the gain just before the end", list_message([Number(e.gain_ratio, 2) for e in ends], 9)),
@@ -224,23 +215,10 @@ class CurveStillImproving(Rule):
         )
 
 
-def _still_improving_text(improving_count: int, judged_count: int) -> Message:
-    if judged_count == 1:
-        return say("The best trial still improves at")
-    return say("{n} of the {judged} best trials still improve at", n=improving_count, judged=judged_count)
-
-
-def _decay_or_end_text(ending: CurveEnding, judged_count: int) -> str:
-    whose = "its" if judged_count == 1 else "their"
-    return f", before {whose} learning rate decays" if ending.last_constant_rate_step < ending.steps else f", {whose} end"
-
-
-def _forecast_text(study: Study, ending: CurveEnding) -> Message:
+def _forecast(study: Study, ending: CurveEnding) -> Message:
     """Return the forecast with its 90 % interval: `from 0.412 to 0.395 (0.38 to 0.405)`."""
-    forecast = curve_tails.forecast_longer_training(study, ending)
-    now, middle, low, high = (
-        Objective(v) for v in (forecast.current_best, forecast.point_forecast, forecast.low, forecast.high)
-    )
+    values = curve_tails.forecast_longer_training(study, ending)
+    now, middle, low, high = map(Objective, (values.current_best, values.point_forecast, values.low, values.high))
     return say("from {now} to {middle} ({low} to {high})", now=now, middle=middle, low=low, high=high)
 
 
@@ -257,6 +235,33 @@ def _assumed_schedule_text(study: Study, ending: CurveEnding) -> Message | str:
     return " This assumes a constant learning rate: none was logged."
 
 
-def _has_constant_learning_rate(ending: CurveEnding) -> bool:
-    """Return True if the learning rate of the trial is known to stay constant to the end."""
-    return not ending.is_rate_assumed and ending.last_constant_rate_step >= ending.steps
+def _find_length_pairs(study: Study) -> list[_LengthPair]:
+    """Return the pairs of complete trials with equal settings whose planned lengths have a ratio of 1.5 to 4, best pair
+    first."""
+    groups: dict[tuple[tuple[str, str], ...], list[tuple[int, Trial]]] = defaultdict(list)
+    for trial in study.ranked():
+        curve = study.cost_curve(trial).finite
+        has_length = math.isfinite(trial.fact("max_train_steps")) or any(map(is_training_length, trial.params))
+        if trial.status == "complete" and not study.cut_short(trial) and len(curve) >= 2 and has_length:
+            settings = tuple(sorted((n, str(v)) for n, v in trial.params.items() if not is_training_length(n)))
+            groups[settings].append((study.planned_length(trial, int(curve.steps[-1])), trial))
+    pairs = []
+    for members in groups.values():
+        for (fewer, short), (more, long) in pairwise(sorted(members, key=lambda m: m[0])):
+            if _MIN_LENGTH_RATIO <= more / max(fewer, 1) <= _MAX_LENGTH_RATIO:
+                gain = float(study.costs[short.index] - study.costs[long.index])
+                gain_of_short = float(study.cost_curve(short).finite.values[0]) - float(study.costs[short.index])
+                relative = gain / gain_of_short if gain_of_short > 0 else math.nan
+                pairs.append(_LengthPair(short, long, more / fewer, gain, relative))
+    return sorted(pairs, key=lambda p: float(study.costs[p.longer.index]))
+
+
+def _p_value_of_gain(study: Study, pairs: list[_LengthPair]) -> float:
+    """Return the one-sided p-value of the hypothesis that longer training gains nothing, by a paired t-test; for a single pair,
+    the gain is compared with the noise of results."""
+    gains = np.array([p.gain for p in pairs])
+    sd = noise.noise_between_seeds(study)[0] or noise.noise_between_evaluations(study)
+    if len(gains) == 1:
+        return float(stats.norm.sf(gains[0] / (math.sqrt(2) * sd))) if sd > 0 else 1.0
+    error = max(float(gains.std(ddof=1)), sd) / math.sqrt(len(gains))
+    return float(stats.t.sf(gains.mean() / error, len(gains) - 1)) if error > 0 else float(gains.mean() <= 0)

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from advisor.computed.curves.good_trials import good_trials
+from advisor.computed.stability import instability, loss_blowups, validation_check
 from advisor.engine.rule import Count, Relation, Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.evidence import FigureEvidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Message, Name, Number, Percent, Probability, say, value_with_limit
-from advisor.model.space import is_learning_rate
-from advisor.model.study import Study, Trial
-from advisor.stats.curve import MIN_POINTS
-from advisor_rules.curves._slow_rises import TrainingRise, measure_training_rises
+from advisor.model.message import Name, Number, Percent, Probability, say
+from advisor.model.space import FloatArray, is_learning_rate
+from advisor.model.study import Curve, Signal, Study, Trial
+from advisor.stats.curve import MIN_POINTS, LevelRise, rise_at_end
 
 _COMPARE_BATCHES_ADVICE = "Compare batches, labels and loss before {step} with those at the end."
+_TRAINING_LOSS_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
+_MIN_LEARNING_RATE_RATIO = 1.5
+"""Minimum ratio of a later learning rate to the learning rate at the lowest loss for the learning rate to count as raised."""
+_MAX_SEGMENTS = 12
+"""Maximum number of segments of the rising part of a curve."""
+_MIN_SEGMENTS = 5
+"""Minimum number of segments of the rising part of a curve. Four segments ascend by chance with probability 1/24, which is too
+close to 5 %; five segments ascend by chance with probability 1/120."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TrainingRise:
+    """The rise of a trial's training loss from its lowest level to its end."""
+
+    trial: Trial
+    metric: str
+    points: int
+    step: int
+    """Step at which the loss reaches its lowest level."""
+    rise: LevelRise
+    steepest: float
+    """Largest part of the rise between two neighbouring segments of the curve, as a share of the whole rise; near 1 for a jump."""
+    p_value: float
+    """p-value of a steady rise times the number of curves examined (Bonferroni); 1 if the rise is immaterial, a jump, or due to
+    the schedule."""
+    ended_above_start: bool
+    evaluations_improve: bool
 
 
 class CurveTrainLossRises(Rule):
@@ -75,9 +106,7 @@ class CurveTrainLossRises(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = measure_training_rises(
-            study, self.best, self.reach, material=self.material, visible=self.visible, jump=self.jump
-        )
+        judged = self._measure_rises(study)
         if not judged:
             raise MissingData(
                 f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step", needs="train_loss"
@@ -86,87 +115,111 @@ class CurveTrainLossRises(Rule):
         trials = list({r.trial.index: r.trial for r in rising}.values())
         count = len({r.trial.index for r in judged})
         if rising and (trials[0] == study.ranked()[0] or 2 * len(trials) > count):
-            yield self._report_rising_losses(study, rising, trials, count)
+            yield self._build_finding(study, rising, trials, count)
 
-    def _report_rising_losses(
-        self, study: Study, rising: list[TrainingRise], trials: list[Trial], judged_count: int
-    ) -> Finding:
-        top = rising[0]
+    def _measure_rises(self, study: Study) -> list[_TrainingRise]:
+        """Measure the rises of the training losses of the best trials, ordered by trial, best first, then by p-value."""
+        rises: list[_TrainingRise] = []
+        for trial in good_trials(study, self.reach)[: self.best]:
+            curves = {study.signals[s]: study.curve(trial, s) for s in _TRAINING_LOSS_SIGNALS if s in study.signals}
+            measured = [self._measure_rise(study, trial, name, curve) for name, curve in curves.items()]
+            rises += sorted((r for r in measured if r is not None), key=lambda r: r.p_value)
+        return [replace(r, p_value=min(1.0, r.p_value * len(rises))) for r in rises]
+
+    def _measure_rise(self, study: Study, trial: Trial, metric: str, curve: Curve) -> _TrainingRise | None:
+        finite = curve.finite
+        rise = rise_at_end(finite.values)
+        if rise is None:
+            return None
+        p, steepest = _test_steadiness(finite.values, rise)
+        step = int(finite.steps[rise.best_index])
+        small = rise.share < self.material or rise.height < self.visible * abs(rise.best_level)
+        no_slow_rise = p > 0.5 or small or steepest >= self.jump or not math.isfinite(curve.values[-1])
+        if no_slow_rise or _is_learning_rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial):
+            p = 1.0
+        improve = p < 1 and validation_check.do_evaluations_improve(
+            validation_check.heldout_curves(study, trial, metric), step, int(finite.steps[-1])
+        )
+        above = rise.level > float(finite.values[0])
+        return _TrainingRise(trial, metric, len(finite), step, rise, steepest, p, above, improve)
+
+    def _build_finding(self, study: Study, rising: list[_TrainingRise], trials: list[Trial], judged: int) -> Finding:
+        top, rise = rising[0], rising[0].rise
+        metric, trial, others = Name(top.metric), Name(top.trial.name), len(trials) - 1
         of_best = top.trial == study.ranked()[0]
+        severity: Severity = "critical" if of_best and top.ended_above_start else "warning"
+        text = "Look for a bug before you tune: " + _COMPARE_BATCHES_ADVICE
         if top.evaluations_improve:
+            severity = "note"
             text = "Check whether the loss measures something else after {step}: augmentation, harder examples, weights."
         elif not study.searched and any(map(is_learning_rate, top.trial.params)):
-            text = (
-                "Sweep the learning rate first. If the loss rises at lower rates, too, look for a bug: "
-                + _COMPARE_BATCHES_ADVICE
-            )
-        else:
-            text = "Look for a bug before you tune: " + _COMPARE_BATCHES_ADVICE
-        advice = say(text, step=study.at(top.lowest_level_step))
+            first = "Sweep the learning rate first. If the loss rises at lower rates, too, look for a bug: "
+            text = first + _COMPARE_BATCHES_ADVICE
+        same = " The training losses of {n} more of the best {judged} trials rise as well."
+        improving = say(" Meanwhile, {name} still improves.", name=Name(study.spec.objective.metric))
+        height = "{metric} of {trial} ends {height} above its lowest level."
+        marks = [Mark(trial=r.trial.id, step=r.step, label="lowest level") for r in rising if r.metric == top.metric]
         return self.finding(
-            _message(study, top, len(trials) - 1, judged_count, of_best=of_best),
-            action=advice,
-            severity=_choose_severity(top, of_best=of_best),
+            say(
+                "The training loss of {trial} rises: {metric} goes from {low} at {step} to {high} at its end.{others}{improving}",
+                trial=say("the best trial, {trial},", trial=trial) if of_best else trial,
+                metric=metric,
+                low=Number(rise.best_level, 4),
+                step=study.at(top.step),
+                high=Number(rise.level, 4),
+                others=say(same, n=others, judged=judged) if others else "",
+                improving=improving if top.evaluations_improve else "",
+            ),
+            action=say(text, step=study.at(top.step)),
+            severity=severity,
             confidence=1 - top.p_value,
             subject=top.metric,
             trials=trials,
-            evidence=(_rising_loss_curves(rising, trials), self._figures(top, len(trials), judged_count)),
-            changes=(Advise(text=str(advice)),),
+            evidence=(
+                curve_plot(top.metric, say(height, metric=metric, trial=trial, height=rise.height), trials, marks=marks),
+                self._figures(top, len(trials), judged),
+            ),
         )
 
-    def _figures(self, top: TrainingRise, rising: int, judged_count: int) -> FigureEvidence:
-        rise = top.slow_rise.level_rise
+    def _figures(self, top: _TrainingRise, rising: int, judged: int) -> FigureEvidence:
+        rise, share = top.rise, "rise, share of the range of levels (medians over a tenth of the curve)"
         return table(
-            ("trials judged", say("{judged}; {rising} rise", judged=judged_count, rising=rising)),
-            ("points", say("{points} of {trial}", points=top.point_count, trial=Name(top.trial.name))),
-            (
-                "rise, share of the range of levels (medians over a tenth of the curve)",
-                value_with_limit(Percent(rise.share), Percent(self.material)),
-            ),
+            ("trials judged", say("{judged}; {rising} rise", judged=judged, rising=rising)),
+            ("points", say("{points} of {trial}", points=top.points, trial=Name(top.trial.name))),
+            (share, Percent(rise.share), self.material),
             ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
-            (
-                "share of the rise in the steepest segment",
-                value_with_limit(Percent(top.slow_rise.steepest_segment_share), Percent(self.jump)),
-            ),
-            ("p-value, corrected for the number of curves", value_with_limit(Probability(top.p_value), self.false_alarms)),
+            ("share of the rise in the steepest segment", Percent(top.steepest), self.jump),
+            ("p-value, corrected for the number of curves", Probability(top.p_value), self.false_alarms),
         )
 
 
-def _choose_severity(top: TrainingRise, *, of_best: bool) -> Severity:
-    if top.evaluations_improve:
-        return "note"
-    return "critical" if of_best and top.ended_above_start else "warning"
+def _is_learning_rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
+    rates = instability.learning_rates_at(study, trial, curve.steps.astype(float))
+    if rates is None:
+        return False
+    at = int((curve.steps <= step).sum()) - 1
+    return float(rates[at:].max()) > _MIN_LEARNING_RATE_RATIO * float(rates[at])
 
 
-def _message(study: Study, top: TrainingRise, others: int, judged_count: int, *, of_best: bool) -> Message:
-    return say(
-        "The training loss of {trial} rises: {metric} goes from {low} at {step} to {high} at its end.{others}{improving}",
-        trial=say("the best trial, {name},", name=Name(top.trial.name)) if of_best else Name(top.trial.name),
-        metric=Name(top.metric),
-        low=Number(top.lowest_level, 4),
-        step=study.at(top.lowest_level_step),
-        high=Number(top.final_level, 4),
-        others=say(" The training losses of {n} more of the best {judged} trials rise as well.", n=others, judged=judged_count)
-        if others
-        else "",
-        improving=say(" Meanwhile, {name} still improves.", name=Name(study.spec.objective.metric))
-        if top.evaluations_improve
-        else "",
-    )
+def _test_steadiness(values: FloatArray, rise: LevelRise) -> tuple[float, float]:
+    """Return (the larger p-value of two tests of a finite curve (n,): of the size and of the steadiness of its rise, share of
+    the rise in the steepest segment); (1, 1) if the rising part of the curve is too short for a test."""
+    # Leave out the window with the lowest level, because a window selected for its low level is partly low by chance.
+    later_part = values[rise.best_index + max(1, round(0.05 * len(values))) :]
+    segments = min(_MAX_SEGMENTS, len(later_part) // 2)
+    if segments < _MIN_SEGMENTS or rise.height <= 0:
+        return 1.0, 1.0
+    levels = np.array([float(np.median(part)) for part in np.array_split(later_part, segments)])
+    increments = np.diff(np.concatenate([[rise.best_level], levels]))
+    return max(rise.p_value, _p_of_steady_rise(levels)), float(increments.max()) / max(rise.height, 1e-300)
 
 
-def _rising_loss_curves(rising: list[TrainingRise], trials: list[Trial]) -> CurveEvidence:
-    metric, height = rising[0].metric, Number(rising[0].slow_rise.level_rise.height)
-    return curve_plot(
-        metric,
-        say(
-            "{metric} of {trial} ends {height} above its lowest level.",
-            metric=Name(metric),
-            trial=Name(rising[0].trial.name),
-            height=height,
-        ),
-        trials,
-        marks=tuple(
-            Mark(trial=r.trial.id, step=r.lowest_level_step, label="lowest level") for r in rising if r.metric == metric
-        ),
-    )
+def _p_of_steady_rise(levels: FloatArray) -> float:
+    """Return the one-sided p-value of Kendall's exact test for a rising trend in levels (n,); ties count half."""
+    n = len(levels)
+    signs = np.sign(levels[None, :] - levels[:, None])[np.triu_indices(n, 1)]
+    concordant = float(np.sum(signs > 0)) + 0.5 * float(np.sum(signs == 0))
+    chances = np.ones(1)  # probabilities of 0, 1, … inversions in a random permutation
+    for k in range(2, n + 1):
+        chances = np.convolve(chances, np.full(k, 1 / k))
+    return float(min(chances[: int(len(signs) - concordant) + 1].sum(), 1.0))

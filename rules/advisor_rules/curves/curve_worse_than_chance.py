@@ -10,10 +10,10 @@ from advisor.computed.space.inside import trials_in_space
 from advisor.computed.stability.loss_blowups import unstable as unstable_loss
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import FigureEvidence, curve_plot, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import searched_learning_rates
-from advisor.model.message import Message, Name, Objective, Percent, Probability, say, value_with_limit
+from advisor.model.message import Message, Name, Objective, Percent, Probability, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE, SGD_RATES
@@ -107,66 +107,63 @@ class CurveWorseThanChance(Rule):
         best_trials = trials_in_space(study.spec, best_trials) or best_trials
         if not best_trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        skills_read = compute_skills(study, best_trials)
+        skills = compute_skills(study, best_trials)
         alpha = self.false_alarms / len(best_trials)
-        if any(s.gain_exceeds(self._required_gain(s), alpha) for s in skills_read):
+        if any(s.gain_exceeds(self._required_gain(s), alpha) for s in skills):
             return
         metric = study.spec.objective.metric
-        if len(skills_read) < len(best_trials):
+        if len(skills) < len(best_trials):
             raise MissingData(
                 f"the score of guessing on {metric} is unknown; log the number of classes, or an evaluation before the first step",
                 needs="facts",
             )
-        top = min(skills_read, key=lambda s: (s.best_cost, s.trial.index))
-        if top.probability_of_gain_below(2 * self._required_gain(top)) < 0.5:
+        top = min(skills, key=lambda s: (s.best_cost, s.trial.index))
+        confidence = top.probability_of_gain_below(2 * self._required_gain(top))
+        if confidence < 0.5:
             raise MissingData(f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples")
-        yield self._report_no_skill(study, top, len(best_trials), alpha)
+        yield self._build_finding(study, top, len(best_trials), alpha, confidence)
 
     def _required_gain(self, skill: SkillOverGuessing) -> float:
-        return self.answers if skill.counts_right_answers else self.material
+        return self.answers if math.isfinite(skill.chance_level.right_answers) else self.material
 
-    def _report_no_skill(self, study: Study, top: SkillOverGuessing, judged_count: int, alpha: float) -> Finding:
+    def _build_finding(self, study: Study, top: SkillOverGuessing, judged: int, alpha: float, confidence: float) -> Finding:
         metric, guessed = study.spec.objective.metric, study.objective_value(top.chance_level.cost)
         small_gain, unstable = top.gain_exceeds(0.0, alpha), _instability_text(study, top.trial)
-        changes = (
-            _search_lower_learning_rates(study) if unstable else _search_higher_learning_rates(study, top, hardly=small_gain)
-        )
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
         if unstable:
+            changes = _search_lower_learning_rates(study)
             advice = f"Search learning rates that are orders of magnitude lower. If lower rates do not help, {advice}"
-        elif changes:
+        elif changes := _search_higher_learning_rates(study, top, hardly=small_gain):
             advice = f"Search higher learning rates. If no trial learns there either, {advice}"
         else:
             advice = f"Fix the pipeline before you tune: {advice}"
+        caption = say("{metric} stays near {guessed}.", metric=Name(metric), guessed=Objective(guessed))
+        lines = {"guessing" if top.chance_level.is_known else "first evaluation": guessed}
+        levels = say("{best}, {guessed}", best=_best_level(study, top), guessed=Objective(guessed))
+        gain = say("{gain} (required: {limit})", gain=Percent(top.gain_share, 2), limit=Percent(self._required_gain(top)))
         return self.finding(
-            _message(study, top, judged_count, unstable=unstable),
+            _message(study, top, judged, unstable),
             action=advice,
             severity="warning" if small_gain or (unstable and not changes) else "critical",
-            confidence=top.probability_of_gain_below(2 * self._required_gain(top)),
+            confidence=confidence,
             subject=metric,
             trials=[top.trial],
             evidence=(
-                curve_plot(
-                    metric,
-                    say("{metric} stays near {guessed}.", metric=Name(metric), guessed=Objective(guessed)),
-                    study.ranked()[:5],
-                    lines={"guessing" if top.chance_level.is_known else "first evaluation": guessed},
+                curve_plot(metric, caption, study.ranked()[:5], lines=lines),
+                table(
+                    ("trials judged", judged),
+                    ("best level, guessing", levels),
+                    ("gain, as a share of the distance to a perfect score", gain),
+                    ("standard error of the gain", float(top.error)),
+                    ("p-value of the gain", Probability(top.p_value), alpha),
                 ),
-                self._figures(study, top, judged_count, alpha),
             ),
             changes=(Advise(text=advice), *changes),
         )
 
-    def _figures(self, study: Study, top: SkillOverGuessing, judged_count: int, alpha: float) -> FigureEvidence:
-        best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best_cost, top.chance_level.cost))
-        gain = say("{gain} (required: {limit})", gain=Percent(top.gain_share, 2), limit=Percent(self._required_gain(top)))
-        return table(
-            ("trials judged", judged_count),
-            ("best level, guessing", say("{best}, {guessed}", best=best, guessed=guessed)),
-            ("gain, as a share of the distance to a perfect score", gain),
-            ("standard error of the gain", float(top.error)),
-            ("p-value of the gain", value_with_limit(Probability(top.p_value), alpha)),
-        )
+
+def _best_level(study: Study, top: SkillOverGuessing) -> Objective:
+    return Objective(study.objective_value(top.best_cost))
 
 
 def _instability_text(study: Study, best: Trial) -> str:
@@ -180,21 +177,22 @@ def _instability_text(study: Study, best: Trial) -> str:
     return f"The loss of {bad} of {len(ended)} trials" if 2 * bad >= len(ended) else ""
 
 
-def _message(study: Study, top: SkillOverGuessing, judged_count: int, *, unstable: str) -> Message:
-    metric, trial, loss = Name(study.spec.objective.metric), Name(top.trial.name), training_loss_curve(study, top.trial)
+def _message(study: Study, top: SkillOverGuessing, judged: int, unstable: str) -> Message:
+    trial, loss, several = Name(top.trial.name), training_loss_curve(study, top.trial), judged > 1
     falls = "falls" if did_training_loss_fall(study, top.trial) else "hardly falls either"
     inside = "" if trials_in_space(study.spec, study.ranked()[:1]) else " in the searched ranges"
     way = say(", {share} of the way to a perfect score", share=Percent(top.gain_share, 1))
+    has_way = top.gain_share > 0 and math.isfinite(top.chance_level.perfect_cost)
     return say(
         "{trials} {much} than {guessing}. The best level of {metric}{smoothed} is {best}{where}{way}.{training}{unstable}",
-        trials=f"No trial{inside} is" if judged_count > 1 else say("The only trial, {trial}, is not", trial=trial),
+        trials=f"No trial{inside} is" if several else say("The only trial, {trial}, is not", trial=trial),
         much="much better" if top.gain_share > 0 else "better",
-        guessing=top.chance_level.guessing_phrase,
-        metric=metric,
+        guessing=top.chance_level.phrase,
+        metric=Name(study.spec.objective.metric),
         smoothed=", smoothed," if top.best_cost > study.cost_curve(top.trial).finite.values.min() else "",
-        best=Objective(study.objective_value(top.best_cost)),
-        where=say(", in {trial}", trial=trial) if judged_count > 1 else "",
-        way=way if top.gain_share > 0 and top.has_known_perfect_score else "",
+        best=_best_level(study, top),
+        where=say(", in {trial}", trial=trial) if several else "",
+        way=way if has_way else "",
         training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls) if loss and not unstable else "",
         unstable=f" {unstable} blew up, so the learning rates are probably too high." if unstable else "",
     )
@@ -202,8 +200,7 @@ def _message(study: Study, top: SkillOverGuessing, judged_count: int, *, unstabl
 
 def _search_lower_learning_rates(study: Study) -> tuple[Change, ...]:
     """Return the change to search the two decades below the range of the learning rate; empty if the learning rate
-    cannot be lower.
-    """
+    cannot be lower."""
     rates = searched_learning_rates(study)
     domain = study.spec.parameters[rates[0]] if rates is not None else None
     if rates is None or domain is None or domain.low is None or domain.low <= max(domain.declared_limits[0], 0.0):
@@ -222,17 +219,13 @@ def _search_higher_learning_rates(study: Study, top: SkillOverGuessing, *, hardl
     enough to learn.
     """
     rates, failed = searched_learning_rates(study), failures.failure_masks(study)
-    hardly_changes = hardly or (
-        training_loss_curve(study, top.trial) is not None and not did_training_loss_fall(study, top.trial)
-    )
+    hardly_changes = hardly or did_training_loss_fall(study, top.trial) is False
     if rates is None or not hardly_changes or (failed.diverged | failed.crashed).any():
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
     usual = extension.usual_rates(study, name) or SGD_RATES
-    if domain.high is not None and domain.high >= usual.high:
-        return ()
     extended = extension.extend_range(study, name, "high", math.inf) if domain.numeric else None
-    if extended is None:
+    if extended is None or (domain.high is not None and domain.high >= usual.high):
         return ()
     (low, high), _ = extended
     # Keep the highest tried rates in the range, because longer training or other hyperparameters may learn at these rates.

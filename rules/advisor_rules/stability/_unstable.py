@@ -1,4 +1,4 @@
-"""Finds the unstable trials of a study, and describes them in findings."""
+"""What rules about instability share: their thresholds, and the unstable trials of a study."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from scipy.stats import kendalltau
 
 from advisor.computed.stability import instability
 from advisor.computed.stability.loss_blowups import TrialInstability
+from advisor.engine.rule import Count, Factor, Rule
 from advisor.model.change import SetRange
-from advisor.model.evidence import CurveEvidence, Mark, curve_plot
-from advisor.model.message import Message, Name, Number, say
+from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.message import Message, MessagePart, Name, Number, Probability, say
 from advisor.model.space import round_significant
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
@@ -25,6 +26,16 @@ MAX_LOW_END_RATIO = 2.0
 Our choice."""
 RANGE_END_SHARE = 0.1
 """Share of the range of the learning rate that counts as its low or high end; the same limit as in `space-boundary`."""
+
+
+class RuleNearBestRate(Rule):
+    """A rule that judges only trials whose learning rate is not far above that of the best trial."""
+
+    reach: Factor = 10.0
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
+    training at 5 and 10 times the best learning rate."""
+    trials: Count = 64
+    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +64,13 @@ class UnstableTrials:
         return min(1 - self.p_value, 0.99)
 
     def search_lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
-        """Return the proposal to search learning rates from below the present range up to `_suggested_max_rate`; None if no
-        better rate can lie there.
+        """Return the proposal to search learning rates from below the present range up to the geometric mean of the best rate
+        and the lowest unstable rate above it, at most twice the best rate; None if no better rate can lie there.
 
         A better learning rate may lie below the unstable rates in two cases. First, the best trial's rate is at the low end of
         the range and below all unstable rates, and results improve towards the low end (Kendall's rank test at level
         `false_alarms`) without getting worse again before it. Second, the best rate is the lowest tried rate and most of the
-        judged trials are unstable. In both cases, no trial shows if training is stable just above the best rate, as the
-        playbook demands.
+        judged trials are unstable.
         """
         name, best = self.near.learning_rate_name, self.near.best_learning_rate
         domain = study.spec.parameters.get(name or "")
@@ -80,7 +90,9 @@ class UnstableTrials:
         why = f"Results improve down to {Number(best)}, {end}, and higher rates are unstable"
         if not improve:
             why = f"The best trial has {Number(best)}, {end}, and most of the higher rates are unstable"
-        low, high = round_significant(domain.low / room, 2), self._suggested_max_rate()
+        above = (r for t in self.trials if (r := float(self.near.learning_rates[t.index])) > best)
+        middle = round_significant(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2)
+        low, high = round_significant(domain.low / room, 2), max(middle, best)
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
     def _rates_best_first(self, study: Study) -> list[float]:
@@ -88,11 +100,8 @@ class UnstableTrials:
         return [r for t in study.ranked() if math.isfinite(r := float(self.near.learning_rates[t.index]))]
 
     def _worsens_towards_lowest_rate(self, study: Study, domain: Parameter) -> bool:
-        """Return True if results at learning rates below all unstable rates get worse again towards the lowest rate, so that no
-        lower rate is better.
-
-        Unstable trials are left out, because they are worse however results change at lower rates. If several hyperparameters
-        are searched, return False, because the learning rates alone do not explain the results.
+        """Return True if results of the stable trials at rates below all unstable rates get worse again towards the lowest
+        rate. If several hyperparameters are searched, the learning rates alone do not explain the results: return False.
         """
         lowest_unstable = min(float(self.near.learning_rates[t.index]) for t in self.trials)
         stable = [t for t in study.ranked() if float(self.near.learning_rates[t.index]) < lowest_unstable]
@@ -100,19 +109,9 @@ class UnstableTrials:
         costs = study.costs[[t.index for t in stable]]
         return len(study.searched) == 1 and boundaries.response_turns_inside(positions, costs, "low")
 
-    def _suggested_max_rate(self) -> float:
-        """Return the geometric mean of the best learning rate and the lowest unstable rate above it, but at most twice the best
-        rate."""
-        best = self.near.best_learning_rate
-        above = (r for t in self.trials if (r := float(self.near.learning_rates[t.index])) > best)
-        return max(round_significant(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2), best)
-
     def improves_with_higher_rates(self, study: Study, false_alarms: float) -> bool:
-        """Return True if results improve up to the highest tried learning rate and no trial above the best rate is unstable.
-
-        If results improve towards higher rates (Kendall's rank test), the learning rates of the unstable trials are not too
-        high.
-        """
+        """Return True if results improve up to the highest tried learning rate (Kendall's rank test) and no trial above the
+        best rate is unstable."""
         domain = study.spec.parameters.get(self.near.learning_rate_name or "")
         rates = self._rates_best_first(study)
         if domain is None or not domain.numeric or len(rates) < 2:
@@ -126,14 +125,11 @@ class UnstableTrials:
     def instability_message(self) -> Message:
         """Sentences about the worst instability and the number of other unstable trials."""
         what = self.worst_instability.sentence(self.near.at(self.worst_instability.trial))
-        return say(
-            "{what}.{others}",
-            what=what,
-            others=instability.describe_other_unstable_trials(len(self.instabilities), self.judged),
-        )
+        others = instability.describe_other_unstable_trials(len(self.instabilities), self.judged)
+        return say("{what}.{others}", what=what, others=others)
 
     def curve_evidence(self, label: str, *more: str) -> CurveEvidence:
-        """Return the curves of the first unstable trials, marked with `label`; more: further metrics to show."""
+        """Return the curves of the first unstable trials, marked with `label`. more: further metrics to show."""
         shown_blowups, limit = self.instabilities[:5], self.worst_instability.noise_limit
         return curve_plot(
             (self.worst_instability.metric, *more),
@@ -143,16 +139,26 @@ class UnstableTrials:
             lines={"limit of noise": limit} if math.isfinite(limit) else {},
         )
 
+    def figures(self, noun: str, points: str, levels: str, limits: Message, *more: tuple[str, MessagePart]) -> FigureEvidence:
+        """Return the table of the instability. The other arguments are labels, the thresholds, and further rows."""
+        worst = self.worst_instability
+        return table(
+            ("trials judged", say(f"{{judged}} ({{n}} {noun})", judged=self.judged, n=len(self.instabilities))),
+            (points, say("{n} of {trial}", n=worst.judged_points, trial=Name(worst.trial.name))),
+            (levels, worst.levels_row),
+            ("p-value over all judged trials", Probability(self.p_value)),
+            *more,
+            ("thresholds", limits),
+        )
+
 
 def advise_lower_rates(change: SetRange) -> Message:
     """Return the action to recommend while the best learning rate is unknown."""
-    return say(
+    text = (
         "Search lower values of {name}, from {low} to {high}. If training still breaks down just above the best rate, "
-        "lengthen the warmup or clip harder.",
-        name=Name(change.parameter),
-        low=Number(change.low, 2),
-        high=Number(change.high, 2),
+        "lengthen the warmup or clip harder."
     )
+    return say(text, name=Name(change.parameter), low=Number(change.low, 2), high=Number(change.high, 2))
 
 
 def find_unstable_trials(

@@ -1,23 +1,48 @@
 """Implements the rule `attention-logits`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from advisor.engine.rule import Factor, Grounds, Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import Evidence, curve_plot, table
-from advisor.model.finding import Finding
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import peak_learning_rate
-from advisor.model.message import Count, Message, Name, Number, Probability, join_items, say, value_with_limit
-from advisor.model.space import round_significant
-from advisor.model.study import Study
-from advisor_rules.stability import _attention
-from advisor_rules.stability._attention import AttentionLogitLevels
+from advisor.model.message import Count, Message, Name, Number, Probability, join_items, say
+from advisor.model.space import FloatArray, round_significant
+from advisor.model.study import Study, Trial
+from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
+_MIN_POINTS = 20
+"""Minimum number of logged attention logits of a trial; each quarter of the training must suffice to estimate the noise."""
+_INITIAL_LOSSES = 5
+"""Number of losses at the start of a training whose median is the initial loss."""
 _FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0; it is below 1, because large logits may be the effect of a different fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LogitLevels:
+    """Logarithms of the largest attention logits of one trial in the second and in the last quarter of the training."""
+
+    trial: Trial
+    earlier: MeanLevel
+    late: MeanLevel
+    p_worse: float
+    """p-value of a test whether the trial's late results are worse than the best trial's; see `_p_value_of_worse_results`."""
+
+    @property
+    def size(self) -> float:
+        """Geometric mean of the logits in the last quarter of the training."""
+        return math.exp(self.late.mean)
+
+    def p_value(self, reference: MeanLevel, factor: float) -> float:
+        """Return the largest p-value of three tests: that the results are worse, that the late logits exceed `factor` times the
+        reference, and that the logits have grown."""
+        shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
+        return max(self.p_worse, shifted.p_value_above_other(reference), self.late.p_value_above_other(self.earlier))
 
 
 class AttentionLogits(Rule):
@@ -72,27 +97,18 @@ class AttentionLogits(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = _attention.read_attention_logits(study, self.material)
+        judged = self._read_logits(study)
         limit = self.false_alarms / len(judged)
-        good = [entry for entry in judged if entry.worse_results_p_value > limit]
-        reference = _attention.largest_good_logits(good)
-        grown = [e for e in judged if max(e.worse_results_p_value, e.growth_p_value(reference, self.factor)) <= limit]
-        if grown:
-            yield self._build_finding(study, judged, good, grown)
-
-    def _build_finding(
-        self,
-        study: Study,
-        judged: Sequence[AttentionLogitLevels],
-        good: Sequence[AttentionLogitLevels],
-        grown: Sequence[AttentionLogitLevels],
-    ) -> Finding:
-        worst = max(grown, key=lambda e: e.size)
-        reference = _attention.largest_good_logits(good)
-        largest = max(e.size for e in good)
-        p = max(max(e.worse_results_p_value, e.growth_p_value(reference, self.factor)) for e in grown)
-        action = _choose_action(study, good, grown)
-        return self.finding(
+        good = [e for e in judged if e.p_worse > limit]
+        reference = max((e.late for e in good), key=lambda late: late.mean)
+        p_values = {e.trial.index: e.p_value(reference, self.factor) for e in judged}
+        grown = [e for e in judged if p_values[e.trial.index] <= limit]
+        if not grown:
+            return
+        worst, largest = max(grown, key=lambda e: e.size), math.exp(reference.mean)
+        p = max(p_values[e.trial.index] for e in grown)
+        metric, caption = study.signals["attention_logit"], "The logits grow in trials that end worse."
+        yield self.finding(
             say(
                 "The largest attention logit grows to {size} in {trial}, and to at most {normal} in the good trials. {n} of {of} "
                 "have such large logits and end worse.",
@@ -102,42 +118,77 @@ class AttentionLogits(Rule):
                 n=len(grown),
                 of=Count(len(judged), "trial"),
             ),
-            action=action,
+            action=_choose_action(study, good, grown),
             severity="note",
             confidence=_FINDING_CONFIDENCE * (1 - p),
-            subject=study.signals["attention_logit"],
+            subject=metric,
             trials=[e.trial for e in grown],
-            evidence=self._evidence(study, good, grown, p, self.false_alarms / len(judged)),
-            changes=(Advise(text=str(action)),),
-        )
-
-    def _evidence(
-        self, study: Study, good: Sequence[AttentionLogitLevels], grown: Sequence[AttentionLogitLevels], p: float, limit: float
-    ) -> tuple[Evidence, ...]:
-        largest = max(e.size for e in good)
-        return (
-            curve_plot(
-                study.signals["attention_logit"],
-                "The logits grow in trials that end worse.",
-                [e.trial for e in [*grown[:4], good[0]]],
-            ),
-            table(
-                ("late logits of these trials", join_items(Number(round_significant(e.size), 2) for e in grown[:5])),
-                ("largest late logit of a good trial", Number(largest, 2)),
-                ("smallest ratio", value_with_limit(Number(min(e.size for e in grown) / largest, 2), Number(self.factor))),
-                ("p-value", value_with_limit(Probability(p), limit)),
+            evidence=(
+                curve_plot(metric, caption, [e.trial for e in [*grown[:4], good[0]]]),
+                table(
+                    ("late logits of these trials", join_items(Number(round_significant(e.size), 2) for e in grown[:5])),
+                    ("largest late logit of a good trial", Number(largest, 2)),
+                    ("smallest ratio", Number(min(e.size for e in grown) / largest, 2), self.factor),
+                    ("p-value", Probability(p), limit),
+                ),
             ),
         )
 
+    def _read_logits(self, study: Study) -> list[_LogitLevels]:
+        """Return the logit levels of all trials that can be compared, best trial first."""
+        ranked = study.ranked()
+        logged = []
+        for trial in [*ranked, *(t for t in study.trials if t.status in ("diverged", "not_learned"))] if ranked else []:
+            curve = study.peaks(trial, "attention_logit").finite
+            values = np.log(curve.values[(curve.values > 0) & (curve.steps <= _last_step_before_divergence(study, trial))])
+            p, quarter = _p_value_of_worse_results(study, trial, ranked[0], self.material), len(values) // 4
+            if len(values) >= _MIN_POINTS and p is not None:
+                earlier, late = mean_level_with_trend(values[quarter : 2 * quarter]), mean_level_with_trend(values[-quarter:])
+                logged.append(_LogitLevels(trial, earlier, late, p))
+        if not logged:
+            raise MissingData(
+                f"no trial logged {_MIN_POINTS} values of the model's largest attention logit; log it as "
+                "train/max_attention_logit (the maximum over all layers, in one metric), for example at each step",
+                needs="design",
+            )
+        if logged[0].trial != ranked[0] or len(logged) < 2:
+            raise MissingData(
+                "attention logits of the best trial and of a second one are needed to compare them", needs="trials"
+            )
+        return logged
 
-def _choose_action(study: Study, good: Sequence[AttentionLogitLevels], grown: Sequence[AttentionLogitLevels]) -> Message:
+
+def _last_step_before_divergence(study: Study, trial: Trial) -> float:
+    """Return the last step at which the training loss was at most its initial value; infinite if no loss was logged.
+
+    If the loss explodes after this step, weights and logits may explode with it, whatever the cause.
+    """
+    losses = study.curve(trial, "train_loss").finite
+    if not len(losses):
+        return math.inf
+    return float(losses.steps[losses.values <= np.median(losses.values[:_INITIAL_LOSSES])][-1])
+
+
+def _p_value_of_worse_results(study: Study, trial: Trial, best: Trial, material: float) -> float | None:
+    """Return the p-value of a test whether results in the second half of the training are worse than those of the best trial at
+    the same steps by `material` times its gain; 0 for a trial that diverged, None for fewer than two results."""
+    if trial.status == "diverged":
+        return 0.0
+    if trial == best:
+        return 1.0
+    cost, least = study.cost_curve(trial).finite, study.cost_curve(best).finite
+    gain = float(least.values[0] - least.values.min())
+    late = slice(len(cost) // 2, None)
+    differences: FloatArray = cost.values[late] - np.interp(cost.steps[late], least.steps, least.values)
+    return mean_level(differences).p_value_above(material * gain) if len(differences) >= 2 else None
+
+
+def _choose_action(study: Study, good: Sequence[_LogitLevels], grown: Sequence[_LogitLevels]) -> Message:
     """Return the advice. It names the lowest learning rate with grown logits if all good trials have lower rates."""
     high, low = ([peak_learning_rate(study, e.trial) for e in part] for part in (grown, good))
-    known = [rate for rate in (*high, *low) if math.isfinite(rate)]
-    if len(known) < len(high) + len(low) or len(set(known)) == 1:
+    if not all(map(math.isfinite, (*high, *low))) or len({*high, *low}) == 1:
         return say("Normalise queries and keys (QK-norm).")
+    rates = say("Keep to the learning rates of the good trials.")
     if max(low) < min(high):
         rates = say("Keep the learning rate below {rate}.", rate=Number(min(high)))
-    else:
-        rates = say("Keep to the learning rates of the good trials.")
     return say("{rates} Before you search higher rates, normalise queries and keys (QK-norm).", rates=rates)

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping, instability
 from advisor.engine.rule import Count, Relation, Rule, Share
-from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
+from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, join_items, say
 from advisor.model.optimizers import optimizer_name
@@ -71,38 +71,28 @@ class ClipAggressive(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = good_trials(study, self.reach)[: self.best]
-        judged_trials = [c for t in good if (c := clipping.read_clipping(study, t)) is not None]
-        if not judged_trials:
+        judged = [c for t in good if (c := clipping.read_clipping(study, t)) is not None]
+        if not judged:
             raise MissingData(
                 f"no good trial recorded its clipping threshold and logged {tails.MIN_POINTS} gradient norms; log the norm before "
                 "clipping at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook "
                 "does both)",
                 needs="grad_norm",
             )
-        if all(_ignores_gradient_scale(c.trial) for c in judged_trials):
-            optimizer = optimizer_name(judged_trials[0].trial.params, judged_trials[0].trial.facts)
+        sensitive = [c for c in judged if not _ignores_gradient_scale(c.trial)]
+        if not sensitive:
+            optimizer = optimizer_name(judged[0].trial.params, judged[0].trial.facts)
             raise MissingData(
                 f"steps of {optimizer} do not depend on the scale of the gradients, so clipping hardly changes them"
             )
-        mostly_clipped = [
-            c
-            for c in judged_trials
-            if c.clipped_share > self.most
-            and c.p_value(self.most) <= self.false_alarms
-            and not _ignores_gradient_scale(c.trial)
-        ]
-        if judged_trials[0] not in mostly_clipped or 2 * len(mostly_clipped) <= len(judged_trials):
-            return
-        yield self._build_finding(study, judged_trials, mostly_clipped)
+        clipped = [c for c in sensitive if c.clipped_share > self.most and c.p_value(self.most) <= self.false_alarms]
+        if judged[0] in clipped and 2 * len(clipped) > len(judged):
+            yield self._build_finding(study, judged, clipped)
 
-    def _build_finding(
-        self, study: Study, judged_trials: list[clipping.Clipping], mostly_clipped: list[clipping.Clipping]
-    ) -> Finding:
-        first, norms = mostly_clipped[0], clipping.unclipped_gradient_norms(study)
+    def _build_finding(self, study: Study, judged: list[clipping.Clipping], clipped: list[clipping.Clipping]) -> Finding:
+        first, norms = clipped[0], clipping.unclipped_gradient_norms(study)
         others = say(
-            " Most updates are also clipped in {hard} of the {judged} best trials.",
-            hard=len(mostly_clipped),
-            judged=len(judged_trials),
+            " Most updates are also clipped in {hard} of the {judged} best trials.", hard=len(clipped), judged=len(judged)
         )
         return self.finding(
             say(
@@ -111,27 +101,30 @@ class ClipAggressive(Rule):
                 trial=Name(first.trial.name),
                 best="the best trial" if first.trial == study.ranked()[0] else "the best trial that logged its clipping",
                 at=say(" at a norm of {norm}", norm=Number(first.threshold)) if math.isfinite(first.threshold) else "",
-                others=others if len(mostly_clipped) > 1 else "",
+                others=others if len(clipped) > 1 else "",
             ),
             action=_choose_action(norms),
             severity="warning",
-            confidence=(1 - first.p_value(self.most)) * len(mostly_clipped) / len(judged_trials),
-            trials=[c.trial for c in mostly_clipped],
-            evidence=(*_gradient_norm_curve(study, first), self._figure_evidence(judged_trials, first)),
+            confidence=(1 - first.p_value(self.most)) * len(clipped) / len(judged),
+            trials=[c.trial for c in clipped],
+            evidence=self._evidence(study, judged, first),
             changes=instability.clipping_changes(norms, first.threshold),
         )
 
-    def _figure_evidence(self, judged_trials: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
-        most = Percent(self.most)
-        return table(
-            ("share of clipped updates", join_items(Percent(c.clipped_share) for c in judged_trials)),
-            ("logged points", join_items(Number(c.point_count) for c in judged_trials)),
-            (
-                "p-value of the excess of this share",
-                say("{p} if {most} were clipped", p=Probability(first.p_value(self.most)), most=most),
-            ),
-            ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=Number(self.false_alarms))),
+    def _evidence(self, study: Study, judged: list[clipping.Clipping], first: clipping.Clipping) -> tuple[Evidence, ...]:
+        share, trial, most = Percent(first.clipped_share), Name(first.trial.name), Percent(self.most)
+        p = say("{p} if {most} were clipped", p=Probability(first.p_value(self.most)), most=most)
+        figures = table(
+            ("share of clipped updates", join_items(Percent(c.clipped_share) for c in judged)),
+            ("logged points", join_items(Number(c.point_count) for c in judged)),
+            ("p-value of the excess of this share", p),
+            ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=self.false_alarms)),
         )
+        if not study.has("grad_norm") or not math.isfinite(first.threshold):
+            return (figures,)
+        caption = say("The gradient norm of {trial} exceeds its threshold in {share} of the updates.", trial=trial, share=share)
+        lines = {"clipping threshold": first.threshold}
+        return curve_plot(study.signals["grad_norm"], caption, [first.trial], lines=lines), figures
 
 
 def _ignores_gradient_scale(trial: Trial) -> bool:
@@ -141,30 +134,11 @@ def _ignores_gradient_scale(trial: Trial) -> bool:
 
 
 def _choose_action(norms: FloatArray) -> Message:
-    percentile = say("the 90th percentile of the best trials' norms before clipping, after the first tenth of training")
-    norm = Number(float(np.quantile(norms, 0.9))) if len(norms) else None
-    to = say("{norm}, {percentile}", norm=norm, percentile=percentile) if norm else percentile
-    return say(
+    to = say("the 90th percentile of the best trials' norms before clipping, after the first tenth of training")
+    if len(norms):
+        to = say("{norm}, {percentile}", norm=Number(float(np.quantile(norms, 0.9))), percentile=to)
+    text = (
         "Raise the clipping threshold to {to}{later}. Lower the learning rates in proportion, so that the length of updates "
-        "stays the same.",
-        to=to,
-        later="" if norm else ", once the norms are logged",
+        "stays the same."
     )
-
-
-def _gradient_norm_curve(study: Study, first: clipping.Clipping) -> tuple[Evidence, ...]:
-    """Return the plot of the best trial's gradient norm and clipping threshold, if both are known."""
-    if not study.has("grad_norm") or not math.isfinite(first.threshold):
-        return ()
-    return (
-        curve_plot(
-            study.signals["grad_norm"],
-            say(
-                "The gradient norm of {trial} exceeds its threshold in {share} of the updates.",
-                trial=Name(first.trial.name),
-                share=Percent(first.clipped_share),
-            ),
-            [first.trial],
-            lines={"clipping threshold": first.threshold},
-        ),
-    )
+    return say(text, to=to, later="" if len(norms) else ", once the norms are logged")

@@ -1,21 +1,33 @@
 """Implements the rule `clip-insufficient`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advisor.computed.stability import clipping, instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count, Factor, Share
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study
 from advisor.stats import spikes, tails
+from advisor_rules.stability._unstable import RuleNearBestRate
 
 
-class ClipInsufficient(Rule):
+class _Instability(NamedTuple):
+    """The worst instability of a trial that clips its gradients."""
+
+    clipping: clipping.Clipping
+    description: Message
+    """Sentence about the instability, without its full stop."""
+    metric: str
+    step: int
+    p_value: float
+    trials: int
+    """Number of unstable trials."""
+
+
+class ClipInsufficient(RuleNearBestRate):
     """Gradients are clipped, but training is still unstable.
 
     ## What it looks at
@@ -40,11 +52,6 @@ class ClipInsufficient(Rule):
     playbook = "Gradient clipping"
     goal = "stability"
 
-    reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
-    training at 5 and 10 times the best learning rate."""
-    trials: Count = 64
-    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
     """Minimum number of steps for which an early rise of the loss must last; the same limit as in `stability-early`."""
     material: Share = 0.1
@@ -58,38 +65,40 @@ class ClipInsufficient(Rule):
     """Maximum probability of a finding in a study whose trials are all stable: half of it for losses, half for norms."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
-        thresholds = [
-            c for t in trials_in_reach.trials[: self.trials] if (c := clipping.read_clipping_threshold(study, t)) is not None
-        ]
-        if not thresholds:
+        near = instability.trials_near_best_rate(study, self.reach)
+        known = [c for t in near.trials[: self.trials] if (c := clipping.read_clipping_threshold(study, t)) is not None]
+        if not known:
             raise MissingData(
                 "no trial recorded its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)",
                 needs="facts",
             )
-        clipped = [c for c in thresholds if math.isfinite(c.threshold) or c.clipped_share > 0]
+        clipped = [c for c in known if math.isfinite(c.threshold) or c.clipped_share > 0]
         if not clipped:
             return
-        level = self.false_alarms / 2
-        instabilities = loss_blowups.study_instability(
-            study, [c.trial for c in clipped], lasting=self.lasting, material=self.material, false_alarms=level
+        losses = loss_blowups.study_instability(
+            study, [c.trial for c in clipped], lasting=self.lasting, material=self.material, false_alarms=self.false_alarms / 2
         )
-        if not instabilities.judged_count and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
+        if not losses.judged_count and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
                 f"no trial that clips gradients logged {tails.MIN_POINTS} losses or gradient norms; log both at every step, "
                 "the norm before clipping",
                 needs="grad_norm",
             )
-        if (
-            worst := _worst_loss_instability(instabilities, clipped, trials_in_reach)
-            or self._find_norm_outlier(study, clipped, trials_in_reach)
-        ) is not None:
-            yield self._build_finding(study, worst, len(clipped))
+        if losses.unstable:
+            first = losses.unstable[0]
+            own = next(c for c in clipped if c.trial == first.trial)
+            what = first.sentence(near.at(first.trial))
+            worst = _Instability(own, what, first.metric, first.step, losses.p_value, len(losses.unstable))
+        elif (outlier := self._find_norm_outlier(study, clipped, near)) is not None:
+            worst = outlier
+        else:
+            return
+        yield self._build_finding(study, worst, len(clipped))
 
     def _find_norm_outlier(
         self, study: Study, clipped: list[clipping.Clipping], near: instability.JudgedTrials
-    ) -> _InstabilityDespiteClipping | None:
-        """Return the trial with the largest outlier among trials whose outliers are mostly below their clipping threshold."""
+    ) -> _Instability | None:
+        """Return the largest outlier of the norm in trials whose outliers are mostly below their clipping threshold."""
         chance = self.false_alarms / 2 / len(clipped)
         passed = []
         for trial in (c for c in clipped if math.isfinite(c.threshold)):
@@ -109,21 +118,14 @@ class ClipInsufficient(Rule):
             times=Number(outliers.largest_ratio),
         )
         p = min(outliers.p_value * 2 * len(clipped), 1.0)
-        return _InstabilityDespiteClipping(worst, what, study.signals["grad_norm"], step, p, len(passed))
+        return _Instability(worst, what, study.signals["grad_norm"], step, p, len(passed))
 
-    def _build_finding(self, study: Study, worst: _InstabilityDespiteClipping, clip: int) -> Finding:
+    def _build_finding(self, study: Study, worst: _Instability, clip: int) -> Finding:
         """`clip` is the number of trials that clip their gradients."""
-        worst_clipping = worst.trial_clipping
-        finite = math.isfinite(worst_clipping.threshold)
-        at = say(" at a norm of {norm}", norm=Number(worst_clipping.threshold)) if finite else ""
+        finite = math.isfinite(worst.clipping.threshold)
+        at = say(" at a norm of {norm}", norm=Number(worst.clipping.threshold)) if finite else ""
         others = say(" {many} of the {clip} trials that clip gradients are unstable.", many=worst.trials, clip=clip)
-        action, changes = clipping.clipping_remedy(study, worst_clipping, self.extreme)
-        limits = say(
-            "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median",
-            p=Number(self.false_alarms),
-            rise=Percent(self.material),
-            factor=Number(self.factor),
-        )
+        action, changes = clipping.clipping_remedy(study, worst.clipping, self.extreme)
         return self.finding(
             say(
                 "{what}, although gradients are clipped{at}.{others}",
@@ -134,56 +136,32 @@ class ClipInsufficient(Rule):
             action=action,
             severity="warning",
             confidence=min(1 - worst.p_value, 0.99),
-            trials=[worst_clipping.trial],
-            evidence=_instability_evidence(worst, clip, at, limits),
+            trials=[worst.clipping.trial],
+            evidence=self._evidence(worst, clip, at),
             changes=changes,
         )
 
-
-@dataclass(frozen=True)
-class _InstabilityDespiteClipping:
-    """Instability of a trial that clips its gradients."""
-
-    trial_clipping: clipping.Clipping
-    description: Message
-    """Sentence about the instability, without its full stop."""
-    metric: str
-    step: int
-    p_value: float
-    trials: int
-    """Number of unstable trials."""
-
-
-def _worst_loss_instability(
-    instabilities: loss_blowups.StudyInstability, clipped: list[clipping.Clipping], near: instability.JudgedTrials
-) -> _InstabilityDespiteClipping | None:
-    if not instabilities.unstable:
-        return None
-    worst = instabilities.unstable[0]
-    what = worst.sentence(near.at(worst.trial))
-    clipping_of_worst = next(c for c in clipped if c.trial == worst.trial)
-    return _InstabilityDespiteClipping(
-        clipping_of_worst, what, worst.metric, worst.step, instabilities.p_value, len(instabilities.unstable)
-    )
-
-
-def _instability_evidence(
-    worst: _InstabilityDespiteClipping, clip: int, at: Message | str, limits: Message
-) -> tuple[Evidence, ...]:
-    clips = worst.trial_clipping
-    limit_is_known = "norm" in worst.metric and math.isfinite(clips.threshold)
-    return (
-        curve_plot(
-            worst.metric,
-            say("{trial} is unstable despite clipping{at}.", trial=Name(clips.trial.name), at=at),
-            [clips.trial],
-            marks=(Mark(trial=clips.trial.id, step=worst.step, label="unstable"),),
-            lines={"clipping threshold": clips.threshold} if limit_is_known else {},
-        ),
-        table(
-            ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
-            ("share of clipped updates", Percent(clips.clipped_share, 1) if clips.point_count else "unknown"),
-            ("p-value over all trials judged", Probability(worst.p_value)),
-            ("thresholds", limits),
-        ),
-    )
+    def _evidence(self, worst: _Instability, clip: int, at: Message | str) -> tuple[Evidence, ...]:
+        clips = worst.clipping
+        limit_is_known = "norm" in worst.metric and math.isfinite(clips.threshold)
+        limits = say(
+            "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median",
+            p=self.false_alarms,
+            rise=Percent(self.material),
+            factor=self.factor,
+        )
+        return (
+            curve_plot(
+                worst.metric,
+                say("{trial} is unstable despite clipping{at}.", trial=Name(clips.trial.name), at=at),
+                [clips.trial],
+                marks=[Mark(trial=clips.trial.id, step=worst.step, label="unstable")],
+                lines={"clipping threshold": clips.threshold} if limit_is_known else {},
+            ),
+            table(
+                ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
+                ("share of clipped updates", Percent(clips.clipped_share, 1) if clips.point_count else "unknown"),
+                ("p-value over all trials judged", Probability(worst.p_value)),
+                ("thresholds", limits),
+            ),
+        )

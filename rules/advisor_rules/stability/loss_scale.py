@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
 
 from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule
-from advisor.model.change import Advise
-from advisor.model.evidence import Evidence, Mark, curve_plot, table
+from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as Counted, Name, Number, join_items, say
-from advisor.model.study import Study
-from advisor_rules.stability import _overflow
+from advisor.model.study import Study, Trial
 
 _BFLOAT16_ADVICE = (
     "Train in bfloat16. If the device does not support bfloat16, find the layer whose outputs exceed 65,504 (unscaled "
     "inputs, attention scores, a sum over many values) and compute it in float32."
 )
+_LARGEST_FLOAT16 = 65504.0
+_LOSSES_PER_END = 5
+"""Number of losses at the start and at the end of a training whose medians are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SkippedSteps:
+    """The steps that the gradient scaler skipped in one trial."""
+
+    trial: Trial
+    steps: int
+    """Number of training steps, including skipped steps."""
+    skipped: int
+    late_in_vain: int
+    """Number of steps skipped in vain in the second half of training."""
+    first_step_after: int
+    """First completed step after a step was skipped in vain in the second half of training."""
+    final_scale: float
+    largest_norm: float
+    """Largest gradient norm of a completed step, before clipping; NaN if unknown."""
+
+    @property
+    def room(self) -> float:
+        """Factor by which the largest known gradient norm, times the final loss scale, is below the largest float16 number."""
+        return _LARGEST_FLOAT16 / (self.final_scale * self.largest_norm) if self.final_scale > 0 else math.inf
 
 
 class LossScale(Rule):
@@ -61,24 +88,26 @@ class LossScale(Rule):
     extreme batches do no harm. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        read = [_overflow.read_overflows(study, trial, self.room) for trial in study.trials if study.ended[trial.index]]
-        logged = [o for o in read if o is not None]
+        ended = [t for t in study.trials if study.ended[t.index]]
+        logged = [s for t in ended if (s := _read_skipped_steps(study, t, self.room)) is not None]
         if not logged:
             raise MissingData(
                 "no trial logged its loss scale and skipped steps; training without a gradient scaler has none; with one, "
                 "log them as train/loss_scale and train/skipped_steps (the advisor's training hook does)",
                 needs="design",
             )
-        judged = [o for o in logged if not o.has_loss_exploded]
+        judged = [s for s in logged if not _has_loss_exploded(study, s.trial)]
         if not judged:
             raise MissingData("the training loss of each trial with a gradient scaler ended above its start", needs="design")
-        affected = [o for o in judged if o.late_skips_in_vain >= self.fewest]
+        affected = [s for s in judged if s.late_in_vain >= self.fewest]
         if affected:
             yield self._build_finding(study, affected, len(judged))
 
-    def _build_finding(self, study: Study, affected: list[_overflow.ScalerOverflows], judged: int) -> Finding:
-        worst = max(affected, key=lambda o: o.late_skips_in_vain)
-        most = 2 * len(affected) > judged
+    def _build_finding(self, study: Study, affected: list[_SkippedSteps], judged: int) -> Finding:
+        worst, shown, metric = max(affected, key=lambda s: s.late_in_vain), affected[:5], study.signals["loss_scale"]
+        caption = "The loss scale keeps falling, because lowering it does not prevent the overflow."
+        label = "skipped in vain"
+        marks = [Mark(trial=s.trial.id, step=s.first_step_after, label=label, lasting=True) for s in shown]
         return self.finding(
             say(
                 "In {n} of {trials} in float16, overflows continue although the loss scale is low: {name} skipped {skipped} of "
@@ -86,36 +115,68 @@ class LossScale(Rule):
                 n=len(affected),
                 trials=Counted(judged, "trial"),
                 name=Name(worst.trial.name),
-                skipped=worst.skipped_steps,
+                skipped=worst.skipped,
                 steps=worst.steps,
-                scale=Number(worst.final_loss_scale),
+                scale=Number(worst.final_scale),
             ),
             action=_BFLOAT16_ADVICE,
             severity="warning",
-            confidence=0.9 if most else 0.7,
-            subject=study.signals["loss_scale"],
+            confidence=0.9 if 2 * len(affected) > judged else 0.7,
+            subject=metric,
             side="low",
-            trials=[o.trial for o in affected],
-            evidence=self._build_evidence(study, affected),
-            changes=(Advise(text=_BFLOAT16_ADVICE),),
+            trials=[s.trial for s in affected],
+            evidence=(
+                curve_plot(metric, caption, [s.trial for s in shown], marks=marks, lines={"scale 1": 1.0}),
+                table(
+                    ("steps skipped in vain in the second half, by trial", join_items(str(s.late_in_vain) for s in shown)),
+                    ("minimum for a finding", self.fewest),
+                    ("largest gradient norm", join_items(Number(s.largest_norm) for s in shown)),
+                    ("65,504 / (scale × largest gradient) at the end", join_items(Number(s.room) for s in shown)),
+                ),
+            ),
         )
 
-    def _build_evidence(self, study: Study, affected: list[_overflow.ScalerOverflows]) -> tuple[Evidence, ...]:
-        shown = affected[:5]
-        return (
-            curve_plot(
-                study.signals["loss_scale"],
-                "The loss scale keeps falling, because lowering it does not prevent the overflow.",
-                [o.trial for o in shown],
-                marks=tuple(
-                    Mark(trial=o.trial.id, step=o.first_step_after_skip, label="skipped in vain", lasting=True) for o in shown
-                ),
-                lines={"scale 1": 1.0},
-            ),
-            table(
-                ("steps skipped in vain in the second half, by trial", join_items(str(o.late_skips_in_vain) for o in shown)),
-                ("minimum for a finding", self.fewest),
-                ("largest gradient norm", join_items(Number(o.largest_gradient_norm) for o in shown)),
-                ("65,504 / (scale × largest gradient) at the end", join_items(Number(o.room) for o in shown)),
-            ),
-        )
+
+def _read_skipped_steps(study: Study, trial: Trial, room: float) -> _SkippedSteps | None:
+    """Return the skipped steps of a trial; None if it did not log both the loss scale and the skipped steps, or completed too
+    few steps.
+
+    A step was skipped in vain if the largest gradient norm so far, multiplied by the loss scale, was still `room` times below
+    the largest float16 number. If gradient norms are unknown, a step was skipped in vain if the loss scale was below 1.
+    """
+    scales, skips = study.curve(trial, "loss_scale").finite, study.curve(trial, "skipped_steps").finite
+    if len(scales) < 2 or len(scales) != len(skips):
+        return None
+    norms = study.peaks(trial, "grad_norm").finite
+    limits = np.ones(1)
+    if len(norms) and norms.values.max() > 0:
+        at = np.clip(np.searchsorted(norms.steps, scales.steps, side="right") - 1, 0, None)
+        limits = _LARGEST_FLOAT16 / (room * np.maximum(np.maximum.accumulate(norms.values)[at], 1e-300))
+    counts = np.rint(skips.values * np.diff(skips.steps, prepend=skips.steps[0] - 1)).clip(min=0)
+    unlogged = max(float(np.nan_to_num(trial.fact("skipped_steps"))) - counts.sum(), 0.0)
+    # The j-th skip before a logged row, counted backwards from the row, happened at 2^j times the row's scale. The j-th skip
+    # after the last row happened at 2^(1 - j) times the scale of that row.
+    far = np.floor(np.log2(limits / np.maximum(scales.values, 1e-300)))
+    in_vain = np.clip(far, 0, counts)
+    last_in_vain = max(unlogged - max(-far[-1], 0.0), 0.0)
+    attempts = skips.steps - skips.steps[0] + 1 + np.cumsum(counts)
+    total = float(attempts[-1] + unlogged)
+    late = attempts > total / 2
+    hits = np.flatnonzero(late & (in_vain > 0))
+    late_share = min(max((total / 2 - float(attempts[-1])) / max(unlogged, 1.0), 0.0), 1.0)
+    return _SkippedSteps(
+        trial=trial,
+        steps=round(total),
+        skipped=round(float(counts.sum() + unlogged)),
+        late_in_vain=round(float(in_vain[late].sum() + last_in_vain * (1 - late_share))),
+        first_step_after=int(skips.steps[hits[0]] if len(hits) else skips.steps[-1]),
+        final_scale=float(scales.values[-1] * 0.5 ** min(unlogged, 1000.0)),
+        largest_norm=float(norms.values.max()) if len(norms) else math.nan,
+    )
+
+
+def _has_loss_exploded(study: Study, trial: Trial) -> bool:
+    """Return True if the training loss ended above its initial value."""
+    losses = study.curve(trial, "train_loss").finite.values
+    start, end = losses[:_LOSSES_PER_END], losses[-_LOSSES_PER_END:]
+    return len(losses) > 2 * _LOSSES_PER_END and bool(np.median(end) > np.median(start))

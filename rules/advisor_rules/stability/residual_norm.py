@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.computed.stability import instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Rule, Share
-from advisor.model.change import Advise
+from advisor.engine.rule import Count, Share
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Number, Probability, say
+from advisor.model.message import Probability, say
 from advisor.model.study import Study, Trial
+from advisor_rules.stability._unstable import RuleNearBestRate
 
 _NORMALISATION_FAULTS = {
     "post-norm": "normalises after its residual additions, Norm(x + f(x))",
@@ -24,7 +24,7 @@ _NORMALISATION_ADVICE = {
 }
 
 
-class ResidualNorm(Rule):
+class ResidualNorm(RuleNearBestRate):
     """Training is unstable, and the model normalises after its residual additions or not at all.
 
     ## What it looks at
@@ -50,11 +50,6 @@ class ResidualNorm(Rule):
     goal = "stability"
     probes = frozenset({"learning-rate", "early-instability"})
 
-    reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
-    training at 5 and 10 times the best learning rate."""
-    trials: Count = 64
-    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
     """Minimum number of steps for which an early rise of the loss must last; the same limit as in `stability-early`."""
     material: Share = 0.1
@@ -64,65 +59,53 @@ class ResidualNorm(Rule):
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
-        instabilities = loss_blowups.study_instability(
-            study,
-            trials_in_reach.trials[: self.trials],
-            lasting=self.lasting,
-            material=self.material,
-            false_alarms=self.false_alarms,
-        )
-        if not instabilities.judged_count:
+        near = instability.trials_near_best_rate(study, self.reach)
+        limits = {"material": self.material, "false_alarms": self.false_alarms}
+        found = loss_blowups.study_instability(study, near.trials[: self.trials], lasting=self.lasting, **limits)
+        if not found.judged_count:
             raise MissingData(
                 "no trial logged enough losses to show instability; log the training loss at every step", needs="train_loss"
             )
-        if not instabilities.unstable:
+        if not found.unstable:
             return
-        with_known_model = [(b, kind) for b in instabilities.unstable if (kind := _normalisation_order(b.trial)) is not None]
-        if not with_known_model:
+        known = [(b, kind) for b in found.unstable if (kind := _normalisation_order(b.trial)) is not None]
+        if not known:
             raise MissingData(
                 "training is unstable, but no unstable trial recorded where its model normalises; pass the loss to the advisor's "
                 "training hook, which then detects the position",
                 needs="facts",
             )
-        faulty = [(b, kind) for b, kind in with_known_model if kind in _NORMALISATION_FAULTS]
-        if 2 * len(faulty) > len(with_known_model):
-            yield self._build_finding(trials_in_reach, instabilities, faulty, len(with_known_model))
+        faulty = [(b, kind) for b, kind in known if kind in _NORMALISATION_FAULTS]
+        if 2 * len(faulty) > len(known):
+            yield self._build_finding(near, found, faulty, len(known))
 
     def _build_finding(
         self,
         near: instability.JudgedTrials,
-        instabilities: loss_blowups.StudyInstability,
+        found: loss_blowups.StudyInstability,
         faulty: list[tuple[loss_blowups.TrialInstability, str]],
-        built: int,
+        known: int,
     ) -> Finding:
-        """`built` is the number of unstable trials whose model is known."""
+        """`known` is the number of unstable trials whose model is known."""
         worst, kind = faulty[0]
-        which = [b.trial for b, _ in faulty]
-        what = worst.sentence(near.at(worst.trial))
-        test = say("{p} (limit {limit})", p=Probability(instabilities.p_value), limit=Number(self.false_alarms))
-        unstable = len(instabilities.unstable)
+        trials = [b.trial for b, _ in faulty]
+        what, unstable = worst.sentence(near.at(worst.trial)), len(found.unstable)
+        marks = [Mark(trial=b.trial.id, step=b.step, label="unstable") for b, _ in faulty[:5]]
         return self.finding(
             say("{what}, and the model {fault}.", what=what, fault=_NORMALISATION_FAULTS[kind]),
             action=_NORMALISATION_ADVICE[kind],
             severity="warning",
-            confidence=0.8 * (1 - instabilities.p_value),
+            confidence=0.8 * (1 - found.p_value),
             subject=worst.trial.facts.get("model"),
-            trials=which,
+            trials=trials,
             evidence=(
-                curve_plot(
-                    worst.metric,
-                    say("{what}.", what=what),
-                    which[:5],
-                    marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b, _ in faulty[:5]),
-                ),
+                curve_plot(worst.metric, say("{what}.", what=what), trials[:5], marks=marks),
                 table(
-                    ("trials judged", say("{n} ({unstable} unstable)", n=instabilities.judged_count, unstable=unstable)),
-                    ("unstable trials with such a model", say("{n} of {built}", n=len(faulty), built=built)),
-                    ("p-value of the instability", test),
+                    ("trials judged", say("{n} ({unstable} unstable)", n=found.judged_count, unstable=unstable)),
+                    ("unstable trials with such a model", say("{n} of {known}", n=len(faulty), known=known)),
+                    ("p-value of the instability", Probability(found.p_value), self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=_NORMALISATION_ADVICE[kind]),),
         )
 
 

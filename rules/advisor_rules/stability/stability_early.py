@@ -9,13 +9,12 @@ from advisor.computed.curves import noise as noise_between
 from advisor.computed.curves.noise import DIFFERENCE_BOUND_IN_SDS
 from advisor.computed.decision import repeats
 from advisor.computed.stability import instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Relation, Rule, Share
-from advisor.model.evidence import FigureEvidence, table
+from advisor.engine.rule import Count, Relation, Share
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.learning_rate import peak_learning_rate
-from advisor.model.message import Name, Number, Percent, Probability, say
+from advisor.model.message import Percent, say
 from advisor.model.study import Study
-from advisor_rules.stability._unstable import UnstableTrials, advise_lower_rates, find_unstable_trials
+from advisor_rules.stability._unstable import RuleNearBestRate, UnstableTrials, advise_lower_rates, find_unstable_trials
 
 _WARMUP_ADVICE = (
     "Warm up the learning rate over the fewest steps that keep training stable. Lower the rate only as a last resort."
@@ -30,7 +29,7 @@ _HIGHER_RATES_ADVICE = (
 )
 
 
-class StabilityEarly(Rule):
+class StabilityEarly(RuleNearBestRate):
     """The loss rises instead of falling early in training, or becomes NaN or infinite.
 
     ## What it looks at
@@ -97,11 +96,6 @@ class StabilityEarly(Rule):
         ),
     )
 
-    reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
-    training at 5 and 10 times the best learning rate."""
-    trials: Count = 64
-    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
     """Minimum number of steps for which an early rise of the loss must last; equal to the playbook's shortest warmup."""
     material: Share = 0.1
@@ -110,11 +104,11 @@ class StabilityEarly(Rule):
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
-        starts = [loss_blowups.blowup_at_start(study, t, self.lasting) for t in trials_in_reach.trials[: self.trials]]
+        near = instability.trials_near_best_rate(study, self.reach)
+        starts = [loss_blowups.blowup_at_start(study, t, self.lasting) for t in near.trials[: self.trials]]
         blowups = [b for b in starts if b is not None]
         unstable = find_unstable_trials(
-            trials_in_reach,
+            near,
             blowups,
             false_alarms=self.false_alarms,
             material=self.material,
@@ -123,56 +117,44 @@ class StabilityEarly(Rule):
         if unstable is None:
             _require_early_losses(study, blowups)
             return
-        lowest_rate = min((peak_learning_rate(study, t) for t in unstable.trials), default=math.nan)
-        lower, severity = unstable.search_lower_rates(study, self.false_alarms), _choose_severity(study, unstable)
-        harmless = _HARMLESS_INSTABILITY_ADVICE
+        what, lower = unstable.instability_message, unstable.search_lower_rates(study, self.false_alarms)
+        severity, harmless = _choose_severity(study, unstable), _HARMLESS_INSTABILITY_ADVICE
         if unstable.improves_with_higher_rates(study, self.false_alarms):
             severity, harmless = "note", _HIGHER_RATES_ADVICE
-        yield self.finding(
-            unstable.instability_message
-            if lower is None
-            else say("{why}. {what}", why=lower.why, what=unstable.instability_message),
-            action=advise_lower_rates(lower) if lower else harmless if severity == "note" else _choose_advice(study),
-            severity=severity,
-            confidence=unstable.confidence,
-            side=trials_in_reach.side_of_best_rate(unstable.trials),
-            trials=unstable.trials,
-            evidence=(unstable.curve_evidence("unstable"), self._figure_evidence(unstable)),
-            changes=(lower,) if lower else () if severity == "note" else instability.warmup_changes(lowest_rate),
-        )
-
-    def _figure_evidence(self, instability_found: UnstableTrials) -> FigureEvidence:
-        worst = instability_found.worst_instability
+        several_settings = len({repeats.key(t) for t in study.trials}) > 1
+        advice = harmless if severity == "note" else _WARMUP_ADVICE if several_settings else _LOWER_RATES_ADVICE
+        lowest_rate = min((peak_learning_rate(study, t) for t in unstable.trials), default=math.nan)
+        changes = () if severity == "note" else instability.warmup_changes(lowest_rate)
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
-            p=Number(self.false_alarms),
+            p=self.false_alarms,
             rise=Percent(self.material),
             steps=self.lasting,
         )
-        return table(
-            (
-                "trials judged",
-                say("{judged} ({n} unstable early)", judged=instability_found.judged, n=len(instability_found.instabilities)),
+        levels = "first value, worst level, limit of noise"
+        yield self.finding(
+            say("{why}. {what}", why=lower.why, what=what) if lower else what,
+            action=advise_lower_rates(lower) if lower else advice,
+            severity=severity,
+            confidence=unstable.confidence,
+            side=near.side_of_best_rate(unstable.trials),
+            trials=unstable.trials,
+            evidence=(
+                unstable.curve_evidence("unstable"),
+                unstable.figures("unstable early", "points early in training", levels, limits),
             ),
-            ("points early in training", say("{n} of {trial}", n=worst.judged_points, trial=Name(worst.trial.name))),
-            ("first value, worst level, limit of noise", worst.levels_row),
-            ("p-value over all judged trials", Probability(instability_found.p_value)),
-            ("thresholds", limits),
+            changes=(lower,) if lower else changes,
         )
 
 
-def _choose_advice(study: Study) -> str:
-    return _WARMUP_ADVICE if len({repeats.key(t) for t in study.trials}) > 1 else _LOWER_RATES_ADVICE
-
-
-def _choose_severity(study: Study, instability_found: UnstableTrials) -> Severity:
+def _choose_severity(study: Study, unstable: UnstableTrials) -> Severity:
     """Return the severity of the instability: a note if the unstable trials end within noise of the best trial."""
-    if not instability_found.near.are_above_best_rate(instability_found.trials):
+    if not unstable.near.are_above_best_rate(unstable.trials):
         return "critical"
     best_first, (noise, noise_is_known) = study.ranked(), noise_between.noise_between_seeds(study)
-    comparable, costs = {t.index for t in best_first}, study.costs
-    worst = max(float(costs[t.index]) if t.index in comparable else math.inf for t in instability_found.trials)
-    return "note" if noise_is_known and worst <= costs[best_first[0].index] + DIFFERENCE_BOUND_IN_SDS * noise else "warning"
+    worst = max(float(study.costs[t.index]) if t in best_first else math.inf for t in unstable.trials)
+    harmless = noise_is_known and worst <= study.costs[best_first[0].index] + DIFFERENCE_BOUND_IN_SDS * noise
+    return "note" if harmless else "warning"
 
 
 def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInstability]) -> None:

@@ -12,19 +12,19 @@ from advisor.computed.space import extension, failures, settings
 from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, RunPlan, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, Line, table
+from advisor.model.evidence import AxisEvidence, Line, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import searched_learning_rates
-from advisor.model.message import Message, Name, Number, Percent, Probability, say
+from advisor.model.message import Name, Number, Percent, Probability, say
 from advisor.model.space import BoolArray, FloatArray, as_number, words_of_name
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, plain_number
 from advisor.stats import boundaries, outliers
 
-MAX_UNDECIDED_P_VALUE = 0.5
+_MAX_UNDECIDED_P_VALUE = 0.5
 """Maximum p-value at which it is undecided whether results turn worse before the lowest unstable learning rate; with a larger
 p-value, they probably do."""
-MIN_STABLE_SETTINGS = 4
+_MIN_STABLE_SETTINGS = 4
 """Minimum number of successful settings below the lowest unstable learning rate to determine if results turn worse before it."""
 
 
@@ -36,6 +36,8 @@ class _StabilityLimit(NamedTuple):
     failure_region: outliers.FailureRegion
     turn_p_value: float
     """p-value: probability of an improvement towards the edge that is at least as strong if results turn worse before the edge."""
+    stable: int
+    """Number of stable settings below the edge."""
 
 
 class StabilityEdge(Rule):
@@ -120,19 +122,18 @@ class StabilityEdge(Rule):
         logs = np.log10([rates[tried.trials[i][0].index] for i in rows])
         has_failed, costs = tried.failed[rows], tried.costs[rows]
         if len(rows) < 4 or has_failed.all():
-            successes = int((~has_failed).sum())
             raise MissingData(
-                f"{count(len(rows), 'setting')} ended without a crash, {successes} of them with a result; "
+                f"{count(len(rows), 'setting')} ended without a crash, {int((~has_failed).sum())} of them with a result; "
                 "the rule needs 4, and 1 with a result",
                 needs="trials",
                 at_least=4,
             )
         best = int(np.nanargmin(costs))
-        for edge, stable in self._find_stability_limits(logs, has_failed, costs, best):
+        for edge in self._find_stability_limits(logs, has_failed, costs, best):
             near_best = edge.edge_rate <= self.factor * edge.best
             if edge.turn_p_value <= self.improves and near_best and not self._is_best_far_from_failures(tried, name, edge):
                 yield self._build_finding(study, name, edge, tried.trials[rows[best]][0])
-            elif edge.turn_p_value < MAX_UNDECIDED_P_VALUE or stable < MIN_STABLE_SETTINGS:
+            elif edge.turn_p_value < _MAX_UNDECIDED_P_VALUE or edge.stable < _MIN_STABLE_SETTINGS:
                 raise MissingData(
                     f"trials fail from {name} {plain_number(edge.edge_rate, 3)} on; to see if results improve up to that "
                     f"rate, the rule needs more trials between {plain_number(edge.best, 3)} and "
@@ -142,17 +143,16 @@ class StabilityEdge(Rule):
 
     def _find_stability_limits(
         self, logs: FloatArray, has_failed: BoolArray, costs: FloatArray, best: int
-    ) -> Iterator[tuple[_StabilityLimit, int]]:
-        """Yield each significant edge and the number of stable settings below it. `logs` holds the logarithms of the rates,
-        shape (n,)."""
-        log_factors = np.log10([[self.factor, self.next]])
+    ) -> Iterator[_StabilityLimit]:
+        """Yield each significant edge. `logs` holds the logarithms of the rates, shape (n,)."""
+        near = np.log10([[self.factor, self.next]])
         for region in outliers.find_failure_regions(
-            logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
+            logs[:, None], has_failed, purity=self.purity, best=best, near=near, sides=(("high",),)
         ):
             if region.p_value <= self.false_alarms:
                 stable = ~has_failed & (logs < region.edge_position)
-                turns = boundaries.p_value_of_turn(logs[stable], costs[stable], region.edge_position - math.log10(self.gain))
-                yield (_StabilityLimit(10**region.edge_position, 10 ** float(logs[best]), region, turns), int(stable.sum()))
+                p = boundaries.p_value_of_turn(logs[stable], costs[stable], region.edge_position - math.log10(self.gain))
+                yield _StabilityLimit(10**region.edge_position, 10 ** float(logs[best]), region, p, int(stable.sum()))
 
     def _is_best_far_from_failures(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
         """Return True if momentum is searched and no failed setting beyond the edge is near the best setting in terms of lr /
@@ -179,68 +179,49 @@ class StabilityEdge(Rule):
             why = f"{stable} higher rates may train. {unusual}"
         return SetRange(parameter=name, low=float(f"{rate / 2:.3g}"), high=high, scale="log", why=why)
 
-    def _build_finding(self, study: Study, name: str, steep_edge: _StabilityLimit, best: Trial) -> Finding:
-        edge, rate, region, _ = steep_edge
+    def _build_finding(self, study: Study, name: str, limit: _StabilityLimit, best: Trial) -> Finding:
+        edge, rate, region = limit.edge_rate, limit.best, limit.failure_region
         higher = self._higher_rate_range(study, name, edge, rate)
         failing = failures.failure_masks(study).any
         failed_trials = [t for t in study.trials if failing[t.index] and t.id != best.id]
         below = say("a factor {times} below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
-        fails = say(
-            "{edge}, from which {failed} of {total} settings fail",
-            edge=Number(edge),
-            failed=region.failed_count,
-            total=region.trial_count,
+        failed, total = region.failed_count, region.trial_count
+        fails = say("{edge}, from which {failed} of {total} settings fail", edge=Number(edge), failed=failed, total=total)
+        text = "The best {name}, {rate}, lies {below} {fails}. Results improve up to that rate."
+        action = (
+            "Make training stable, with a warmup first, then search {name} up to {high}. Lower the rate only as a last resort."
         )
+        share = say("{n} of {of} (at least {limit})", n=failed, of=total, limit=Percent(self.purity))
         return self.finding(
-            say(
-                "The best {name}, {rate}, lies {below} {fails}. Results improve up to that rate.",
-                name=Name(name),
-                rate=Number(rate),
-                below=below,
-                fails=fails,
-            ),
-            action=say(
-                "Make training stable, with a warmup first, then search {name} up to {high}. Lower the rate only as a last resort.",
-                name=Name(name),
-                high=Number(higher.high),
-            ),
+            say(text, name=Name(name), rate=Number(rate), below=below, fails=fails),
+            action=say(action, name=Name(name), high=Number(higher.high)),
             severity="critical",
-            confidence=1 - max(region.p_value, steep_edge.turn_p_value),
+            confidence=1 - max(region.p_value, limit.turn_p_value),
             subject=name,
             side="high",
             trials=[best, *failed_trials],
-            evidence=self._build_evidence(steep_edge, best, higher, fails),
+            evidence=(
+                AxisEvidence(
+                    parameter=higher.parameter,
+                    caption=say("The best trial lies right below {fails}.", fails=fails),
+                    trials=(best.id,),
+                    lines=(Line(value=edge, label="trials are unstable beyond this line"),),
+                    next_low=higher.low,
+                    next_high=higher.high,
+                ),
+                table(
+                    ("best learning rate", Number(rate)),
+                    ("lowest unstable learning rate", Number(edge)),
+                    ("failed trials from this rate on", share),
+                    ("p-value of this arrangement of failures", Probability(region.p_value), self.false_alarms),
+                    (
+                        f"p-value that results turn before 1/{self.gain:g} of that rate",
+                        Probability(limit.turn_p_value),
+                        self.improves,
+                    ),
+                ),
+            ),
             changes=self._choose_instability_remedy(study, failed_trials, edge, higher),
-        )
-
-    def _build_evidence(
-        self, steep_edge: _StabilityLimit, best: Trial, higher: SetRange, fails: Message
-    ) -> tuple[Evidence, ...]:
-        edge, rate, region, turns = steep_edge
-        limit = Percent(self.purity)
-        chance = say("{p} (limit {limit})", p=Probability(region.p_value), limit=Number(self.false_alarms))
-        return (
-            AxisEvidence(
-                parameter=higher.parameter,
-                caption=say("The best trial lies right below {fails}.", fails=fails),
-                trials=(best.id,),
-                lines=(Line(value=edge, label="trials are unstable beyond this line"),),
-                next_low=higher.low,
-                next_high=higher.high,
-            ),
-            table(
-                ("best learning rate", Number(rate)),
-                ("lowest unstable learning rate", Number(edge)),
-                (
-                    "failed trials from this rate on",
-                    say("{n} of {of} (at least {limit})", n=region.failed_count, of=region.trial_count, limit=limit),
-                ),
-                ("p-value of this arrangement of failures", chance),
-                (
-                    f"p-value that results turn before 1/{self.gain:g} of that rate",
-                    say("{p} (limit {limit})", p=Probability(turns), limit=Number(self.improves)),
-                ),
-            ),
         )
 
     def _choose_instability_remedy(

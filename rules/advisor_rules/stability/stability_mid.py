@@ -8,17 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.computed.stability import clipping, instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Relation, Rule, Share
+from advisor.engine.rule import Relation, Share
 from advisor.model.change import Change
-from advisor.model.evidence import Evidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, say
+from advisor.model.message import Message, Number, Percent, say
 from advisor.model.study import Study, Trial
 from advisor.stats import spikes, tails
-from advisor_rules.stability._unstable import UnstableTrials, advise_lower_rates, find_unstable_trials
+from advisor_rules.stability._unstable import RuleNearBestRate, advise_lower_rates, find_unstable_trials
 
 
-class StabilityMid(Rule):
+class StabilityMid(RuleNearBestRate):
     """The loss jumps in mid training, after it had fallen steadily.
 
     ## What it looks at
@@ -83,11 +82,6 @@ class StabilityMid(Rule):
         Relation(rules=("ckpt-best-lost",), shares="trials", because="The loss jumped up after the best step.", waits=False),
     )
 
-    reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
-    training at 5 and 10 times the best learning rate."""
-    trials: Count = 64
-    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     material: Share = 0.1
     """Minimum jump of the loss, as a share of the loss's previous fall; logarithms are compared if the loss had fallen
     tenfold."""
@@ -99,13 +93,13 @@ class StabilityMid(Rule):
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
-        by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in trials_in_reach.trials[: self.trials]]
+        near = instability.trials_near_best_rate(study, self.reach)
+        by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in near.trials[: self.trials]]
         blowups = [b for b in by_trial if b is not None]
         if not blowups:
             raise _missing_curves(study)
         unstable = find_unstable_trials(
-            trials_in_reach,
+            near,
             blowups,
             false_alarms=self.false_alarms,
             material=self.material,
@@ -114,42 +108,25 @@ class StabilityMid(Rule):
         if unstable is None:
             return
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
-        spared, rare = (
-            trials_in_reach.are_above_best_rate(unstable.trials),
-            len(unstable.trials) <= self.rare * unstable.judged,
-        )
-        lower = unstable.search_lower_rates(study, self.false_alarms)
-        action, changes = (
-            (advise_lower_rates(lower), (lower,)) if lower else _advise_clipping(study, unstable.worst_instability.trial)
-        )
+        spared, rare = near.are_above_best_rate(unstable.trials), len(unstable.trials) <= self.rare * unstable.judged
+        worst, lower = unstable.worst_instability, unstable.search_lower_rates(study, self.false_alarms)
+        action, changes = (advise_lower_rates(lower), (lower,)) if lower else _advise_clipping(study, worst.trial)
+        limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=self.false_alarms, jump=Percent(self.material))
+        ratio = _largest_norm_ratio(study, worst)
+        row = ("ratio of the gradient norm to its running median at the jump", Number(ratio) if ratio else "not logged")
+        levels = "level before the jump, level after it, limit of noise"
         yield self.finding(
             unstable.instability_message,
             action=action,
             severity="critical" if best or not (spared or rare) else "warning" if spared else "note",
             confidence=unstable.confidence,
-            side=trials_in_reach.side_of_best_rate(unstable.trials),
+            side=near.side_of_best_rate(unstable.trials),
             trials=unstable.trials,
-            evidence=self._build_evidence(study, unstable),
-            changes=changes,
-        )
-
-    def _build_evidence(self, study: Study, instability_found: UnstableTrials) -> tuple[Evidence, ...]:
-        worst, norm = (instability_found.worst_instability, _largest_norm_ratio(study, instability_found.worst_instability))
-        limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=Number(self.false_alarms), jump=Percent(self.material))
-        ratio = say("{ratio}", ratio=Number(norm) if norm else "not logged")
-        return (
-            instability_found.curve_evidence("jump", *([study.signals["grad_norm"]] if norm else [])),
-            table(
-                (
-                    "trials judged",
-                    say("{judged} ({n} unstable)", judged=instability_found.judged, n=len(instability_found.instabilities)),
-                ),
-                ("points judged", say("{n} of {trial}", n=worst.judged_points, trial=Name(worst.trial.name))),
-                ("level before the jump, level after it, limit of noise", worst.levels_row),
-                ("p-value over all judged trials", Probability(instability_found.p_value)),
-                ("ratio of the gradient norm to its running median at the jump", ratio),
-                ("thresholds", limits),
+            evidence=(
+                unstable.curve_evidence("jump", *([study.signals["grad_norm"]] if ratio else [])),
+                unstable.figures("unstable", "points judged", levels, limits, row),
             ),
+            changes=changes,
         )
 
 
@@ -169,8 +146,7 @@ def _missing_curves(study: Study) -> MissingData:
 
 def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:
     """Return the action and the changes: clipping or, if the trial already clips gradients, a remedy for instability despite
-    clipping.
-    """
+    clipping."""
     present = clipping.read_clipping_threshold(study, trial)
     if present is not None and (math.isfinite(present.threshold) or present.clipped_share > 0):
         return clipping.clipping_remedy(study, present)

@@ -92,8 +92,8 @@ class WarmupShortest(Rule):
         return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
     def _report_shortest_warmup(self, result: _WarmupTrials) -> Finding:
-        length, unstable = int(result.stable_trials[0].steps), result.unstable_lengths
-        shorter = say(" A warmup of {steps} is too short.", steps=Number(max(unstable))) if unstable else ""
+        stable, unstable = result.stable_trials, result.unstable_lengths
+        length = int(stable[0].steps)
         return self.finding(
             say(
                 "The shortest {tested}warmup with which {rate} trains stably is {name} {length}.{shorter}",
@@ -101,7 +101,7 @@ class WarmupShortest(Rule):
                 rate=result.learning_rate_text,
                 name=Name(result.name),
                 length=length,
-                shorter=shorter,
+                shorter=say(" A warmup of {steps} is too short.", steps=Number(max(unstable))) if unstable else "",
             ),
             action=say(
                 "Warm up over {length} steps before the schedule, and search learning rates up to {rate}.",
@@ -109,10 +109,10 @@ class WarmupShortest(Rule):
                 rate=Number(result.rate),
             ),
             severity="note",
-            confidence=(len(result.stable_trials) + 0.5) / (len(result.stable_trials) + 1),
+            confidence=(len(stable) + 0.5) / (len(stable) + 1),
             subject=result.name,
-            trials=[t.trial for t in result.stable_trials],
-            evidence=self._build_evidence(result.stable_trials, unstable),
+            trials=[t.trial for t in stable],
+            evidence=self._evidence(stable, unstable),
             changes=self._put_warmup_before_baseline(result, length),
         )
 
@@ -123,10 +123,9 @@ class WarmupShortest(Rule):
             FixParameter(parameter=result.name, value=length, why=why),
             SetSchedule(schedule={"warmup_steps": length}, why=why),
         ]
-        baseline, searched = result.study.spec.baseline, result.searched_range
-        if searched is not None and searched[0] < result.rate:
-            why = f"{result.learning_rate_text} trains stably with this warmup, so we search up to it"
-            changes.append(result.range_ending_at(result.rate, why))
+        why = f"{result.learning_rate_text} trains stably with this warmup, so we search up to it"
+        changes += result.range_ending_at(result.rate, why)
+        baseline = result.study.spec.baseline
         if baseline is not None and baseline.max_train_steps is not None:
             steps = baseline.max_train_steps + length
             why = f"{length:,} steps of warmup come before the {baseline.max_train_steps:,} of the baseline"
@@ -138,11 +137,10 @@ class WarmupShortest(Rule):
 
     def _report_no_stable_warmup(self, result: _WarmupTrials) -> Finding:
         """Return the finding if no warmup suffices: try a lower learning rate, or clip."""
-        unstable = _unstable_rate(result.study, result.rate)
+        noted = (result.study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
+        unstable = noted if noted > 0 else result.rate / instability.WARMUP_RATE_FACTOR
         lower = [times for times in _RETRY_RATE_FACTORS if times < (1 - _RATE_TOLERANCE) * result.rate / unstable]
         retry = bool(lower) and result.study.spec.baseline is not None
-        action = say("Clip gradients instead of a longer warmup. If clipping is not enough, try another optimizer.")
-        changes: tuple[Change, ...]
         if retry:
             action = say(
                 "Try the same warmups at {rate}: {times} times {unstable}, which fails without a warmup.",
@@ -152,6 +150,7 @@ class WarmupShortest(Rule):
             )
             changes = instability.warmup_changes(unstable, lower[0])
         else:
+            action = say("Clip gradients instead of a longer warmup. If clipping is not enough, try another optimizer.")
             changes = _clip_and_limit_rates(result, unstable)
         tried = result.tried
         return self.finding(
@@ -166,20 +165,22 @@ class WarmupShortest(Rule):
             confidence=(len(tried) + 0.5) / (len(tried) + 1),
             subject=result.name,
             trials=[t.trial for t in tried],
-            evidence=self._build_evidence((), result.unstable_lengths),
+            evidence=self._evidence((), result.unstable_lengths),
             changes=changes,
         )
 
-    def _build_evidence(self, stable: Sequence[_Warmup], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:
+    def _evidence(self, stable: Sequence[_Warmup], unstable: Sequence[float]) -> FigureEvidence:
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
-            p=Number(self.doubt),
+            p=self.doubt,
             rise=Percent(self.material),
             steps=self.lasting,
         )
-        lengths = join_items(Number(t.steps) for t in stable), join_items(map(Number, unstable))
-        rows = (("stable", lengths[0] or "none"), ("unstable", lengths[1] or "none"), ("thresholds", limits))
-        return (table(*rows),)
+        return table(
+            ("stable", join_items(Number(t.steps) for t in stable) or "none"),
+            ("unstable", join_items(map(Number, unstable)) or "none"),
+            ("thresholds", limits),
+        )
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,6 @@ class _WarmupTrials:
 
     @property
     def unstable_lengths(self) -> list[float]:
-        """Lengths of the unstable warmups."""
         return [t.steps for t in self.tried if not t.is_stable]
 
     @property
@@ -210,51 +210,33 @@ class _WarmupTrials:
         return [t for t in self.tried if t.is_stable and t.steps > max(self.unstable_lengths, default=-1)]
 
     @property
-    def learning_rate_name(self) -> str:
-        """Name of the learning rate."""
-        return rate_name(self.study) or "the learning rate"
-
-    @property
     def learning_rate_text(self) -> Message:
         """The learning rate with its value, as a phrase."""
-        return say("{name} {rate}", name=Name(self.learning_rate_name), rate=Number(self.rate))
+        return say("{name} {rate}", name=Name(rate_name(self.study) or "the learning rate"), rate=Number(self.rate))
 
-    @property
-    def searched_range(self) -> tuple[float, float | None] | None:
-        """Range of learning rates that the baseline searches; None if the baseline searches none."""
-        baseline = self.study.spec.baseline
-        parameter = baseline.parameters.get(self.learning_rate_name) if baseline else None
-        return (parameter.low, parameter.high) if parameter is not None and parameter.low is not None else None
-
-    def range_ending_at(self, high: float, why: str) -> SetRange:
-        """Return the change that ends the baseline's range of learning rates at `high`; the baseline must search a learning
-        rate."""
-        assert self.study.spec.baseline is not None
-        old = self.study.spec.baseline.parameters[self.learning_rate_name]
-        assert old.low is not None
-        return SetRange(parameter=self.learning_rate_name, low=old.low, high=high, scale=old.scale, why=why)
+    def range_ending_at(self, high: float, why: str, *, only_lower: bool = False) -> list[SetRange]:
+        """Return the change that ends the baseline's range of learning rates at `high`; empty if the baseline searches no rate
+        or only higher ones, or if `only_lower` and the range does not go beyond `high`."""
+        name, baseline = rate_name(self.study) or "", self.study.spec.baseline
+        old = baseline.parameters.get(name) if baseline else None
+        if old is None or old.low is None or old.low >= high:
+            return []
+        if only_lower and (old.high is None or old.high <= high):
+            return []
+        return [SetRange(parameter=name, low=old.low, high=high, scale=old.scale, why=why)]
 
 
 def _clip_and_limit_rates(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
     """Return the changes that end the range of learning rates where training fails without a warmup, and that clip
     gradients."""
-    changes: list[Change] = []
-    high = float(f"{unstable:.3g}")
-    if (
-        result.searched_range is not None
-        and result.searched_range[1] is not None
-        and result.searched_range[0] < high < result.searched_range[1]
-    ):
-        why = f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train stably"
-        changes.append(result.range_ending_at(high, f"{why}, so the range ends where training fails without a warmup"))
+    why = (
+        f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train stably, so the range "
+        "ends where training fails without a warmup"
+    )
     norms = clipping.unclipped_gradient_norms(result.study)
     tip = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."
-    return (*changes, *instability.clipping_changes(norms), Advise(text=tip))
-
-
-def _unstable_rate(study: Study, rate: float) -> float:
-    """Return the learning rate that failed without a warmup, as recorded in the study file, or else a tenth of the tried
-    learning rate.
-    """
-    unstable = (study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
-    return unstable if unstable > 0 else rate / instability.WARMUP_RATE_FACTOR
+    return (
+        *result.range_ending_at(float(f"{unstable:.3g}"), why, only_lower=True),
+        *instability.clipping_changes(norms),
+        Advise(text=tip),
+    )
