@@ -86,9 +86,12 @@ AnyEvidence: TypeAlias = AxisEvidence | CurveEvidence | HistogramEvidence | Figu
 Evidence = Annotated[AnyEvidence, Field(discriminator="kind")]
 
 
-def table(*rows: tuple[str, MessagePart | float] | tuple[str, MessagePart | float, MessagePart | float]) -> FigureEvidence:
-    """Return the table of the numbers behind a finding. rows: (label, value with its unit), or with the limit of the value as a
-    third item; the limit of a percentage is a share."""
+TableRow: TypeAlias = "tuple[str, MessagePart | float] | tuple[str, MessagePart | float, MessagePart | float]"
+"""Row of a table: (label, value with its unit), or with the limit of the value as a third item."""
+
+
+def table(*rows: TableRow) -> FigureEvidence:
+    """Return the table of the numbers behind a finding. The limit of a percentage is a share."""
     return FigureEvidence(rows=tuple((label, _value_with_limit(*value)) for label, *value in rows))
 
 

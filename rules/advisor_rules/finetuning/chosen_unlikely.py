@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.engine.rule import Count as Points, Factor, Grounds, Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count, Name, Number, Probability, join_items, say, value_with_limit
+from advisor.model.message import Count, Name, Number, Probability, join_items, say
 from advisor.model.study import Signal, Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
@@ -29,21 +28,20 @@ small studies, but the fall can be harmless if another model wrote the answers."
 
 
 @dataclass(frozen=True, slots=True)
-class _LogProbabilityFall:
+class _Fall:
+    """Mean log probabilities of the preferred answers at the start and over the second half of the training."""
+
     trial: Trial
     metric: str
-    initial_log_probability: float
-    """Mean log probability of the preferred answers at the start."""
-    late_log_probability: float
-    """Mean log probability of the preferred answers over the second half of the training."""
+    start: float
+    late: float
     p_value: float
     """p-value of the hypothesis that the late cross-entropy does not exceed the limit."""
 
     @property
-    def cross_entropy_ratio(self) -> float:
-        """Ratio of the late cross-entropy of the preferred answers to its initial value. The ratio does not depend on the
-        length of the answers."""
-        return self.late_log_probability / self.initial_log_probability
+    def ratio(self) -> float:
+        """Ratio of the late cross-entropy to its initial value, which does not depend on the length of the answers."""
+        return self.late / self.start
 
 
 class ChosenUnlikely(Rule):
@@ -100,7 +98,7 @@ class ChosenUnlikely(Rule):
         if study.spec.objective.metric in metrics.values():
             raise MissingData("the objective is the log probability of preferred answers, so the ranking shows it")
         trials = study.ranked()[: self.best]
-        by_signal = ([f for t in trials if (f := _log_probability_fall(study, t, s, self.most)) is not None] for s in metrics)
+        by_signal = ([f for t in trials if (f := self._measure_fall(study, t, s)) is not None] for s in metrics)
         found = next(filter(None, by_signal), [])
         if not found:
             raise MissingData(f"no good trial logged {' or '.join(metrics.values())} {MIN_LOG_PROBABILITIES} times below zero")
@@ -108,57 +106,47 @@ class ChosenUnlikely(Rule):
         if falls and falls[0] is found[0]:
             yield self._build_finding(study, falls, found)
 
-    def _build_finding(
-        self, study: Study, falls: Sequence[_LogProbabilityFall], found: Sequence[_LogProbabilityFall]
-    ) -> Finding:
-        first, metric, objective = falls[0], falls[0].metric, study.spec.objective.metric
-        action = say(_PREFERRED_ANSWERS_ADVICE, metric=Name(metric))
+    def _measure_fall(self, study: Study, trial: Trial, signal: Signal) -> _Fall | None:
+        """Return the change of the log probability in a trial; None for too few values, or for values that are not below zero."""
+        entropy = -study.curve(trial, signal).finite.values
+        if len(entropy) < MIN_LOG_PROBABILITIES:
+            return None
+        late = mean_level(entropy[len(entropy) // 2 :])
+        if signal == "valid_chosen_logp":
+            start, p = float(entropy[0]), late.p_value_above(self.most * float(entropy[0]))
+        else:
+            # Each training step uses different answers, so the first value has a sampling error.
+            part = entropy[: max(len(entropy) // 10, 3)]
+            start, error = float(part.mean()), float(part.std(ddof=1) / np.sqrt(len(part)))
+            p = late.p_value_above_other(MeanLevel(self.most * start, self.most * error, len(part) - 1.0))
+        return _Fall(trial, study.signals[signal], -start, -late.mean, p) if start > 0 else None
+
+    def _build_finding(self, study: Study, falls: Sequence[_Fall], found: Sequence[_Fall]) -> Finding:
+        first, metric, objective = falls[0], Name(falls[0].metric), study.spec.objective.metric
+        caption, ratios = say("{metric} falls.", metric=metric), join_items(Number(f.ratio, 2) for f in found)
         return self.finding(
             say(
                 "The preferred answers become less likely in {trial}: their mean log probability, {metric}, goes from {before} to "
                 "{after}. The study ranks trials by {objective}. The preferred answers also become less likely in {n} of {of}.",
                 trial=Name(first.trial.name),
-                metric=Name(metric),
-                before=Number(first.initial_log_probability),
-                after=Number(first.late_log_probability),
+                metric=metric,
+                before=Number(first.start),
+                after=Number(first.late),
                 objective=Name(objective),
                 n=len(falls),
                 of=Count(len(found), "good trial"),
             ),
-            action=action,
+            action=say(_PREFERRED_ANSWERS_ADVICE, metric=metric),
             severity="note",
             confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
-            subject=metric,
+            subject=first.metric,
             trials=[f.trial for f in falls],
             evidence=(
-                curve_plot((objective, metric), say("{metric} falls.", metric=Name(metric)), [f.trial for f in found]),
+                curve_plot((objective, first.metric), caption, [f.trial for f in found]),
                 table(
-                    (
-                        "late cross-entropy as a multiple of the first",
-                        value_with_limit(Number(first.cross_entropy_ratio, 2), Number(self.most)),
-                    ),
-                    (
-                        "ratios of late to first cross-entropy in the best trials",
-                        join_items(Number(f.cross_entropy_ratio, 2) for f in found),
-                    ),
-                    ("p-value", value_with_limit(Probability(first.p_value), self.false_alarms)),
+                    ("late cross-entropy as a multiple of the first", Number(first.ratio, 2), self.most),
+                    ("ratios of late to first cross-entropy in the best trials", ratios),
+                    ("p-value", Probability(first.p_value), self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=str(action)),),
         )
-
-
-def _log_probability_fall(study: Study, trial: Trial, signal: Signal, most: float) -> _LogProbabilityFall | None:
-    """Return the change of the log probability in a trial; None for too few values, or for values that are not below zero."""
-    entropy = -study.curve(trial, signal).finite.values
-    if len(entropy) < MIN_LOG_PROBABILITIES:
-        return None
-    # Each training step uses different answers, so the first value has a sampling error.
-    late = mean_level(entropy[len(entropy) // 2 :])
-    if signal == "valid_chosen_logp":
-        start, p = float(entropy[0]), late.p_value_above(most * float(entropy[0]))
-    else:
-        part = entropy[: max(len(entropy) // 10, 3)]
-        start, error = float(part.mean()), float(part.std(ddof=1) / np.sqrt(len(part)))
-        p = late.p_value_above_other(MeanLevel(most * start, most * error, len(part) - 1.0))
-    return _LogProbabilityFall(trial, study.signals[signal], -start, -late.mean, p) if start > 0 else None

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 
+import numpy as np
+
+from advisor.contract.metric_direction import (
+    SPLIT_BY_WORD,
+    direction_of_metric,
+    quantity_words,
+    split_of_metric,
+    words_of_metric,
+)
 from advisor.engine.rule import Count as Points, Grounds, Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count, Name, Number, Percent, Probability, join_items, say, value_with_limit
-from advisor.model.study import Study
+from advisor.model.message import Count, Name, Number, Percent, Probability, join_items, say
+from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import is_fine_tuning
-from advisor_rules.finetuning._other_data import MetricDecline, measure_metric_declines, metrics_on_other_data
+from advisor.stats import ranks
+from advisor.stats.blocks import MeanLevel, mean_level
+from advisor.stats.curve import noise
 
 _LIMIT_FORGETTING_ADVICE = (
     "Decide how much you may lose on {metric}, and limit it in the next study: mix old data into the batches, lower the learning "
@@ -19,6 +30,34 @@ _LIMIT_FORGETTING_ADVICE = (
 )
 _FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0; it is below 1, because only the user can say if the measured decline matters."""
+_MIN_EVALUATIONS = 6
+"""Minimum number of evaluations to tell a decline from noise."""
+_METRIC_VARIANT_WORDS = frozenset(
+    "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
+    "rewards margin margins ema best last min max top smoothed std sd full".split()
+)
+"""Words in metric names that mark a part or a variant of another metric on the same data."""
+_DATASET_WORDS = frozenset(
+    "old new base source general original pretrain pretrained pretraining ood held heldout retain retained replay previous "
+    "upstream wiki wikitext wikipedia".split()
+)
+"""Words in metric names that denote a dataset."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decline:
+    """The change of a metric in one trial while the objective improves."""
+
+    trial: Trial
+    first: float
+    """Value of the metric at the first evaluation."""
+    later: float
+    """Mean of the metric over the second half of the evaluations."""
+    relative: float
+    """Decline of the metric as a share of its first value; negative if the metric improved."""
+    p_value: float
+    """p-value of the decline, corrected for the number of tested metrics. It is the larger p-value of two tests: the metric's
+    late level is worse than its first value, and the objective improves steadily."""
 
 
 class Forgetting(Rule):
@@ -67,53 +106,88 @@ class Forgetting(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         if not is_fine_tuning(study):
             raise MissingData("no trial is known to start from a pretrained model", needs="design")
-        metrics = metrics_on_other_data(study)
+        metrics = _metrics_on_other_data(study)
         if not metrics:
             raise MissingData("no trial evaluated the objective's quantity on other data", needs="design")
         trials = study.ranked()[: self.best]
-        judged = {metric: measure_metric_declines(study, trials, metric, len(metrics)) for metric in metrics}
+        judged = {metric: _measure_declines(study, trials, metric, len(metrics)) for metric in metrics}
         if not any(judged.values()):
             raise MissingData("no good trial evaluated often enough to tell a decline from noise; evaluate six times or more")
         for metric, found in judged.items():
-            worse = [d for d in found if d.p_value <= self.false_alarms and d.relative_decline >= self.material]
+            worse = [d for d in found if d.p_value <= self.false_alarms and d.relative >= self.material]
             if worse and worse[0].trial == found[0].trial and 2 * len(worse) > len(found):
                 yield self._build_finding(study, metric, worse, len(found))
 
-    def _build_finding(self, study: Study, metric: str, worse: Sequence[MetricDecline], judged: int) -> Finding:
-        first = worse[0]
-        objective = study.spec.objective.metric
-        action = say(_LIMIT_FORGETTING_ADVICE, metric=Name(metric))
+    def _build_finding(self, study: Study, metric: str, worse: Sequence[_Decline], judged: int) -> Finding:
+        first, trials, objective = worse[0], [d.trial for d in worse], study.spec.objective.metric
+        names = {"metric": Name(metric), "objective": Name(objective)}
+        caption = say("{metric} declines while {objective} improves.", **names)
+        declines = join_items(Percent(d.relative) for d in worse)
         return self.finding(
             say(
                 "While {objective} improves, {metric} of {trial} goes from {before} to {after}. This metric also gets worse "
                 "in {n} of {of}.",
-                objective=Name(objective),
-                metric=Name(metric),
                 trial=Name(first.trial.name),
-                before=Number(first.first_value),
-                after=Number(first.later_mean),
+                before=Number(first.first),
+                after=Number(first.later),
                 n=len(worse),
                 of=Count(judged, "good trial"),
+                **names,
             ),
-            action=action,
+            action=say(_LIMIT_FORGETTING_ADVICE, metric=Name(metric)),
             severity="warning",
             confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
             subject=metric,
-            trials=[d.trial for d in worse],
+            trials=trials,
             evidence=(
-                curve_plot(
-                    (objective, metric),
-                    say("{metric} declines while {objective} improves.", metric=Name(metric), objective=Name(objective)),
-                    [d.trial for d in worse[:5]],
-                ),
+                curve_plot((objective, metric), caption, trials[:5]),
                 table(
-                    (
-                        "decline, share of the first value",
-                        value_with_limit(Percent(first.relative_decline), Percent(self.material)),
-                    ),
-                    ("decline of the metric in the best trials", join_items(Percent(d.relative_decline) for d in worse)),
-                    ("p-value", value_with_limit(Probability(first.p_value), self.false_alarms)),
+                    ("decline, share of the first value", Percent(first.relative), self.material),
+                    ("decline of the metric in the best trials", declines),
+                    ("p-value", Probability(first.p_value), self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=str(action)),),
         )
+
+
+def _metrics_on_other_data(study: Study) -> list[str]:
+    """Return the names of the metrics that measure the same quantity as the objective on other data, sorted."""
+    objective = study.spec.objective.metric
+    words = [words_of_metric(name) for name in study.metrics]
+    timed = {word for name in words if name[-1:] == ("runtime",) for word in name[:-1]}
+    return sorted(name for name in study.metrics if name != objective and _evaluates_other_data(name, objective, timed))
+
+
+def _evaluates_other_data(name: str, objective: str, timed: Set[str]) -> bool:
+    """Return True if the two metric names differ by a word for a dataset. `timed` holds the dataset names for which
+    Transformers logged a metric `eval_NAME_runtime`."""
+    if split_of_metric(name) not in ("valid", "test") or name.endswith((".min", ".max")):
+        return False
+    if quantity_words(name)[-1:] != quantity_words(objective)[-1:] or direction_of_metric(name) != direction_of_metric(
+        objective
+    ):
+        return False
+    mine, other = (frozenset(words_of_metric(n)) - SPLIT_BY_WORD.keys() for n in (name, objective))
+    if (mine ^ other) & _METRIC_VARIANT_WORDS:
+        return False
+    # A dataset name may stand before a slash, such as "sums" in `eval_sums/loss`.
+    parts = [part for part in name.split("/")[:-1] if split_of_metric(part) and direction_of_metric(part) is None]
+    datasets = {word for part in parts for word in quantity_words(part)}
+    added = mine - other
+    return bool(added & (_DATASET_WORDS | timed | datasets) or (added and (other - mine) & _DATASET_WORDS))
+
+
+def _measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[_Decline]:
+    """Return the change of the metric in each trial with enough evaluations. `tests` is the number of tested metrics, by which
+    each p-value is multiplied."""
+    found, sign = [], 1.0 if study.minimize else -1.0
+    for trial in trials:
+        costs, objective = sign * study.metric(trial, metric).finite.values, study.cost_curve(trial).finite
+        if min(len(costs), len(objective)) >= _MIN_EVALUATIONS:
+            late = mean_level(costs[len(costs) // 2 :])
+            first = MeanLevel(float(costs[0]), noise(costs), len(costs) - 3.0)
+            p_gain = ranks.p_value_of_fall(objective.steps.astype(np.float64), objective.values)
+            p = min(1.0, tests * max(late.p_value_above_other(first), p_gain))
+            worse = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0
+            found.append(_Decline(trial, sign * first.mean, sign * late.mean, worse, p))
+    return found

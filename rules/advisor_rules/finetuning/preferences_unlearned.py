@@ -10,11 +10,11 @@ import numpy as np
 
 from advisor.computed.space import extension, failures
 from advisor.engine.rule import Grounds, Relation, Rule, Share
-from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import CurveEvidence, FigureEvidence
+from advisor.model.change import Change, SetRange
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import searched_learning_rates
-from advisor.model.message import Name, Number, Percent, say, value_with_limit
+from advisor.model.message import Name, Number, Percent, say
 from advisor.model.space import as_number, round_significant
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import setting
@@ -35,14 +35,14 @@ _FINDING_CONFIDENCE = 0.9
 @dataclass(frozen=True, slots=True)
 class _LogOddsChange:
     trial: Trial
-    median_log_odds_change: float
+    median: float
     """Median absolute change of the log-odds over the second half of the training, in nats: the larger one of the medians in
     training and in evaluations."""
 
     @property
-    def relative_odds_change(self) -> float:
+    def of_odds(self) -> float:
         """Change of the odds, as a share of the odds at the start of training."""
-        return math.expm1(self.median_log_odds_change)
+        return math.expm1(self.median)
 
 
 class PreferencesUnlearned(Rule):
@@ -107,7 +107,6 @@ class PreferencesUnlearned(Rule):
     """Minimum change of the odds of the preferred against the rejected answer that counts as training. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding."""
         if not any(map(study.has, _MARGIN_SIGNALS)):
             raise MissingData("no trial logged the margin between preferred and rejected answers", needs="design")
         trials = study.ranked()
@@ -119,46 +118,37 @@ class PreferencesUnlearned(Rule):
         if not trials or len(shifts) < len(trials):
             raise MissingData("a trial did not log beta, or the margin of rewards in training", needs="facts")
         failed = failures.failure_masks(study)
-        most = max(shifts, key=lambda s: s.median_log_odds_change)
-        if most.relative_odds_change < self.moved and not (failed.diverged | failed.crashed).any():
+        most = max(shifts, key=lambda s: s.median)
+        if most.of_odds < self.moved and not (failed.diverged | failed.crashed).any():
             yield self._build_finding(study, most, shifts)
 
     def _build_finding(self, study: Study, most: _LogOddsChange, shifts: Sequence[_LogOddsChange]) -> Finding:
-        metrics = tuple(study.signals[m] for m in _MARGIN_SIGNALS if study.has(m))
+        metrics, trials = [study.signals[m] for m in _MARGIN_SIGNALS if study.has(m)], [s.trial for s in shifts]
         changes = _search_higher_rates(study, most)
-        action = "Search higher learning rates." if changes else "Train at much higher learning rates, or longer."
+        caption = say("{metric} stays near zero.", metric=Name(metrics[-1]))
         return self.finding(
             say(
                 "Training hardly changes the model: in no trial do the odds of the preferred against the rejected answer change by "
                 "more than {share} (median of the second half, in {trial}). "
                 "Differences in {objective} between the trials are chance.",
-                share=Percent(most.relative_odds_change, 2),
+                share=Percent(most.of_odds, 2),
                 trial=Name(most.trial.name),
                 objective=Name(study.spec.objective.metric),
             ),
-            action=action,
+            action="Search higher learning rates." if changes else "Train at much higher learning rates, or longer.",
             severity="critical",
             confidence=_FINDING_CONFIDENCE,
             subject=metrics[-1],
-            trials=[s.trial for s in shifts],
+            trials=trials,
             evidence=(
-                CurveEvidence(
-                    metrics=metrics,
-                    caption=say("{metric} stays near zero.", metric=Name(metrics[-1])),
-                    trials=tuple(s.trial.id for s in shifts[:5]),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("trials", len(shifts)),
-                        ("largest median change of the log-odds", Number(most.median_log_odds_change, 2)),
-                        (
-                            "largest median change of the odds",
-                            value_with_limit(Percent(most.relative_odds_change, 2), Percent(self.moved)),
-                        ),
-                    )
+                curve_plot(metrics, caption, trials[:5]),
+                table(
+                    ("trials", len(shifts)),
+                    ("largest median change of the log-odds", Number(most.median, 2)),
+                    ("largest median change of the odds", Percent(most.of_odds, 2), self.moved),
                 ),
             ),
-            changes=changes or (Advise(text=action),),
+            changes=changes or None,
         )
 
 
@@ -182,7 +172,8 @@ def _is_margin_unusable(study: Study, trials: Sequence[Trial]) -> bool:
     for params in (t.params for t in trials):
         # TRL also accepts a list of losses.
         losses = {part.strip(" []'\"") for part in str(params.get("loss_type", "")).lower().split(",")}
-        if losses & (_REFERENCE_FREE_LOSSES | {"ipo"}) or str(params.get("reference_free", "")).lower() in {"true", "1"}:
+        is_reference_free = str(params.get("reference_free", "")).lower() in {"true", "1"}
+        if is_reference_free or losses & (_REFERENCE_FREE_LOSSES | {"ipo"}):
             return True
         if any(params.get(name) is not None for name in _REFERENCE_FREE_PARAMETERS):
             return True
@@ -193,18 +184,18 @@ def _search_higher_rates(study: Study, most: _LogOddsChange) -> tuple[Change, ..
     """Return the proposal to search the learning rates at which the log-odds would change enough; empty if no rate was
     searched, or if the searched range already reaches the highest usual rate."""
     rates = searched_learning_rates(study)
-    if rates is None or most.median_log_odds_change <= 0:
+    if rates is None or most.median <= 0:
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
     rate, usual = as_number(most.trial.params.get(name)), extension.usual_rates(study, name)
     limit = min(usual.high if usual is not None else math.inf, domain.declared_limits[1])
-    low, high = (round_significant(rate * change / most.median_log_odds_change, 2) for change in (_LOWEST, _HIGHEST))
+    low, high = (round_significant(rate * change / most.median, 2) for change in (_LOWEST, _HIGHEST))
     low, high = max(low, domain.declared_limits[0]), min(high, limit)
     if not rate > 0 or not low < high or high <= (domain.high or 0.0):
         return ()
     why = (
         f"At {setting(rate)}, training changes the log-odds of the answers by "
-        f"{setting(round_significant(most.median_log_odds_change, 2))}. In "
+        f"{setting(round_significant(most.median, 2))}. In "
         f"proportion to the rate, they would change by {setting(_LOWEST)} at {setting(low)}"
     )
     return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)

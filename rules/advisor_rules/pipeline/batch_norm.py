@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from advisor.computed.pipeline import norms, ranks
 from advisor.computed.pipeline.norms import BatchNorm as Layers
 from advisor.engine.rule import Count, Factor, Rule
-from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Message, list_message, say
@@ -61,66 +60,44 @@ class BatchNorm(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most two findings: one if most trials compute statistics from few or very many examples, and one if the
         numbers differ between trials."""
-        trials_with_size = _batch_norm_trials(study)
-        small = [(t, n) for t, n in trials_with_size if n.examples_per_statistic < self.few]
-        if 2 * len(small) > len(trials_with_size):
+        known = _batch_norm_trials(study)
+        small = [(t, n) for t, n in known if n.examples_per_statistic < self.few]
+        large = [(t, n) for t, n in known if n.examples_per_statistic > self.many]
+        text = "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples."
+        if 2 * len(small) > len(known):
             severity: Severity = "warning" if min(n.examples_per_statistic for _, n in small) < self.very_few else "note"
-            message = say(
-                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples.",
-                n=len(small),
-                known=len(trials_with_size),
-                sizes=_batch_sizes_text(small),
-            )
+            message = say(text, n=len(small), known=len(known), sizes=_batch_sizes_text(small))
             yield self._build_finding(message, small, _advise_small_batches(small), severity)
-        large = [(t, n) for t, n in trials_with_size if n.examples_per_statistic > self.many]
-        if 2 * len(large) > len(trials_with_size):
-            message = say(
-                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. Statistics of very "
-                "many examples have little of the noise that regularises.",
-                n=len(large),
-                known=len(trials_with_size),
-                sizes=_batch_sizes_text(large),
-            )
+        if 2 * len(large) > len(known):
+            text += " Statistics of very many examples have little of the noise that regularises."
+            message = say(text, n=len(large), known=len(known), sizes=_batch_sizes_text(large))
             yield self._build_finding(message, large, _GHOST_NORM_ADVICE, "note")
-        sizes = [n.examples_per_statistic for _, n in trials_with_size]
+        sizes = [n.examples_per_statistic for _, n in known]
         if sizes and max(sizes) >= self.apart * min(sizes):
-            message = say(
+            text = (
                 "Batch norm takes its statistics from {sizes} examples, depending on the trial. Comparing batch sizes also "
-                "compares the regularisation by batch norm.",
-                sizes=_batch_sizes_text(trials_with_size),
+                "compares the regularisation by batch norm."
             )
             advice = "Fix the number of examples in batch norm's statistics for all trials, or use layer norm."
-            yield self._build_finding(message, trials_with_size, advice, "note")
+            yield self._build_finding(say(text, sizes=_batch_sizes_text(known)), known, advice, "note")
 
     def _build_finding(
-        self, message: Message, shown_trials: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
+        self, message: Message, shown: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
     ) -> Finding:
-        rows = (
-            ("batch norm layers", count_range_text([n.layer_count for _, n in shown_trials])),
-            (
-                "examples per statistic",
-                say(
-                    "{sizes} (few: below {few}, many: above {many})",
-                    sizes=_batch_sizes_text(shown_trials),
-                    few=self.few,
-                    many=self.many,
-                ),
-            ),
-            ("devices", count_range_text([ranks.number_of_ranks(t) for t, _ in shown_trials])),
-            (
-                "synchronised across devices",
-                list_message(sorted({"yes" if n.are_all_synced else "no" for _, n in shown_trials})),
-            ),
-        )
+        sizes = "{sizes} (few: below {few}, many: above {many})"
         return self.finding(
             message,
             action=advice,
             severity=severity,
             confidence=0.8,
             subject="batch_norm",
-            trials=[t for t, _ in shown_trials],
-            evidence=table(*rows),
-            changes=(Advise(text=advice),),
+            trials=[t for t, _ in shown],
+            evidence=table(
+                ("batch norm layers", count_range_text([n.layer_count for _, n in shown])),
+                ("examples per statistic", say(sizes, sizes=_batch_sizes_text(shown), few=self.few, many=self.many)),
+                ("devices", count_range_text([ranks.number_of_ranks(t) for t, _ in shown])),
+                ("synchronised across devices", list_message(sorted({"yes" if n.are_all_synced else "no" for _, n in shown}))),
+            ),
         )
 
 
@@ -130,10 +107,10 @@ def _batch_norm_trials(study: Study) -> list[tuple[Trial, Layers]]:
     if not trials_with_facts:
         raise MissingData("no trial logged the layers of its model; the hook does", needs="facts")
     with_layers = [(t, n) for t, n in trials_with_facts if n.layer_count > 0]
-    trials_with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples_per_statistic)]
-    if with_layers and not trials_with_size:
+    with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples_per_statistic)]
+    if with_layers and not with_size:
         raise MissingData("the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts")
-    return trials_with_size
+    return with_size
 
 
 def _advise_small_batches(small: Sequence[tuple[Trial, Layers]]) -> str:
@@ -142,5 +119,5 @@ def _advise_small_batches(small: Sequence[tuple[Trial, Layers]]) -> str:
     return "Replace batch norm by layer norm or group norm, or use larger batches on each device."
 
 
-def _batch_sizes_text(shown_trials: Sequence[tuple[Trial, Layers]]) -> Message:
-    return count_range_text([n.examples_per_statistic for _, n in shown_trials])
+def _batch_sizes_text(shown: Sequence[tuple[Trial, Layers]]) -> Message:
+    return count_range_text([n.examples_per_statistic for _, n in shown])

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
 
 from advisor.computed.pipeline import checkpoints
 from advisor.engine.rule import Count, Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import Mark, curve_plot, table
+from advisor.model.evidence import FigureEvidence, Mark, TableRow, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import (
-    Message,
-    MessagePart,
-    Name,
-    Objective,
-    Percent,
-    Probability,
-    list_message,
-    say,
-    value_with_limit,
-)
-from advisor.model.study import Study, Trial
-from advisor.stats.curve import MIN_POINTS
-from advisor_rules.pipeline._checkpoints import KeptModel, read_kept_model
+from advisor.model.message import Name, Objective, Percent, Probability, list_message, say
+from advisor.model.study import Curve, Study, Trial
+from advisor.stats.curve import MIN_POINTS, LevelRise, rise_at_point
 
 _OWN_FOLDER_ADVICE = (
     "Write the checkpoints of each run to its own folder. In a command of `advisor run`, {run_id} is the id of the run: with the "
@@ -33,6 +24,35 @@ _OVERWRITTEN_CONFIDENCE = 0.95
 relative paths can belong to different working directories. Our choice."""
 _PERHAPS_OVERWRITTEN_CONFIDENCE = 0.5
 """Confidence that checkpoints under the same path were overwritten if the machines are unknown. Our choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptModel:
+    """The model that a trial keeps, compared with the trial's best step."""
+
+    trial: Trial
+    curve: Curve
+    is_logged: bool
+    """True if the run logged its checkpoints."""
+    source: str = ""
+    """Phrase that states which step or checkpoint the kept model comes from."""
+    index: int = -1
+    """Index of the kept model's evaluation in the curve."""
+    rise: LevelRise | None = None
+    """Rise of the cost from the best level of the curve to the kept model; None if no checkpoint was kept."""
+
+    @property
+    def p_value(self) -> float:
+        return 0.0 if self.rise is None else self.rise.p_value
+
+    @property
+    def best_step(self) -> int:
+        return int(self.curve.steps[int(np.argmin(self.curve.values))])
+
+    @property
+    def step(self) -> int:
+        """Step of the kept model's evaluation."""
+        return int(self.curve.steps[self.index])
 
 
 class CkptBestLost(Rule):
@@ -85,7 +105,7 @@ class CkptBestLost(Rule):
         if later:
             yield self._report_overwritten(study, trials[0], path, later)
             return
-        top = read_kept_model(study, trials[0])
+        top = _read_kept_model(study, trials[0])
         if top is None:
             raise MissingData(
                 f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and logged no "
@@ -93,12 +113,11 @@ class CkptBestLost(Rule):
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-        rise = top.rise_from_best
-        if rise is None or self._is_best_lost(top, checkpoints.count_equally_good_trials(study, top.trial, rise)):
-            others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._is_best_lost(r)]
-            yield self._build_finding(study, trials, top, [top, *others])
+        if top.rise is None or self._is_best_lost(top, checkpoints.count_equally_good_trials(study, top.trial, top.rise)):
+            others = [r for t in trials[1:] if (r := _read_kept_model(study, t)) is not None and self._is_best_lost(r)]
+            yield self._build_finding(study, trials, [top, *others])
 
-    def _report_overwritten(self, study: Study, trial: Trial, path: str, later: Sequence[Trial]) -> Finding:
+    def _report_overwritten(self, study: Study, trial: Trial, path: str, later: list[Trial]) -> Finding:
         known = bool(checkpoints.launch_host(trial))
         return self.finding(
             say(
@@ -114,77 +133,79 @@ class CkptBestLost(Rule):
             subject=study.spec.objective.metric,
             trials=[trial, *later],
             evidence=table(("later trials with the same path", len(later))),
-            changes=(Advise(text=_OWN_FOLDER_ADVICE),),
         )
 
-    def _is_best_lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
-        return kept_model.p_value * tests <= self.false_alarms and kept_model.share >= self.material
+    def _is_best_lost(self, model: _KeptModel, tests: int = 1) -> bool:
+        return model.rise is None or (model.p_value * tests <= self.false_alarms and model.rise.share >= self.material)
 
-    def _build_finding(self, study: Study, trials: list[Trial], top: KeptModel, lost_models: list[KeptModel]) -> Finding:
-        metric = study.spec.objective.metric
-        advice = "Keep the 3 best checkpoints of every run by the objective, and choose among them after the run has ended."
+    def _build_finding(self, study: Study, trials: list[Trial], lost: list[_KeptModel]) -> Finding:
+        top, judged, metric = lost[0], len(trials), study.spec.objective.metric
+        does = "does not keep its best step" if len(lost) == 1 else "do not keep their best step"
+        caption = say("{lost} of the {judged} best trials {does}.", lost=len(lost), judged=judged, does=does)
+        marks = []
+        for model in lost:
+            marks.append(Mark(trial=model.trial.id, step=model.best_step, label="best"))
+            if model.rise is not None:
+                marks.append(Mark(trial=model.trial.id, step=model.step, label="kept"))
+        others = say(" In all, {lost} of the {judged} best trials lose their best step.", lost=len(lost), judged=judged)
+        unknown = " The trial logged no checkpoints, so its best step is lost unless you saved it."
+        remains = say("kept no checkpoint")
+        if top.rise is not None:
+            value = Objective(study.objective_value(top.rise.level))
+            remains = say("has {value} {source} ({step})", value=value, source=top.source, step=study.at(top.step))
         return self.finding(
-            _lost_model_message(study, top, len(lost_models), len(trials)),
-            action=advice,
-            severity="warning" if top.has_logged_checkpoints else "note",
-            confidence=(1 - top.p_value) * (1.0 if top.has_logged_checkpoints else 0.6),
+            say(
+                "The best trial, {trial}, reached {metric} {best} at {step}, but {remains}.{unknown}{others}",
+                trial=Name(top.trial.name),
+                metric=Name(metric),
+                best=Objective(study.objective_value(float(top.curve.values.min()))),
+                step=study.at(top.best_step),
+                remains=remains,
+                unknown="" if top.is_logged else unknown,
+                others=others if judged > 1 else "",
+            ),
+            action="Keep the 3 best checkpoints of every run by the objective, and choose among them after the run has ended.",
+            severity="warning" if top.is_logged else "note",
+            confidence=(1 - top.p_value) * (1.0 if top.is_logged else 0.6),
             subject=metric,
-            trials=[r.trial for r in lost_models],
+            trials=[r.trial for r in lost],
             evidence=(
                 curve_plot(
                     metric,
-                    _curve_caption(len(lost_models), len(trials)),
-                    [r.trial for r in lost_models],
-                    marks=tuple(m for r in lost_models for m in _curve_marks(r)),
+                    caption if judged > 1 else "The trial does not keep its best step.",
+                    [r.trial for r in lost],
+                    marks=marks,
                 ),
-                table(*self._evidence_rows(study, trials, top)),
+                self._figures(study, trials, top),
             ),
-            changes=(Advise(text=advice),),
         )
 
-    def _evidence_rows(self, study: Study, trials: list[Trial], top: KeptModel) -> Iterator[tuple[str, MessagePart | float]]:
-        yield "evaluations of the trial", len(top.cost_curve)
-        if top.rise_from_best is not None:
-            share, limit = Percent(top.share, 1), Percent(self.material)
-            yield "rise above the best level", top.rise_from_best.height
-            yield ("rise, share of the range of levels (medians over a tenth of the curve)", value_with_limit(share, limit))
-            yield "standard error of the rise", top.rise_from_best.error
-            p = value_with_limit(Probability(top.p_value), self.false_alarms)
-            yield "p-value, corrected for the choice of the step", p
+    def _figures(self, study: Study, trials: list[Trial], top: _KeptModel) -> FigureEvidence:
+        rise, rows = top.rise, list[TableRow]()
+        if rise is not None:
+            share = "rise, share of the range of levels (medians over a tenth of the curve)"
+            rows += [
+                ("rise above the best level", rise.height),
+                (share, Percent(rise.share, 1), self.material),
+                ("standard error of the rise", rise.error),
+                ("p-value, corrected for the choice of the step", Probability(rise.p_value), self.false_alarms),
+            ]
         if len(trials) > 1:
             lead = float(study.costs[trials[1].index]) - float(study.costs[trials[0].index])
-            yield "lead of the best trial over the second", lead
+            rows.append(("lead of the best trial over the second", lead))
+        return table(("evaluations of the trial", len(top.curve)), *rows)
 
 
-def _lost_model_message(study: Study, top: KeptModel, lost_count: int, judged_count: int) -> Message:
-    remains = say("kept no checkpoint")
-    if top.rise_from_best is not None:
-        value = Objective(study.objective_value(top.rise_from_best.level))
-        remains = say("has {value} {source} ({step})", value=value, source=top.source_phrase, step=study.at(top.step))
-    return say(
-        "The best trial, {trial}, reached {metric} {best} at {step}, but {remains}.{unknown}{others}",
-        trial=Name(top.trial.name),
-        metric=Name(study.spec.objective.metric),
-        best=Objective(study.objective_value(top.best)),
-        step=study.at(top.best_step),
-        remains=remains,
-        unknown=""
-        if top.has_logged_checkpoints
-        else " The trial logged no checkpoints, so its best step is lost unless you saved it.",
-        others=say(" In all, {lost} of the {judged} best trials lose their best step.", lost=lost_count, judged=judged_count)
-        if judged_count > 1
-        else "",
-    )
-
-
-def _curve_caption(lost: int, judged: int) -> Message:
-    if judged == 1:
-        return say("The trial does not keep its best step.")
-    does = "does not keep its best step" if lost == 1 else "do not keep their best step"
-    return say("{lost} of the {judged} best trials {does}.", lost=lost, judged=judged, does=does)
-
-
-def _curve_marks(kept_model: KeptModel) -> Iterator[Mark]:
-    yield Mark(trial=kept_model.trial.id, step=kept_model.best_step, label="best")
-    if kept_model.rise_from_best is not None:
-        yield Mark(trial=kept_model.trial.id, step=kept_model.step, label="kept")
+def _read_kept_model(study: Study, trial: Trial) -> _KeptModel | None:
+    """Return the model that the trial keeps: its best checkpoint or its last step; None if its curve is too short."""
+    curve = study.cost_curve(trial).finite
+    found = checkpoints.logged_checkpoints(trial)
+    if found is None:
+        index, source = len(curve) - 1, "at its last step"
+    elif (best := checkpoints.best_checkpoint(study, trial)) is None:
+        return _KeptModel(trial, curve, is_logged=True)
+    else:
+        index = checkpoints.evaluation_index(curve, best[0])
+        source = "in its best checkpoint" if found.chosen_step is None else "in the checkpoint that was chosen"
+    rise = rise_at_point(curve.values, index)
+    return None if rise is None else _KeptModel(trial, curve, found is not None, source, index, rise)

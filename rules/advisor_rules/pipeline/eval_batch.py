@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from advisor.computed.batch import batches, timing
 from advisor.computed.pipeline import ranks
 from advisor.engine.rule import Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Code, Percent, say
@@ -49,53 +48,54 @@ class EvalBatch(Rule):
     choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        evaluated = [t for t in study.trials if not math.isnan(batches.eval_batch_size_per_rank(t))]
-        trials_with_size = [t for t in evaluated if not math.isnan(batches.batch_size_per_rank(t))]
-        if not trials_with_size:
+        known = [
+            t for t in study.trials if not math.isnan(batches.eval_batch_size_per_rank(t) + batches.batch_size_per_rank(t))
+        ]
+        if not known:
             raise MissingData(
                 "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "
                 "the tags advisor.batch_size and advisor.eval_batch_size",
                 needs="facts",
             )
-        small = [t for t in trials_with_size if _is_eval_batch_small(t)]
+        small = [t for t in known if _is_eval_batch_small(t)]
         if small:
-            yield self._build_finding(study, small, len(trials_with_size))
+            yield self._build_finding(study, small, len(known))
 
     def _build_finding(self, study: Study, small: list[Trial], known: int) -> Finding:
-        evaluated, trained = (
-            [batches.eval_batch_size_per_rank(t) for t in small],
-            [batches.batch_size_per_rank(t) for t in small],
+        trained = [batches.batch_size_per_rank(t) for t in small]
+        evaluations, training = (
+            count_range_text([batches.eval_batch_size_per_rank(t) for t in small]),
+            count_range_text(trained),
         )
         size, share = math.ceil(max(trained)), timing.evaluation_time_share(study)
         slow = share > self.time
-        advice = say(
-            "Evaluate with batches of at least {n} examples per device{option}.{rarely}",
-            n=size,
-            option=say(": {option}", option=Code(f"{_OPTION} {size}")) if _SIZE in small[0].params else "",
-            rarely=" Evaluate less often, too." if slow else "",
-        )
+        option = say(": {option}", option=Code(f"{_OPTION} {size}")) if _SIZE in small[0].params else ""
         return self.finding(
             say(
-                "In {n} of {known} trials, evaluations use batches of {evaluated} examples per device; training uses batches "
-                "of {trained}.{time}",
+                "In {n} of {known} trials, evaluations use batches of {evaluations} examples per device; training uses batches "
+                "of {training}.{time}",
                 n=len(small),
                 known=known,
-                evaluated=count_range_text(evaluated),
-                trained=count_range_text(trained),
+                evaluations=evaluations,
+                training=training,
                 time=say(" Evaluations take {share} of the training time.", share=Percent(share)) if slow else "",
             ),
-            action=advice,
+            action=say(
+                "Evaluate with batches of at least {n} examples per device{option}.{rarely}",
+                n=size,
+                option=option,
+                rarely=" Evaluate less often, too." if slow else "",
+            ),
             severity="note",
             confidence=1.0,
             subject="eval_batch_size",
             trials=small,
             evidence=table(
                 ("trials that logged both batch sizes", known),
-                ("examples per device at once, evaluations", count_range_text(evaluated)),
-                ("examples per device at once, training", count_range_text(trained)),
+                ("examples per device at once, evaluations", evaluations),
+                ("examples per device at once, training", training),
                 ("devices", count_range_text([ranks.number_of_ranks(t) for t in small])),
             ),
-            changes=(Advise(text=str(advice)),),
         )
 
 

@@ -2,17 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import binom
 
 from advisor.engine.rule import Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence, curve_plot, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, MessagePart, Name, Number, Percent, say, value_with_limit
-from advisor.model.study import Study
-from advisor_rules.pipeline._evaluation_gaps import EvaluationTiming, EventIntervals, read_evaluation_timings
+from advisor.model.message import Name, Number, Percent, say
+from advisor.model.space import FloatArray
+from advisor.model.study import Study, Trial
+
+_MIN_INTERVALS = 8
+"""Minimum number of intervals between evaluations; the first and the last interval are not counted."""
+_MAX_SKIP_P_VALUE = 0.001
+"""Maximum p-value at which more than half of the events count as missing from a regular grid."""
+_MIN_GRID_INTERVAL = 10.0
+"""Minimum interval of a regular grid at which longer intervals count as whole multiples with skipped events. Intervals may be
+whole multiples of a shorter grid interval by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventIntervals:
+    """The intervals between events, in steps or seconds, without the first and the last interval, which may be irregular."""
+
+    median: float
+    shortest: float
+    longest: float
+    off: float
+    """Share of the intervals that differ from every whole multiple of the usual interval by more than the tolerance."""
+    is_monotonic: bool
+    """True if the intervals only grow or only shrink, so that they were probably planned."""
+    unequal_share: float
+    """Share of the intervals that differ from the usual interval by more than the tolerance."""
+    events: int = 0
+    """Number of intervals if longer ones count as whole multiples of a grid interval, because events were skipped; else 0."""
+    planned: int = 0
+    """Number of intervals that the grid would have if no event had been skipped."""
+
+    def without_skips(self) -> EventIntervals:
+        """Return the intervals as if no event had been skipped."""
+        return replace(self, off=self.unequal_share, events=0, planned=0) if self.planned else self
+
+
+@dataclass(frozen=True, slots=True)
+class _EvaluationTiming:
+    """The intervals between the evaluations of one trial."""
+
+    trial: Trial
+    steps: EventIntervals
+    seconds: EventIntervals | None
+    """Intervals in seconds; None if the times are unknown."""
+
+    @property
+    def evaluates_by_clock(self) -> bool:
+        """True if the intervals are more regular in seconds than in steps, so the loop evaluates by the clock."""
+        return self.seconds is not None and self.seconds.median > 0 and self.seconds.off <= self.steps.off / 2
 
 
 class EvalRegular(Rule):
@@ -50,91 +97,109 @@ class EvalRegular(Rule):
     """Maximum share of irregular intervals in a trial. We chose a share at which one or two interruptions are allowed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged_trials = read_evaluation_timings(study, self.tolerance)
-        if not judged_trials:
+        judged = _read_evaluation_timings(study, self.tolerance)
+        if not judged:
             raise MissingData(
                 f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often",
                 needs="evaluations",
                 at_least=11,
             )
-        irregular = [t for t in judged_trials if t.is_irregular(self.off)]
-        if 2 * len(irregular) > len(judged_trials):
-            yield self._build_finding(study, irregular, len(judged_trials))
+        # Intervals that only grow or only shrink count as regular, unless they are regular in seconds.
+        irregular = [t for t in judged if t.steps.off > self.off and (t.evaluates_by_clock or not t.steps.is_monotonic)]
+        if 2 * len(irregular) > len(judged):
+            yield self._build_finding(study, irregular, len(judged))
 
-    def _build_finding(self, study: Study, irregular: list[EvaluationTiming], judged_count: int) -> Finding:
-        metric = study.spec.objective.metric
+    def _build_finding(self, study: Study, irregular: list[_EvaluationTiming], judged: int) -> Finding:
+        metric, trials, steps = study.spec.objective.metric, [t.trial for t in irregular], [t.steps for t in irregular]
         by_clock = [t.seconds for t in irregular if t.evaluates_by_clock and t.seconds is not None]
         clock = 2 * len(by_clock) > len(irregular)
-        usual_interval = float(np.median([t.steps.median_interval for t in irregular]))
-        interval = f"Evaluate every {study.length(max(round(usual_interval), 1))} in all trials"
-        advice = f"{interval}, not by the clock." if clock else f"{interval}."
-        trials = [t.trial for t in irregular]
-        gaps = _interval_range_text(study, irregular)
+        usual, off = float(np.median([s.median for s in steps])), _median_irregular_share(steps)
+        longest = study.length(round(max(s.longest for s in steps)))
+        gaps = say("{low} to {high}", low=round(min(s.shortest for s in steps)), high=longest)
+        differ = f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in"
+        figures = [
+            ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged)),
+            ("interval between evaluations", gaps),
+            (f"{differ} steps", say("{off} (limit {limit})", off=off, limit=Percent(self.off))),
+        ]
+        if clock:
+            seconds = Number(float(np.median([s.median for s in by_clock])), unit="s")
+            how = say("by the clock, every {seconds}. The intervals range from {gaps}.", seconds=seconds, gaps=gaps)
+            figures.append((f"{differ} seconds", say("{off}", off=_median_irregular_share(by_clock))))
+        else:
+            how = say(
+                "at irregular {unit}s. {off} of the intervals differ from the usual {usual} by more than {tolerance}; they range "
+                "from {gaps}.",
+                unit=study.unit,
+                off=off,
+                usual=study.length(round(usual)),
+                tolerance=Percent(self.tolerance),
+                gaps=gaps,
+            )
+        caption = say("Evaluations of {metric} lie {gaps} apart.", metric=Name(metric), gaps=gaps)
+        text = "In {n} of {judged} trials, {metric} is evaluated {how}"
+        interval = f"Evaluate every {study.length(max(round(usual), 1))} in all trials"
         return self.finding(
-            say(
-                "In {n} of {judged} trials, {metric} is evaluated {how}",
-                n=len(irregular),
-                judged=judged_count,
-                metric=Name(metric),
-                how=_clock_phrase(by_clock, gaps)
-                if clock
-                else self._irregularity_phrase(study, irregular, usual_interval, gaps),
-            ),
-            action=advice,
+            say(text, n=len(irregular), judged=judged, metric=Name(metric), how=how),
+            action=f"{interval}, not by the clock." if clock else f"{interval}.",
             severity="warning" if clock else "note",
-            confidence=len(irregular) / judged_count,
+            confidence=len(irregular) / judged,
             subject=metric,
             trials=trials,
-            evidence=(
-                curve_plot(
-                    metric, say("Evaluations of {metric} lie {gaps} apart.", metric=Name(metric), gaps=gaps), trials[:5]
-                ),
-                self._figure_evidence(irregular, judged_count, by_clock if clock else [], gaps),
-            ),
-            changes=(Advise(text=advice),),
+            evidence=(curve_plot(metric, caption, trials[:5]), table(*figures)),
         )
 
-    def _irregularity_phrase(
-        self, study: Study, irregular: list[EvaluationTiming], usual_interval: float, gaps: Message
-    ) -> Message:
-        return say(
-            "at irregular {unit}s. {off} of the intervals differ from the usual {usual} by more than {tolerance}; they range from "
-            "{gaps}.",
-            unit=study.unit,
-            off=_median_irregular_share([t.steps for t in irregular]),
-            usual=study.length(round(usual_interval)),
-            tolerance=Percent(self.tolerance),
-            gaps=gaps,
-        )
 
-    def _figure_evidence(
-        self, irregular: list[EvaluationTiming], judged_count: int, by_clock: list[EventIntervals], gaps: Message
-    ) -> FigureEvidence:
-        off = value_with_limit(_median_irregular_share([t.steps for t in irregular]), Percent(self.off))
-        rows: list[tuple[str, MessagePart]] = [
-            ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged_count)),
-            ("interval between evaluations", gaps),
-            (f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in steps", off),
-        ]
-        if by_clock:
-            rows.append(
-                (
-                    f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in seconds",
-                    _median_irregular_share(by_clock),
-                )
-            )
-        return table(*rows)
-
-
-def _interval_range_text(study: Study, irregular: list[EvaluationTiming]) -> Message:
-    shortest, longest = (min(t.steps.shortest_interval for t in irregular), max(t.steps.longest_interval for t in irregular))
-    return say("{low} to {high}", low=round(shortest), high=study.length(round(longest)))
-
-
-def _median_irregular_share(intervals: list[EventIntervals]) -> Percent:
+def _median_irregular_share(intervals: Sequence[EventIntervals]) -> Percent:
     return Percent(float(np.median([r.off for r in intervals])))
 
 
-def _clock_phrase(intervals: list[EventIntervals], gaps: Message) -> Message:
-    seconds = Number(float(np.median([r.median_interval for r in intervals])), unit="s")
-    return say("by the clock, every {seconds}. The intervals range from {gaps}.", seconds=seconds, gaps=gaps)
+def _read_evaluation_timings(study: Study, tolerance: float) -> list[_EvaluationTiming]:
+    """Return the timings of the trials with enough evaluations of the objective.
+
+    `tolerance` is the maximum difference of a regular interval from the usual interval, as a share of the usual interval.
+    """
+    timings = []
+    for trial in study.trials:
+        curve = study.cost_curve(trial)
+        steps = read_event_intervals(curve.steps.astype(np.float64), tolerance, slack=1.0)
+        if steps is not None:
+            timings.append(_EvaluationTiming(trial, steps, read_event_intervals(curve.times, tolerance)))
+    events, planned = sum(t.steps.events for t in timings), sum(t.steps.planned for t in timings)
+    if not _are_events_mostly_missing(planned - events, planned):
+        return timings
+    # A single trial may have lost half of its evaluations by chance, but it is very unlikely that all trials did.
+    return [replace(t, steps=t.steps.without_skips(), seconds=t.seconds and t.seconds.without_skips()) for t in timings]
+
+
+def read_event_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -> EventIntervals | None:
+    """Return the intervals between events at increasing `times` (n,), in steps or seconds; None for few or unknown times.
+
+    tolerance: maximum difference of a regular interval from the usual one, as a share of it; slack: an additional absolute
+    tolerance in the unit of the times, such as 1 for whole numbers.
+    """
+    intervals = np.diff(np.asarray(times, dtype=np.float64))[1:-1]
+    if len(intervals) < _MIN_INTERVALS or not np.isfinite(intervals).all():
+        return None
+    median, shortest = float(np.median(intervals)), float(intervals.min())
+    max_difference = max(tolerance * median, slack)
+    unequal = off = float(np.mean(np.abs(intervals - median) > max_difference))
+    events = planned = 0
+    # Skipped events make intervals whole multiples of the usual interval or, if many are skipped, of the shortest interval.
+    for grid in (median, shortest):
+        if grid < _MIN_GRID_INTERVAL * max(slack, 1.0):
+            continue
+        on_grid = round(float(intervals.sum()) / grid)
+        if not _are_events_mostly_missing(on_grid - len(intervals), on_grid):
+            irregular = np.abs(intervals - grid * np.round(intervals / grid)) > max(tolerance * grid, slack)
+            if np.mean(irregular) < off:
+                off, events, planned = float(np.mean(irregular)), len(intervals), on_grid
+    differences = np.diff(intervals)
+    is_one_way = bool((differences >= -max_difference).all() or (differences <= max_difference).all())
+    return EventIntervals(median, shortest, float(intervals.max()), off, is_one_way, unequal, events, planned)
+
+
+def _are_events_mostly_missing(missing: int, planned: int) -> bool:
+    """Return True if significantly more than half of the events on a regular grid are missing, so that the events were not
+    planned on this grid."""
+    return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_SKIP_P_VALUE

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from advisor import contract
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
+from advisor.model.message import Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import p_value_of_zero_mean
-from advisor_rules.pipeline._eval_samples import CostPairs, read_cost_pairs
 
 _LARGER_SAMPLE_ADVICE = (
     "Evaluate on a larger sample, drawn at random and in proportion to the classes, and compare the results again."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _CostPairs:
+    """Costs of one trial on the sample and on the whole validation set, paired by evaluation, shape (n,) each."""
+
+    trial: Trial
+    sample: FloatArray
+    whole: FloatArray
 
 
 class EvalSampleSkew(Rule):
@@ -62,28 +72,39 @@ class EvalSampleSkew(Rule):
     """Maximum share of studies in which results on the sample seem shifted only by chance."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        sample_pairs = read_cost_pairs(study)
-        differences = _sample_differences(sample_pairs, self.fewest)
+        pairs = _read_cost_pairs(study)
+        many = len(pairs) >= self.fewest
+        # Evaluations of one trial are not independent, so their differences are averaged unless there are only a few trials.
+        excess = [p.sample - p.whole for p in pairs]
+        differences = np.array([e.mean() for e in excess]) if many else np.concatenate(excess)
         if len(differences) < self.fewest:
             raise MissingData(
                 f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log at least "
                 f"{self.fewest}",
                 needs="design",
             )
-        gain, shift, p = (
-            _gain_from_tuning(sample_pairs, self.fewest),
-            float(differences.mean()),
-            p_value_of_zero_mean(differences),
-        )
-        chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole_set_costs.min()), p.trial.index))
+        gain, shift, p = _gain(pairs, many=many), float(differences.mean()), p_value_of_zero_mean(differences)
+        chosen, best = pairs[0], min(pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
+        metric, trials = Name(study.spec.objective.metric), [pair.trial for pair in pairs]
         severity: Severity = "note"
-        if (
-            len(sample_pairs) >= self.fewest
-            and float(chosen.whole_set_costs.min() - best.whole_set_costs.min()) > self.material * gain
-        ):
-            message, severity, confidence = _wrong_choice_message(study, chosen, best), "warning", 0.9
+        if many and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
+            text = (
+                "On the sample, {chosen} has the best {metric}, {sampled}. On the whole set, {chosen} has {whole}, and {best} has "
+                "{other}."
+            )
+            costs = (chosen.sample, chosen.whole, best.whole)
+            sampled, whole, other = (Objective(study.objective_value(float(c.min()))) for c in costs)
+            names = {"chosen": Name(chosen.trial.name), "best": Name(best.trial.name), "metric": metric}
+            message = say(text, sampled=sampled, whole=whole, other=other, **names)
+            severity, confidence, trials = "warning", 0.9, [chosen.trial, best.trial]
         elif p <= self.false_alarms and abs(shift) > self.material * gain:
-            message, confidence = _shift_message(study, shift, gain), 1 - p
+            equal, side = "On the whole set all trials are equal.", "worse" if shift > 0 else "better"
+            share = (
+                say("This difference is {share} of the gain from tuning.", share=Percent(abs(shift) / gain)) if gain else equal
+            )
+            text = "On the sample, {metric} is {shift} {side} than on the whole set. {share}"
+            message = say(text, metric=metric, shift=Number(abs(shift), 2), side=side, share=share)
+            confidence = 1 - p
         else:
             return
         yield self.finding(
@@ -92,10 +113,10 @@ class EvalSampleSkew(Rule):
             severity=severity,
             confidence=confidence,
             subject=study.spec.objective.metric,
-            trials=[pair.trial for pair in ([chosen, best] if severity == "warning" else sample_pairs)],
+            trials=trials,
             evidence=table(
-                ("trials with both", len(sample_pairs)),
-                ("pairs of evaluations", sum(len(f.whole_set_costs) for f in sample_pairs)),
+                ("trials with both", len(pairs)),
+                ("pairs of evaluations", sum(len(pair.whole) for pair in pairs)),
                 ("sample minus whole set, mean", study.objective_value(shift)),
                 ("p-value of the mean difference", Probability(p)),
                 ("sample minus whole set, standard deviation", float(differences.std(ddof=1))),
@@ -106,48 +127,34 @@ class EvalSampleSkew(Rule):
         )
 
 
-def _wrong_choice_message(study: Study, chosen: CostPairs, best: CostPairs) -> Message:
-    sampled, whole, other = (
-        Objective(study.objective_value(float(costs.min())))
-        for costs in (chosen.sample_costs, chosen.whole_set_costs, best.whole_set_costs)
-    )
-    return say(
-        "On the sample, {chosen} has the best {metric}, {sampled}. On the whole set, {chosen} has {whole}, and {best} has {other}.",
-        chosen=Name(chosen.trial.name),
-        metric=Name(study.spec.objective.metric),
-        sampled=sampled,
-        whole=whole,
-        best=Name(best.trial.name),
-        other=other,
-    )
+def _read_cost_pairs(study: Study) -> list[_CostPairs]:
+    """Return the pairs of costs of the feasible trials, sorted by the best cost on the sample, lowest first.
 
-
-def _shift_message(study: Study, shift: float, gain: float) -> Message:
-    return say(
-        "On the sample, {metric} is {shift} {side} than on the whole set. {comparison}",
-        metric=Name(study.spec.objective.metric),
-        shift=Number(abs(shift), 2),
-        side="worse" if shift > 0 else "better",
-        comparison=say("This difference is {share} of the gain from tuning.", share=Percent(abs(shift) / gain))
-        if gain > 0
-        else "On the whole set all trials are equal.",
-    )
-
-
-def _sample_differences(sample_pairs: Sequence[CostPairs], fewest: int) -> FloatArray:
-    """Return the differences between the costs on the sample and on the whole set, averaged over each trial, because
-    evaluations of one trial are not independent.
-
-    With few trials, return the difference at each evaluation instead of averages.
+    An evaluation on the whole set is paired with the last evaluation on the sample at or before its step.
     """
-    if len(sample_pairs) >= fewest:
-        return np.array([p.excess_on_sample.mean() for p in sample_pairs])
-    return np.concatenate([p.excess_on_sample for p in sample_pairs])
+    metric = study.spec.objective.metric.removesuffix(contract.FULL_SET_SUFFIX)
+    full = metric + contract.FULL_SET_SUFFIX
+    if metric not in study.metrics or full not in study.metrics:
+        raise MissingData(
+            f"{full} is missing; if {metric} is computed on a sample of the validation set, log its value on the whole set under "
+            "that name, once or at some of the steps",
+            needs="design",
+        )
+    sign = 1.0 if study.minimize else -1.0
+    paired = []
+    for trial in study.ranked():
+        sampled, whole = study.metric(trial, metric).finite, study.metric(trial, full).finite
+        at = np.searchsorted(sampled.steps, whole.steps, side="right") - 1
+        if (at >= 0).any():
+            paired.append(_CostPairs(trial, sign * sampled.values[at[at >= 0]], sign * whole.values[at >= 0]))
+    if not paired:
+        raise MissingData(f"no trial has both {metric} and {full}")
+    return sorted(paired, key=lambda p: (float(p.sample.min()), p.trial.index))
 
 
-def _gain_from_tuning(sample_pairs: Sequence[CostPairs], fewest: int) -> float:
+def _gain(pairs: Sequence[_CostPairs], *, many: bool) -> float:
     """Return the gain from tuning on the whole set or, with few trials, the gain from training."""
-    if len(sample_pairs) >= fewest:
-        whole = np.array([p.whole_set_costs.min() for p in sample_pairs])
-        return float(np.quantile(whole, 0.75) - whole.min())
-    return float(max(np.ptp(p.whole_set_costs) for p in sample_pairs))
+    if not many:
+        return float(max(np.ptp(p.whole) for p in pairs))
+    whole = np.array([p.whole.min() for p in pairs])
+    return float(np.quantile(whole, 0.75) - whole.min())

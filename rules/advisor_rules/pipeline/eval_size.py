@@ -9,16 +9,15 @@ import numpy as np
 
 from advisor.computed.curves import noise
 from advisor.computed.decision import repeats
-from advisor.computed.pipeline import validation
+from advisor.computed.pipeline import checkpoints, validation
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import table
+from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Message, MessagePart, Name, Number, Objective, Percent, Probability, list_message, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, list_message, say
 from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import Heterogeneity, measure_heterogeneity
-from advisor_rules.pipeline._tied_results import harder_evaluation_advice, tied_settings_message
 
 _EQUAL_TRIALS_ADVICE = (
     "Treat these trials as equal and choose one of them by cost or simplicity, or repeat them with several seeds: no "
@@ -32,6 +31,7 @@ _FINDING_CONFIDENCE = 0.95
 """Confidence of a finding about perfect scores. We chose 0.95, because a perfect score needs no test."""
 _SEED_NOISE_ADVICE = "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
 _CLASS_COUNTS_ADVICE = "Log the number of right answers for rare classes, and validate on more examples of these classes."
+_KEPT_CHECKPOINTS_ADVICE = "The checkpoints that these trials kept can be evaluated on them without new training."
 
 
 class EvalSize(Rule):
@@ -105,8 +105,7 @@ class EvalSize(Rule):
                 raise
             yield from rare
             return
-        error = errors * math.sqrt(1 - self.agreement)
-        test = measure_heterogeneity(costs, error, self.false_alarms)
+        test = measure_heterogeneity(costs, errors * math.sqrt(1 - self.agreement), self.false_alarms)
         gain = float(np.median(study.costs[study.feasible]) - costs[0])
         if test.p_value > self.false_alarms and test.critical_range > self.blur * gain:
             yield self._report_small_validation_set(study, trials, test, gain)
@@ -114,96 +113,77 @@ class EvalSize(Rule):
             yield from self._report_rare_classes(study, trials[0])
 
     def _report_perfect_scores(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
-        score = Objective(study.objective_value(float(study.costs[perfect[0].index])))
-        message = say(
+        text = (
             "{k} of {settings} settings reach a best {metric} of {score}. No result can be better, so the metric no longer tells "
-            "the settings apart.",
-            k=len(perfect),
-            settings=settings,
-            metric=Name(study.spec.objective.metric),
-            score=score,
+            "the settings apart."
         )
-        rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
-        finding = self._build_finding(
-            study, message, harder_evaluation_advice(study, perfect), "critical", _FINDING_CONFIDENCE, perfect, rows
+        metric, score = (
+            Name(study.spec.objective.metric),
+            Objective(study.objective_value(float(study.costs[perfect[0].index]))),
         )
+        message = say(text, k=len(perfect), settings=settings, metric=metric, score=score)
+        figures = table(("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)))
+        advice = _harder_evaluation_advice(study, perfect)
+        finding = self._build_finding(study, message, advice, "critical", _FINDING_CONFIDENCE, perfect, figures)
         return finding.model_copy(update={"goal": "pipeline"})
 
     def _report_small_validation_set(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
-        n = trials[0].fact("n_valid")
-        factor = max(test.examples_factor, _MIN_VALIDATION_GROWTH_FACTOR)
+        n, factor = trials[0].fact("n_valid"), max(test.examples_factor, _MIN_VALIDATION_GROWTH_FACTOR)
         by_seeds = noise.seed_noise_explains_differences(study, trials, self.false_alarms)
+        is_tied = not test.observed_range > 0
         action: Message | str = _EQUAL_TRIALS_ADVICE
         if by_seeds:
             action = _SEED_NOISE_ADVICE
-        elif not test.observed_range > 0:
+        elif is_tied:
             room = validation.distance_to_perfect_score(study)
-            action = (
-                harder_evaluation_advice(study, trials, n * (test.critical_range / room) ** 2)
-                if room > 0
-                else harder_evaluation_advice(study, trials)
-            )
+            needed = n * (test.critical_range / room) ** 2 if room > 0 else 0.0
+            action = _harder_evaluation_advice(study, trials, needed)
         elif factor <= validation.MAX_VALIDATION_SET_GROWTH:
-            action = say(
-                "Validate on about {n} examples, {factor} times as many, or treat these trials as equal.",
-                n=round_up_steps(n * factor),
-                factor=Number(factor, 2),
-            )
-        return self._build_finding(
-            study,
-            tied_settings_message(study, trials, test.critical_range)
-            if not test.observed_range > 0
-            else say(
-                "With {n} validation examples, only differences of {least} in {metric} can be detected. The {k} best trials differ "
-                "by {spread}, so any of them may be the best.",
-                n=round(n),
-                least=Number(test.critical_range, 2),
-                metric=Name(study.spec.objective.metric),
-                k=len(trials),
-                spread=Number(test.observed_range, 2),
-            ),
-            action,
-            "warning" if test.critical_range > gain and not by_seeds else "note",
-            test.chance_below_critical_range,
-            trials,
-            tuple(self._evidence_rows(trials, test, gain)),
+            text = "Validate on about {n} examples, {factor} times as many, or treat these trials as equal."
+            action = say(text, n=round_up_steps(n * factor), factor=Number(factor, 2))
+        message = say(
+            "With {n} validation examples, only differences of {least} in {metric} can be detected. The {k} best trials differ "
+            "by {spread}, so any of them may be the best.",
+            n=round(n),
+            least=Number(test.critical_range, 2),
+            metric=Name(study.spec.objective.metric),
+            k=len(trials),
+            spread=Number(test.observed_range, 2),
         )
+        if is_tied:
+            message = _tied_settings_message(study, trials, test.critical_range)
+        severity: Severity = "warning" if test.critical_range > gain and not by_seeds else "note"
+        confidence, figures = test.chance_below_critical_range, self._figures(trials, test, gain)
+        return self._build_finding(study, message, action, severity, confidence, trials, figures)
 
-    def _evidence_rows(
-        self, trials: Sequence[Trial], test: Heterogeneity, gain: float
-    ) -> Iterator[tuple[str, MessagePart | float]]:
-        yield "validation examples", round(trials[0].fact("n_valid"))
-        yield "standard error of one trial", float(test.error / math.sqrt(1 - self.agreement))
-        yield "standard error of the difference of two trials", float(test.error)
-        yield "assumed correlation of errors", self.agreement
-        yield f"range of the {len(trials)} best trials", float(test.observed_range)
-        rare = Percent(self.false_alarms)
-        yield (
-            "detectable range",
-            say("{least} (which {rare} of equal trials exceed)", least=float(test.critical_range), rare=rare),
-        )
-        yield "p-value of the range if the trials are equal", Probability(test.p_value)
-        yield "distance from the best to the median trial", gain
-        yield "limit of the detectable range, as a share of that distance", Percent(self.blur)
+    def _figures(self, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> FigureEvidence:
+        least, exceed = float(test.critical_range), Percent(self.false_alarms)
         counts = validation.validation_class_counts(trials[0])
-        if counts:
-            yield "examples of the rarest class", min(counts)
+        return table(
+            ("validation examples", round(trials[0].fact("n_valid"))),
+            ("standard error of one trial", float(test.error / math.sqrt(1 - self.agreement))),
+            ("standard error of the difference of two trials", float(test.error)),
+            ("assumed correlation of errors", self.agreement),
+            (f"range of the {len(trials)} best trials", float(test.observed_range)),
+            ("detectable range", say("{least} (which {exceed} of equal trials exceed)", least=least, exceed=exceed)),
+            ("p-value of the range if the trials are equal", Probability(test.p_value)),
+            ("distance from the best to the median trial", gain),
+            ("limit of the detectable range, as a share of that distance", Percent(self.blur)),
+            *([("examples of the rarest class", min(counts))] if counts else []),
+        )
 
     def _report_rare_classes(self, study: Study, trial: Trial) -> Iterator[Finding]:
         counts = sorted(validation.validation_class_counts(trial))
         rare = [n for n in counts if n < self.rare]
         if rare:
-            message = say(
+            text = (
                 "{n} of {classes} classes have fewer than {limit} validation examples; the rarest class has {rarest}. One "
-                "more right answer changes the accuracy of the rarest class by {step}.",
-                n=len(rare),
-                classes=len(counts),
-                limit=self.rare,
-                rarest=rare[0],
-                step=Percent(1 / max(rare[0], 1)),
+                "more right answer changes the accuracy of the rarest class by {step}."
             )
-            rows = (("examples of each class", list_message([f"{n:,}" for n in counts], 20)),)
-            yield self._build_finding(study, message, _CLASS_COUNTS_ADVICE, "note", 1.0, [trial], rows)
+            step = Percent(1 / max(rare[0], 1))
+            message = say(text, n=len(rare), classes=len(counts), limit=self.rare, rarest=rare[0], step=step)
+            figures = table(("examples of each class", list_message([f"{n:,}" for n in counts], 20)))
+            yield self._build_finding(study, message, _CLASS_COUNTS_ADVICE, "note", 1.0, [trial], figures)
 
     def _build_finding(
         self,
@@ -213,7 +193,7 @@ class EvalSize(Rule):
         severity: Severity,
         confidence: float,
         trials: Sequence[Trial],
-        rows: tuple[tuple[str, MessagePart | float], ...],
+        figures: FigureEvidence,
     ) -> Finding:
         return self.finding(
             message,
@@ -222,6 +202,52 @@ class EvalSize(Rule):
             confidence=confidence,
             subject=study.spec.objective.metric,
             trials=trials,
-            evidence=table(*rows),
+            evidence=figures,
             changes=(Advise(text=str(advice), new_scores=advice not in (_EQUAL_TRIALS_ADVICE, _SEED_NOISE_ADVICE)),),
         )
+
+
+def _tied_settings_message(study: Study, trials: Sequence[Trial], detectable: float) -> Message:
+    """Return the sentence on settings with equal results. `detectable` is the smallest difference that the validation set can
+    show."""
+    n, room, least = round(trials[0].fact("n_valid")), validation.distance_to_perfect_score(study), Number(detectable, 2)
+    limit = say("{n} validation examples show only differences of {least}.", n=n, least=least)
+    if room < detectable:
+        text = (
+            "A perfect score would be better by only {room}, which is less than the {least} that {n} validation examples can "
+            "show, so no setting can be shown to be better."
+        )
+        limit = say(text, room=Number(room, 2), least=least, n=n)
+    metric, value = Name(study.spec.objective.metric), Objective(study.objective_value(float(study.costs[trials[0].index])))
+    text = "The {k} best settings have the same best {metric}, {value}. {limit}"
+    return say(text, k=len(trials), metric=metric, value=value, limit=limit)
+
+
+def _harder_evaluation_advice(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
+    """Return the advice to evaluate on harder or more examples. `examples` is the number of validation examples needed to
+    distinguish a perfect score from the best result, or 0 if unknown."""
+    what = "episodes" if study.kind == "reinforcement-learning" else "examples"
+    n, loss = trials[0].fact("n_valid"), _finer_evaluation_metric(study, trials)
+    known = n < examples <= n * validation.MAX_VALIDATION_SET_GROWTH
+    size = f"at least {round_up_steps(examples):,} harder" if known else "more or harder"
+    late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
+    finer = (loss or "by a finer metric") + (", and judge trials by the mean of their late evaluations" if late else "")
+    advice = f"Evaluate on {size} {what}, or {finer}."
+    return f"{advice} {_KEPT_CHECKPOINTS_ADVICE}" if all(map(checkpoints.checkpoint_paths, trials)) else advice
+
+
+def _finer_evaluation_metric(study: Study, trials: Sequence[Trial]) -> str | None:
+    """Return the advice to compare the validation loss if it was logged and can replace the objective; else None.
+
+    The loss of preference training depends on beta, so losses with different beta are not comparable.
+    """
+    loss = study.signals.get("valid_loss")
+    if loss is None or loss == study.spec.objective.metric or study.kind == "reinforcement-learning":
+        return None
+    by_preferences = study.has("train_chosen_logp") or study.has("valid_chosen_logp")
+    if not by_preferences or "beta" not in study.searched:
+        return f"compare {loss}"
+    betas = [trial.params.get("beta") for trial in trials]
+    if len(set(betas)) < len(betas):
+        return f"compare {loss} among trials with the same beta"
+    return f"fix beta and compare {loss}, which depends on beta"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from advisor.computed.pipeline import norms, ranks
 from advisor.computed.pipeline.ranks import Ranks
 from advisor.engine.rule import Rule
-from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import say
@@ -65,45 +64,30 @@ class MultiHost(Rule):
         if distributed and not with_facts:
             raise MissingData("only rank 0 logged its facts; create the TuningLogger on every rank")
         for fault in _RANK_FAULTS:
-            faulty_trials = [t for t, r in with_facts if fault.is_shown_by(t, r)]
-            if faulty_trials:
-                yield self._build_finding(fault, faulty_trials, with_facts)
+            faulty = [(t, r) for t, r in with_facts if fault.is_shown_by(t, r)]
+            if faulty:
+                yield self._build_finding(fault, faulty, len(with_facts))
 
-    def _build_finding(self, fault: _RankFault, faulty_trials: list[Trial], with_facts: list[tuple[Trial, Ranks]]) -> Finding:
-        first = next(r for t, r in with_facts if t is faulty_trials[0])
-        affected = first.count(fault.fact_name)
-        ranks_of = say("{n} of {world} ranks", n=affected, world=first.world_size)
-        rows = (
-            ("trials with several ranks", len(with_facts)),
-            ("ranks", first.world_size),
-            ("hosts", len(set(map(str, first.values("host")))) or "unknown"),
-            ("parallelism", first.parallelism),
-            (f"{fault.fact_name} by rank", first.values_text(fault.fact_name)),
-        )
+    def _build_finding(self, fault: _RankFault, faulty: list[tuple[Trial, Ranks]], judged: int) -> Finding:
+        _, world = faulty[0]
+        affected = world.count(fault.fact_name)
+        ranks_of = say("{n} of {world} ranks", n=affected, world=world.world_size) if affected else "each rank"
+        text = "In {n} of {trials} trials, {ranks} {problem}."
         return self.finding(
-            say(
-                "In {n} of {trials} trials, {ranks} {problem}.",
-                n=len(faulty_trials),
-                trials=len(with_facts),
-                ranks=ranks_of if affected else "each rank",
-                problem=fault.problem,
-            ),
+            say(text, n=len(faulty), trials=judged, ranks=ranks_of, problem=fault.problem),
             action=fault.advice,
             severity=fault.severity,
             confidence=fault.confidence,
             subject=fault.fact_name,
-            trials=faulty_trials,
-            evidence=table(*rows),
-            changes=(Advise(text=fault.advice),),
+            trials=[t for t, _ in faulty],
+            evidence=table(
+                ("trials with several ranks", judged),
+                ("ranks", world.world_size),
+                ("hosts", len(set(map(str, world.values("host")))) or "unknown"),
+                ("parallelism", world.parallelism),
+                (f"{fault.fact_name} by rank", world.values_text(fault.fact_name)),
+            ),
         )
-
-
-def _several_ranks_save(_: Trial, world: Ranks) -> bool:
-    return world.count("checkpoints") > 1 and world.parallelism != "fsdp"
-
-
-def _several_ranks_log(_: Trial, world: Ranks) -> bool:
-    return world.count("logs") > 1
 
 
 def _keeps_rank_statistics(trial: Trial, world: Ranks) -> bool:
@@ -112,12 +96,15 @@ def _keeps_rank_statistics(trial: Trial, world: Ranks) -> bool:
     return running and False in world.values("sync_batch_norm")
 
 
-def _reads_all_data(trial: Trial, world: Ranks) -> bool:
-    return ranks.do_ranks_share_data(trial, world) is False
-
-
 _RANK_FAULTS = (
-    _RankFault(_several_ranks_save, "checkpoints", "write checkpoints", "Write checkpoints on rank 0 only.", "warning", 0.95),
+    _RankFault(
+        lambda _, world: world.count("checkpoints") > 1 and world.parallelism != "fsdp",
+        "checkpoints",
+        "write checkpoints",
+        "Write checkpoints on rank 0 only.",
+        "warning",
+        0.95,
+    ),
     _RankFault(
         _keeps_rank_statistics,
         "sync_batch_norm",
@@ -126,9 +113,9 @@ _RANK_FAULTS = (
         "note",
         0.9,
     ),
-    _RankFault(_several_ranks_log, "logs", "log", "Log on rank 0 only.", "note", 0.95),
+    _RankFault(lambda _, world: world.count("logs") > 1, "logs", "log", "Log on rank 0 only.", "note", 0.95),
     _RankFault(
-        _reads_all_data,
+        lambda trial, world: ranks.do_ranks_share_data(trial, world) is False,
         "shard_examples",
         "reads all of the training data in an epoch",
         "Give each rank its share of the data, as a DistributedSampler does.",

@@ -2,16 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
+import numpy as np
+
+from advisor.computed.decision import repeats
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Count as Quantity, Message, Name, Number, Probability, list_message, say, value_with_limit
+from advisor.model.message import Count as Quantity, Message, Name, Probability, list_message, say
+from advisor.model.parameter_kinds import concerns_machine_only
 from advisor.model.space import is_learning_rate
-from advisor.model.study import Study
-from advisor_rules.pipeline._identical_curves import IdenticalTrials, find_identical_curves, settings_differ_clearly
+from advisor.model.study import Signal, Study, Trial
+
+_RESULT_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss", "grad_norm")
+"""Training results to compare besides the objective."""
+_Setting: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class _Twins:
+    """Trials of two or more settings with identical curves."""
+
+    trials: tuple[Trial, ...]
+    names: tuple[str, ...]
+    """Hyperparameters that differ among the trials, sorted."""
+    settings: int
+    changes: int
+    """Number of value changes in the trial's curve that changes most often."""
+    p_value: float
+    """p-value: probability that as many of the study's settings have identical curves by chance; see `_find_twins`."""
+
+
+@dataclass(frozen=True)
+class _Results:
+    """The settings and curves of the trials with a curve that is not constant."""
+
+    judged: tuple[Trial, ...]
+    settings: Mapping[int, _Setting]
+    """Settings of the judged trials, by their index."""
+    curves: Mapping[int, bytes]
+    """All result curves of each judged trial as bytes, by its index."""
+    changes: Mapping[int, int]
+    """Number of value changes in the curve that changes most often, by the index of the trial."""
+
+    def have_no_effect(self, names: Collection[str]) -> bool:
+        """Return True if all trials that share a seed and differ only in these hyperparameters have identical curves."""
+        settings: dict[object, set[_Setting]] = defaultdict(set)
+        curves: dict[object, set[bytes]] = defaultdict(set)
+        for trial in self.judged:
+            setting = self.settings[trial.index]
+            rest = (trial.seed, tuple(part for part in setting if part[0] not in names))
+            settings[rest].add(setting)
+            curves[rest].add(self.curves[trial.index])
+        compared = [rest for rest in settings if len(settings[rest]) > 1]
+        return bool(compared) and all(len(curves[rest]) == 1 for rest in compared)
 
 
 class ParamsIgnored(Rule):
@@ -81,87 +130,70 @@ class ParamsIgnored(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """If no hyperparameter has an effect, yield a single finding. If some hyperparameters have an effect, yield at most two
         findings: one about hyperparameters without an effect, and one about copied results."""
-        curves = find_identical_curves(study, self.false_alarms)
-        if curves.settings < 2:
+        results = _read_results(study)
+        settings = set(results.settings.values())
+        if len(settings) < 2:
             raise MissingData(
                 "the rule needs two settings whose curves have more than one value; log the objective during training",
                 needs="evaluations",
                 at_least=2,
             )
-        if not curves.identical_groups and not curves.has_shared_seeds:
+        twins = _find_twins(results, self.false_alarms)
+        if not twins and len({t.seed for t in results.judged}) >= len(settings):
             raise MissingData(
                 "every trial has a different seed, which hides the effect of its setting; write `seeds: 2` into the study file, "
                 "so that trials share seeds",
                 needs="design",
             )
-        if curves.identical_groups and curves.have_no_effect(curves.varied_names):
-            yield self._report_no_effect(study, curves.identical_groups, curves.varied_names, every=True)
+        varied = _varied_names(settings)
+        if twins and results.have_no_effect(varied):
+            yield self._report_no_effect(study, twins, varied, every=True)
             return
-        without_effect = [t for t in curves.identical_groups if curves.have_no_effect(t.differing_names)]
+        without_effect = [t for t in twins if results.have_no_effect(t.names)]
         if without_effect:
-            yield self._report_no_effect(
-                study, without_effect, sorted({name for t in without_effect for name in t.differing_names}), every=False
-            )
+            names = sorted({name for t in without_effect for name in t.names})
+            yield self._report_no_effect(study, without_effect, names, every=False)
+        # A learning rate, or all hyperparameters together, would change any training.
         copies = [
-            t for t in curves.identical_groups if t not in without_effect and settings_differ_clearly(t, curves.varied_names)
+            t
+            for t in twins
+            if t not in without_effect and (any(map(is_learning_rate, t.names)) or (len(t.names) > 1 and t.names == varied))
         ]
         if copies:
             yield self._report_copied_results(study, copies)
 
-    def _report_no_effect(
-        self, study: Study, twins: Sequence[IdenticalTrials], names: Sequence[str], *, every: bool
-    ) -> Finding:
-        what = list_message((Name(name) for name in names), 4)
+    def _report_no_effect(self, study: Study, twins: Sequence[_Twins], names: Sequence[str], *, every: bool) -> Finding:
+        what, n = list_message((Name(name) for name in names), 4), sum(t.settings for t in twins)
         critical = (every and len(names) > 1) or any(map(is_learning_rate, names))
         severity: Severity = "critical" if critical else "warning"
         if every:
-            message = say(
-                "{n} settings of {names} have identical curves. No hyperparameter has any effect.",
-                n=sum(t.settings for t in twins),
-                names=what,
-            )
+            text = "{n} settings of {names} have identical curves. No hyperparameter has any effect."
             action = say(
                 "Fix the training script: print optimizer, model and data of two trials that differ, and compare them. Then train "
                 "the same trials again, with `advisor run --retry all` if it launched them."
             )
-            return self._build_finding(study, twins, message, action, severity, None)
-        count = Quantity(sum(t.settings for t in twins), "trial")
-        message = say(
-            "Changing {names} had no effect: {trials} that differ in nothing else have identical curves.",
-            names=what,
-            trials=count if len(twins) == 1 else say("{n} groups of trials", n=len(twins)),
-        )
+            return self._build_finding(study, twins, say(text, n=n, names=what), action, severity, None)
+        trials = Quantity(n, "trial") if len(twins) == 1 else say("{n} groups of trials", n=len(twins))
+        text = "Changing {names} had no effect: {trials} that differ in nothing else have identical curves."
         action = say("Fix {names} in the training script. If a lack of effect is intended, stop searching {names}.", names=what)
-        return self._build_finding(study, twins, message, action, severity, " × ".join(names))
+        return self._build_finding(study, twins, say(text, names=what, trials=trials), action, severity, " × ".join(names))
 
-    def _report_copied_results(self, study: Study, twins: Sequence[IdenticalTrials]) -> Finding:
-        names = list_message((Name(name) for name in sorted({name for t in twins for name in t.differing_names})), 4)
-        trials, other_pairs = list_message((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
-        message = say(
-            "The curves of {trials} are identical, although the trials differ in {names}, which affects other trials.{more}",
-            trials=trials,
-            names=names,
-            more=say(" There are {n} more groups of identical curves.", n=other_pairs) if other_pairs else "",
+    def _report_copied_results(self, study: Study, twins: Sequence[_Twins]) -> Finding:
+        names = list_message((Name(name) for name in sorted({name for t in twins for name in t.names})), 4)
+        trials, others = list_message((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
+        more = say(" There are {n} more groups of identical curves.", n=others) if others else ""
+        text = "The curves of {trials} are identical, although the trials differ in {names}, which affects other trials.{more}"
+        action = (
+            "Find out why {trials} have identical results: perhaps through a cache, a loaded checkpoint, an overwritten file."
         )
-        action = say(
-            "Find out why {trials} have identical results: perhaps through a cache, a loaded checkpoint, an overwritten file.",
-            trials=trials,
-        )
-        return self._build_finding(study, twins, message, action, "critical", None)
+        message = say(text, trials=trials, names=names, more=more)
+        return self._build_finding(study, twins, message, say(action, trials=trials), "critical", None)
 
     def _build_finding(
-        self,
-        study: Study,
-        twins: Sequence[IdenticalTrials],
-        message: Message,
-        action: Message,
-        severity: Severity,
-        subject: str | None,
+        self, study: Study, twins: Sequence[_Twins], message: Message, action: Message, severity: Severity, subject: str | None
     ) -> Finding:
-        surest = min(twins, key=lambda t: t.p_value)
+        surest, metric = min(twins, key=lambda t: t.p_value), study.spec.objective.metric
         trials = [t for group in twins for t in group.trials]
-        metric = study.spec.objective.metric
-        chance = value_with_limit(Probability(surest.p_value), Number(self.false_alarms))
         return self.finding(
             message,
             action=action,
@@ -174,9 +206,50 @@ class ParamsIgnored(Rule):
                 table(
                     ("groups of identical curves", len(twins)),
                     ("settings in the group of curves that is least likely by chance", surest.settings),
-                    ("changes of value in the curves of this group", surest.change_count),
-                    ("probability that the curves agree by chance", chance),
+                    ("changes of value in the curves of this group", surest.changes),
+                    ("probability that the curves agree by chance", Probability(surest.p_value), self.false_alarms),
                 ),
             ),
-            changes=(Advise(text=str(action)),),
         )
+
+
+def _read_results(study: Study) -> _Results:
+    # Parameters of the machine, such as the number of data workers, cannot change a result.
+    names = {name for name in study.searched if not concerns_machine_only(name)}
+    metrics = dict.fromkeys([study.spec.objective.metric, *(study.signals[s] for s in _RESULT_SIGNALS if s in study.signals)])
+    judged, settings, curves, changes = [], {}, {}, {}
+    for trial in (t for t in study.trials if study.ended[t.index]):
+        results = [study.metric(trial, name) for name in metrics]
+        most = max(int(np.count_nonzero(np.diff(c.finite.values))) for c in results)
+        if most:
+            judged.append(trial)
+            settings[trial.index] = tuple(part for part in repeats.key(trial) if part[0] in names)
+            curves[trial.index] = b"|".join(part for c in results for part in (c.steps.tobytes(), c.values.tobytes()))
+            changes[trial.index] = most
+    return _Results(tuple(judged), settings, curves, changes)
+
+
+def _find_twins(results: _Results, false_alarms: float) -> list[_Twins]:
+    """Return the groups of settings with identical results (objective, losses and gradient norm), largest group first.
+
+    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2. The true
+    probability is far lower, because curves are compared in all logged digits. The p-value uses the curve with the most
+    changes, and is corrected for the number of ways to choose as many settings from all settings.
+    """
+    groups: dict[bytes, list[Trial]] = defaultdict(list)
+    for trial in results.judged:
+        groups[results.curves[trial.index]].append(trial)
+    total, twins = len(set(results.settings.values())), []
+    for group in groups.values():
+        own, changes = {results.settings[t.index] for t in group}, results.changes[group[0].index]
+        ways = math.lgamma(total + 1) - math.lgamma(len(own) + 1) - math.lgamma(total - len(own) + 1)
+        p = math.exp(min(ways - changes * (len(own) - 1) * math.log(2), 0.0))
+        if len(own) > 1 and p <= false_alarms:
+            twins.append(_Twins(tuple(group), _varied_names(own), len(own), changes, p))
+    return sorted(twins, key=lambda t: (-t.settings, t.trials[0].index))
+
+
+def _varied_names(settings: Collection[_Setting]) -> tuple[str, ...]:
+    """Return the hyperparameters whose values differ among the settings, sorted."""
+    common = set[tuple[str, str]].intersection(*map(set, settings)) if settings else set()
+    return tuple(sorted({name for setting in settings for name, _ in set(setting) - common}))

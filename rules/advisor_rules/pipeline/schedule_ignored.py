@@ -8,7 +8,7 @@ from advisor.computed.steps import schedules
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model import placeholders
 from advisor.model.change import SetSchedule
-from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Code, join_items, list_message, say
 from advisor.model.space import words_of_name
@@ -75,39 +75,25 @@ class ScheduleIgnored(Rule):
             yield self._build_finding(study, ignoring, len(read))
 
     def _build_finding(self, study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> Finding:
-        asked = dict(study.spec.schedule or {})
-        named = [
-            Code(f"{{{n}}}")
-            for n in placeholders.placeholder_values(study.spec)
-            if n.partition(".")[0] == placeholders.SCHEDULE
-        ]
+        asked, judged_trials = dict(study.spec.schedule or {}), [s.trial for s in ignoring]
+        names = (n for n in placeholders.placeholder_values(study.spec) if n.partition(".")[0] == placeholders.SCHEDULE)
         logged = all(len(s.rates) >= schedules.MIN_LOGGED_RATES for s in ignoring)
+        figures = table(
+            ("trials judged", judged), ("noted schedules", join_items(sorted({s.logged_kind or "none" for s in ignoring})))
+        )
+        metric, is_constant = study.signals.get("learning_rate"), ignoring[0].is_constant
+        caption = "The learning rate never falls." if is_constant else "The learning rate falls."
+        text = "The study file asks for the learning-rate schedule {schedule}, but {n} of {judged} trials {kept} the rate."
+        schedule = join_items([str(v) if n == "kind" else f"{n} {v}" for n, v in asked.items()])
+        action = "Pass the study's schedule to the training in the command: {named}."
+        why = "The study file asked for this schedule, but the trials did not have it."
         return self.finding(
-            say(
-                "The study file asks for the learning-rate schedule {schedule}, but {n} of {judged} trials {kept} the rate.",
-                schedule=join_items([str(v) if n == "kind" else f"{n} {v}" for n, v in asked.items()]),
-                n=len(ignoring),
-                judged=judged,
-                kept="do not decay" if ignoring[0].is_constant else "decay",
-            ),
-            action=say("Pass the study's schedule to the training in the command: {named}.", named=list_message(named)),
+            say(text, schedule=schedule, n=len(ignoring), judged=judged, kept="do not decay" if is_constant else "decay"),
+            action=say(action, named=list_message(Code(f"{{{n}}}") for n in names)),
             severity="critical",
             confidence=(0.99 if logged else 0.95) * len(ignoring) / judged,
-            subject=study.signals.get("learning_rate"),
-            trials=[s.trial for s in ignoring],
-            evidence=_schedule_evidence(study, ignoring, judged),
-            changes=(
-                SetSchedule(schedule=asked, why="The study file asked for this schedule, but the trials did not have it."),
-            ),
+            subject=metric,
+            trials=judged_trials,
+            evidence=(curve_plot(metric, caption, judged_trials[:5]), figures) if metric else figures,
+            changes=(SetSchedule(schedule=asked, why=why),),
         )
-
-
-def _schedule_evidence(study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> tuple[Evidence, ...]:
-    figures = table(
-        ("trials judged", judged), ("noted schedules", join_items(sorted({s.logged_kind or "none" for s in ignoring})))
-    )
-    metric = study.signals.get("learning_rate")
-    if metric is None:
-        return (figures,)
-    caption = "The learning rate never falls." if ignoring[0].is_constant else "The learning rate falls."
-    return (curve_plot(metric, caption, [s.trial for s in ignoring[:5]]), figures)

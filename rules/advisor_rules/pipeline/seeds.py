@@ -8,11 +8,26 @@ from collections.abc import Iterator, Sequence
 from advisor.computed.pipeline import ranks
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import table
+from advisor.model.evidence import TableRow, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Count as Quantity, Message, MessagePart, list_message, say
+from advisor.model.message import Count as Quantity, Message, list_message, say
 from advisor.model.study import Study, Trial
+
+_RANK_PROBLEMS = (
+    (
+        "every rank shuffles all of the data with the same seed and draws the same examples",
+        "Share the data among ranks, as a DistributedSampler does, or shuffle with a different seed on each rank.",
+    ),
+    (
+        "ranks share the data with different seeds, so an epoch has some examples twice and others never",
+        "Give the sampler the same seed on every rank.",
+    ),
+    (
+        "ranks have different seeds, and nothing shows that they start from the same weights",
+        "Set the same seed on every rank before you create the model.",
+    ),
+)
+"""Pairs (problem, advice): ranks draw the same examples, draw overlapping examples, or start from different weights."""
 
 
 class Seeds(Rule):
@@ -50,22 +65,22 @@ class Seeds(Rule):
     """Minimum share of trials with the same seed, or with any seed, at which all trials count as having it. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        ended_trials = [t for t in study.trials if study.ended[t.index]]
-        if not ended_trials:
+        ended = [t for t in study.trials if study.ended[t.index]]
+        if not ended:
             raise MissingData("no trial has ended yet", needs="trials", at_least=1)
-        of_ranks = list(self._check_seeds_of_ranks(ended_trials))
+        of_ranks = list(self._check_seeds_of_ranks(ended))
         yield from of_ranks
-        unknown = [t for t in ended_trials if t.seed is None]
-        if len(unknown) == len(ended_trials) and not of_ranks:
+        unknown = [t for t in ended if t.seed is None]
+        if len(unknown) == len(ended) and not of_ranks:
             raise MissingData(
                 "no trial logged its seed, so none can be repeated exactly; log it as the parameter seed", needs="seeds"
             )
-        if len(ended_trials) > len(unknown) > (1 - self.most) * len(ended_trials):
-            trials = Quantity(len(ended_trials), "trial")
-            message = say("{n} of {trials} logged no seed, so they cannot be repeated exactly.", n=len(unknown), trials=trials)
-            yield self._build_finding(message, "Set a seed in each trial and log it as the parameter seed.", "note", unknown)
-        if len(unknown) < len(ended_trials):
-            yield from self._check_seeds_of_trials(study, [t for t in ended_trials if t.seed is not None])
+        if len(ended) > len(unknown) > (1 - self.most) * len(ended):
+            text, trials = "{n} of {trials} logged no seed, so they cannot be repeated exactly.", Quantity(len(ended), "trial")
+            advice = "Set a seed in each trial and log it as the parameter seed."
+            yield self._build_finding(say(text, n=len(unknown), trials=trials), advice, "note", unknown)
+        if len(unknown) < len(ended):
+            yield from self._check_seeds_of_trials(study, [t for t in ended if t.seed is not None])
 
     def _check_seeds_of_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
         seed, count = Counter(t.seed for t in known).most_common(1)[0]
@@ -75,19 +90,16 @@ class Seeds(Rule):
         repeats = [t for g in groups for t in g]
         shared = say("{n} of {trials} have the seed {seed}.", n=count, trials=Quantity(len(known), "trial"), seed=str(seed))
         if 2 * len(repeats) > len(known):
-            message = say(
-                "{shared} The {n} trials that repeat a setting do not show the effect of the seed.",
-                shared=shared,
-                n=len(repeats),
-            )
-            yield self._build_finding(message, "Use another seed for each repeat of a setting.", "warning", repeats)
+            text = "{shared} The {n} trials that repeat a setting do not show the effect of the seed."
+            advice = "Use another seed for each repeat of a setting."
+            yield self._build_finding(say(text, shared=shared, n=len(repeats)), advice, "warning", repeats)
         else:
             message = say("{shared} The effect of the seed on the order of the trials is unknown.", shared=shared)
             advice = "Give each trial its own seed, or repeat the best few settings with several seeds."
             yield self._build_finding(message, advice, "note", [t for t in known if t.seed == seed])
 
-    def _check_seeds_of_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
-        distributed = [(t, r) for t in ended_trials if (r := ranks.read_ranks(t)) is not None]
+    def _check_seeds_of_ranks(self, ended: Sequence[Trial]) -> Iterator[Finding]:
+        distributed = [(t, r) for t in ended if (r := ranks.read_ranks(t)) is not None]
         shares_data = {t.id: ranks.does_sampler_split_data(t) or ranks.do_ranks_share_data(t, r) for t, r in distributed}
         same_examples = [t for t, r in distributed if r.has_common_value("loader_seed") and not shares_data[t.id]]
         overlapping = [t for t, r in distributed if r.has_different_values("loader_seed") and ranks.does_sampler_split_data(t)]
@@ -107,7 +119,7 @@ class Seeds(Rule):
     ) -> Finding:
         seed_counts = Counter("none" if t.seed is None else str(t.seed) for t in trials).most_common(5)
         seeds = list_message([say("{seed} ({n} times)", seed=seed, n=n) for seed, n in seed_counts], 5)
-        rows: list[tuple[str, MessagePart]] = [("seeds of these trials", seeds)]
+        rows: list[TableRow] = [("seeds of these trials", seeds)]
         world = ranks.read_ranks(trials[0])
         if world is not None:
             rows += [(f"{name} by rank, first trial", world.values_text(name)) for name in ("seed", "loader_seed")]
@@ -119,22 +131,4 @@ class Seeds(Rule):
             subject="seed",
             trials=trials,
             evidence=table(*rows),
-            changes=(Advise(text=advice),),
         )
-
-
-_RANK_PROBLEMS = (
-    (
-        "every rank shuffles all of the data with the same seed and draws the same examples",
-        "Share the data among ranks, as a DistributedSampler does, or shuffle with a different seed on each rank.",
-    ),
-    (
-        "ranks share the data with different seeds, so an epoch has some examples twice and others never",
-        "Give the sampler the same seed on every rank.",
-    ),
-    (
-        "ranks have different seeds, and nothing shows that they start from the same weights",
-        "Set the same seed on every rank before you create the model.",
-    ),
-)
-"""Pairs (problem, advice): ranks draw the same examples, draw overlapping examples, or start from different weights."""

@@ -10,7 +10,7 @@ from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.message import Count, Message, Name, Number, Percent, Probability, say, value_with_limit
+from advisor.model.message import Count, Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
@@ -89,22 +89,22 @@ class CompletionsTruncated(Rule):
     share."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [self._completion_truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")]
+        judged = [self._measure_truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")]
         cut = [t for t in judged if t.final_share > self.most and t.late.p_value_above(self.most) <= self.false_alarms]
         best_is_below = judged[0].late.p_value_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._build_finding(study, cut, len(judged))
 
-    def _completion_truncation(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
+    def _measure_truncation(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
         start, late = self._start_and_late_levels(entry)
         rewards = policy.LoggedSignal(entry.trial, study.curve(entry.trial, "policy_reward").finite)
-        before, after = (
-            self._start_and_late_levels(rewards) if len(rewards.curve) >= policy.MIN_SIGNAL_POINTS else (start, start)
-        )
-        rises = after.p_value_above_other(before) <= self.false_alarms
+        rising = None
+        if len(rewards.curve) >= policy.MIN_SIGNAL_POINTS:
+            before, after = self._start_and_late_levels(rewards)
+            rising = (before, after) if after.p_value_above_other(before) <= self.false_alarms else None
         grew = late.p_value_above_other(start) <= self.false_alarms
         end = float(entry.curve.values[entry.slice_of_points(0.9, 1.0)].mean())
-        return _Truncation(entry.trial, start, late, end, grew, (before, after) if rises else None)
+        return _Truncation(entry.trial, start, late, end, grew, rising)
 
     def _start_and_late_levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
         """Return the mean levels of a curve at the start and in the second half of the training."""
@@ -113,34 +113,44 @@ class CompletionsTruncated(Rule):
         return mean_level(start), mean_level_with_trend(late)
 
     def _build_finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
-        first = cut[0]
-        p = first.late.p_value_above(self.most)
+        first, limit = cut[0], _completion_length_limit(study)
+        p, p_rise = first.late.p_value_above(self.most), first.late.p_value_above_other(first.start)
+        caption = say("{share} of the late completions are cut off.", share=Percent(first.late.mean))
+        lines, confidence = {"limit": self.most}, _FINDING_CONFIDENCE
+        action, changes = say(_RAISE_LENGTH_LIMIT_ADVICE), list[Change]()
+        if first.share_grew:
+            action = say(_GROWING_LENGTH_ADVICE)
+        elif limit:
+            text = (
+                "Raise {name} from {limit} to {twice}, and raise it again if more than {most} are still cut off. Read some "
+                "completions first."
+            )
+            name = Name(_MAX_LENGTH_PARAMETER)
+            action = say(text, name=name, limit=limit, twice=2 * limit, most=Percent(self.most))
+            why = f"{first.late.mean:.0%} of the completions are cut off at {limit} tokens.".replace("%", " %")
+            changes = [
+                FixParameter(parameter=_MAX_LENGTH_PARAMETER, value=2 * limit, why=why, new_scores=True),
+                Advise(text=_LOWER_REWARDS_NOTE),
+            ]
+        if first.rising_rewards is not None and not first.share_grew:
+            confidence = _RISING_REWARD_CONFIDENCE
+        trials, metric = [t.trial for t in cut], study.signals["completions_truncated"]
         return self.finding(
-            _truncation_message(study, cut, judged),
-            action=_choose_action(study, first, self.most),
+            _message(cut, judged, limit),
+            action=action,
             severity="warning",
-            confidence=(_FINDING_CONFIDENCE if first.share_grew or first.rising_rewards is None else _RISING_REWARD_CONFIDENCE)
-            * (1 - p),
-            trials=[t.trial for t in cut],
+            confidence=confidence * (1 - p),
+            trials=trials,
             evidence=(
-                curve_plot(
-                    study.signals["completions_truncated"],
-                    say("{share} of the late completions are cut off.", share=Percent(first.late.mean)),
-                    [t.trial for t in cut[:5]],
-                    lines={"limit": self.most},
-                    shares=True,
-                ),
+                curve_plot(metric, caption, trials[:5], lines=lines, shares=True),
                 table(
-                    ("share truncated in the first tenth", say("{share}", share=Percent(first.start.mean))),
-                    ("share truncated in the second half", value_with_limit(Percent(first.late.mean), Percent(self.most))),
-                    ("p-value that the share exceeds the limit", value_with_limit(Probability(p), self.false_alarms)),
-                    (
-                        "p-value of the rise of the share",
-                        value_with_limit(Probability(first.late.p_value_above_other(first.start)), self.false_alarms),
-                    ),
+                    ("share truncated in the first tenth", Percent(first.start.mean)),
+                    ("share truncated in the second half", Percent(first.late.mean), self.most),
+                    ("p-value that the share exceeds the limit", Probability(p), self.false_alarms),
+                    ("p-value of the rise of the share", Probability(p_rise), self.false_alarms),
                 ),
             ),
-            changes=_length_limit_changes(study, first),
+            changes=changes or None,
         )
 
 
@@ -151,63 +161,24 @@ def _completion_length_limit(study: Study) -> int:
     return limit if isinstance(limit, int) else 0
 
 
-def _truncation_message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
-    first, limit, of = cut[0], _completion_length_limit(study), Count(judged, "trial")
-    reward: Message | str = "" if first.share_grew else say(" {reward}", reward=_reward_sentence(first))
-    if not first.share_grew and min(first.start.mean, first.late.mean) >= _MIN_NEARLY_ALL_SHARE:
-        return say(
-            "In {n} of {of}, nearly all completions are cut off at {limit}, from the start of the training to its end.{reward}",
-            n=len(cut),
-            of=of,
-            limit=Count(limit, "token") if limit else "the maximum length",
-            reward=reward,
-        )
-    return say(
+def _message(cut: Sequence[_Truncation], judged: int, limit: int) -> Message:
+    first, n, of, reward = cut[0], len(cut), Count(judged, "trial"), say("")
+    if not first.share_grew:
+        reward = say(" A truncated completion can lack its final answer.")
+        if first.rising_rewards is not None:
+            before, after = (Number(level.mean, 2) for level in first.rising_rewards)
+            text = (
+                " The mean reward of {trial} still rises from {before} to {after}, so the answers may fit and only their end is "
+                "cut off."
+            )
+            reward = say(text, trial=Name(first.trial.name), before=before, after=after)
+        if min(first.start.mean, first.late.mean) >= _MIN_NEARLY_ALL_SHARE:
+            text = "In {n} of {of}, nearly all completions are cut off at {at}, from the start of the training to its end."
+            at = Count(limit, "token") if limit else "the maximum length"
+            return say(text + "{reward}", n=n, of=of, at=at, reward=reward)
+    text = (
         "Late in its training, {share} of the completions of {trial} are cut off at the maximum length, after {start} at its "
-        "start. Completions are cut off in {n} of {of}.{reward}",
-        share=Percent(first.late.mean),
-        trial=Name(first.trial.name),
-        start=Percent(first.start.mean),
-        n=len(cut),
-        of=of,
-        reward=reward,
+        "start. Completions are cut off in {n} of {of}.{reward}"
     )
-
-
-def _reward_sentence(first: _Truncation) -> Message:
-    """Return a sentence on what the reward shows about completions that never fitted into the length limit."""
-    if first.rising_rewards is None:
-        return say("A truncated completion can lack its final answer.")
-    before, after = first.rising_rewards
-    return say(
-        "The mean reward of {trial} still rises from {before} to {after}, so the answers may fit and only their end is cut off.",
-        trial=Name(first.trial.name),
-        before=Number(before.mean, 2),
-        after=Number(after.mean, 2),
-    )
-
-
-def _choose_action(study: Study, first: _Truncation, most: float) -> Message:
-    if first.share_grew:
-        return say(_GROWING_LENGTH_ADVICE)
-    limit = _completion_length_limit(study)
-    twice = say(
-        "Raise {name} from {limit} to {twice}, and raise it again if more than {most} are still cut off. Read some "
-        "completions first.",
-        name=Name(_MAX_LENGTH_PARAMETER),
-        limit=limit,
-        twice=2 * limit,
-        most=Percent(most),
-    )
-    return twice if limit else say(_RAISE_LENGTH_LIMIT_ADVICE)
-
-
-def _length_limit_changes(study: Study, first: _Truncation) -> tuple[Change, ...]:
-    limit = _completion_length_limit(study)
-    if first.share_grew or not limit:
-        return (Advise(text=_GROWING_LENGTH_ADVICE if first.share_grew else _RAISE_LENGTH_LIMIT_ADVICE),)
-    why = f"{first.late.mean:.0%} of the completions are cut off at {limit} tokens.".replace("%", " %")
-    return (
-        FixParameter(parameter=_MAX_LENGTH_PARAMETER, value=2 * limit, why=why, new_scores=True),
-        Advise(text=_LOWER_REWARDS_NOTE),
-    )
+    share, start = Percent(first.late.mean), Percent(first.start.mean)
+    return say(text, share=share, trial=Name(first.trial.name), start=start, n=n, of=of, reward=reward)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import linregress
 
 from advisor.computed.reinforcement import policy
+from advisor.computed.reinforcement.policy import MIN_SIGNAL_POINTS, LoggedSignal
 from advisor.engine.rule import Grounds, Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count, Name, Number, Percent, Probability, say, value_with_limit
-from advisor.model.study import Study
-from advisor_rules.reinforcement._collapse import CollapsedEntropy, CollapseThresholds, find_collapses
+from advisor.model.message import Count, Name, Number, Percent, Probability, say
+from advisor.model.space import FloatArray
+from advisor.model.study import Curve, Study, Trial
+from advisor.stats.blocks import MeanLevel, mean_level
 
 _KEEP_EXPLORING_ADVICE = (
     "Keep the policy exploring: lower the learning rate, raise the upper clipping bound (epsilon_high) or the entropy bonus, or "
@@ -25,6 +28,40 @@ _ADVICE_WITHOUT_CLIPPING = (
 )
 _FINDING_CONFIDENCE = 0.85
 """Confidence of a finding whose p-value is 0; it is below 1, because the best remedy depends on the task."""
+
+
+_INITIAL_POINTS = 3
+"""Number of entropy values at the start of a trial whose median is the initial entropy."""
+_MIN_ZERO_ADVANTAGE_SHARE = 0.75
+"""Minimum share of groups without advantage late in training at which rewards count as different only between prompts."""
+_MAX_COLLAPSED_ENTROPY_SHARE = 0.5
+"""Maximum mean entropy after a collapse, as a share of the initial entropy, in the significance test of the collapse. After a
+collapse, the entropy varies too much to test a lower limit."""
+_MIN_REWARDS_FOR_TREND = 3
+"""Minimum number of rewards after a collapse to test whether they rise."""
+_LATE = 0.8
+"""Share of the training after which logged values count as late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collapse:
+    """An early collapse of the policy's entropy in one trial."""
+
+    trial: Trial
+    step: int
+    start: float
+    """Entropy of the policy at the start."""
+    share: float
+    """Mean entropy after the collapse, as a share of the entropy at the start."""
+    gain: float
+    """Rise of a straight line through the rewards of the second half of the training, as a share of the reward's range."""
+    late_reward: float
+    ceiling: float
+    """Expected reward at entropy 0, extrapolated from a linear fit of the reward to exp(entropy) up to the collapse."""
+    p_value: float
+    """p-value of the test that the mean entropy after the collapse is below half of the entropy at the start."""
+    reason: str
+    """Reason why more reward is possible, as a clause."""
 
 
 class EntropyCollapse(Rule):
@@ -89,18 +126,16 @@ class EntropyCollapse(Rule):
         judged = [entry for entry in judged if entry.trial.index in rewards]
         if not judged:
             raise MissingData("no trial logged both its reward and its entropy at enough steps")
-        limits = CollapseThresholds(self.collapsed, self.before, self.gain, self.spread, self.false_alarms)
-        found = find_collapses(study, judged, rewards, limits)
+        found = self.find_collapses(study, judged, rewards)
         if found and (found[0].trial == judged[0].trial or 2 * len(found) >= len(judged)):
             yield self._build_finding(study, found, len(judged))
 
-    def _build_finding(self, study: Study, found: Sequence[CollapsedEntropy], judged: int) -> Finding:
-        first = found[0]
+    def _build_finding(self, study: Study, found: list[Collapse], judged: int) -> Finding:
+        first, trials, metric = found[0], [c.trial for c in found], study.signals["policy_entropy"]
         gain = "gain of the reward in the second half, as a share of its range"
-        left = "entropy after the collapse, as a share of the start"
-        p = "p-value of an entropy below half of the start"
-        clip_ratios = np.concatenate([study.curve(c.trial, "policy_clip_ratio").finite.values for c in found])
-        advice = _KEEP_EXPLORING_ADVICE if clip_ratios.any() or not len(clip_ratios) else _ADVICE_WITHOUT_CLIPPING
+        clip_ratios = np.concatenate([study.curve(t, "policy_clip_ratio").finite.values for t in trials])
+        marks = [Mark(trial=c.trial.id, step=c.step, label="collapsed", lasting=True) for c in found[:5]]
+        caption, lines = "The entropy falls to near zero early.", {"collapsed": self.collapsed * first.start}
         return self.finding(
             say(
                 "The entropy of {trial} is on average {share} of its start from {step} on. Its reward does not rise in the second "
@@ -109,29 +144,113 @@ class EntropyCollapse(Rule):
                 share=Percent(first.share),
                 step=study.at(first.step),
                 reward=Number(first.late_reward),
-                room=first.more_reward_reason,
+                room=first.reason,
                 n=len(found),
                 of=Count(judged, "trial"),
             ),
-            action=advice,
+            action=_KEEP_EXPLORING_ADVICE if clip_ratios.any() or not len(clip_ratios) else _ADVICE_WITHOUT_CLIPPING,
             severity="warning",
             confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
-            trials=[c.trial for c in found],
+            trials=trials,
             evidence=(
-                curve_plot(
-                    study.signals["policy_entropy"],
-                    "The entropy falls to near zero early.",
-                    [c.trial for c in found[:5]],
-                    marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed", lasting=True) for c in found[:5]),
-                    lines={"collapsed": self.collapsed * first.start},
-                ),
+                curve_plot(metric, caption, trials[:5], marks=marks, lines=lines),
                 table(
-                    (left, value_with_limit(Percent(first.share), Percent(self.collapsed))),
-                    (gain, value_with_limit(Percent(first.gain), Percent(self.gain))),
-                    (p, value_with_limit(Probability(first.p_value), self.false_alarms)),
+                    ("entropy after the collapse, as a share of the start", Percent(first.share), self.collapsed),
+                    (gain, Percent(first.gain), self.gain),
+                    ("p-value of an entropy below half of the start", Probability(first.p_value), self.false_alarms),
                     ("late reward", Number(first.late_reward)),
-                    ("reward at entropy 0 by the formula of Cui et al.", Number(first.reward_ceiling)),
+                    ("reward at entropy 0 by the formula of Cui et al.", Number(first.ceiling)),
                 ),
             ),
-            changes=(Advise(text=advice),),
         )
+
+    def find_collapses(self, study: Study, judged: list[LoggedSignal], rewards: Mapping[int, LoggedSignal]) -> list[Collapse]:
+        """Return the trials whose entropy collapsed early although more reward was possible, best first."""
+        starts = [(entry, _collapse_index(entry.curve.values, self.collapsed)) for entry in judged]
+        early = [(entry, index) for entry, index in starts if index <= self.before * len(entry.curve)]
+        exploring = [_late_level(rewards[e.trial.index]) for e, index in starts if index > self.before * len(e.curve)]
+        better = max(exploring, key=lambda level: level.mean, default=None)
+        # The best of several equal trials looks better by chance, so its test is corrected for their number (Bonferroni).
+        alpha = self.false_alarms / max(len(exploring), 1)
+        found = []
+        for entry, index in early:
+            rewarded = rewards[entry.trial.index]
+            reason = "a trial that kept its entropy reaches more"
+            if better is None or better.p_value_above_other(_late_level(rewarded)) > alpha:
+                reason = self._reason_for_more_reward(study, rewarded)
+            collapse = self._collapse_of_trial(entry, index, rewarded, reason) if reason else None
+            found += [collapse] if collapse is not None else []
+        return found
+
+    def _collapse_of_trial(self, entry: LoggedSignal, index: int, rewarded: LoggedSignal, reason: str) -> Collapse | None:
+        """Return the collapse of a trial's entropy at `index`; None if the collapse is not significant, or if the reward still
+        rises."""
+        steps, entropy, reward = entry.curve.steps, entry.curve.values, rewarded.curve.values
+        since = int(np.searchsorted(rewarded.curve.steps, steps[index]))
+        if len(entropy) - index < 2 or len(reward) - since < _MIN_REWARDS_FOR_TREND or index < 1:
+            return None
+        start, after = float(np.median(entropy[:_INITIAL_POINTS])), mean_level(entropy[index:])
+        p = after.p_value_below(_MAX_COLLAPSED_ENTROPY_SHARE * start)
+        # Correlated noise makes the p-value of the rise too small; the reward then counts as rising, and the rule does not fire.
+        second_half = reward[max(since, len(reward) // 2) :]
+        fit = linregress(np.arange(len(second_half)), second_half, alternative="greater")
+        gain = float(fit.slope) * (len(second_half) - 1)
+        span = float(np.ptp([part.mean() for part in np.array_split(reward, 10)]))
+        rises = gain > self.gain * span and fit.pvalue <= self.false_alarms
+        if start <= 0 or p > self.false_alarms or rises:
+            return None
+        return Collapse(
+            trial=entry.trial,
+            step=int(steps[index]),
+            start=start,
+            share=after.mean / start,
+            gain=gain / span if span > 0 else 0.0,
+            late_reward=_late_level(rewarded).mean,
+            ceiling=_reward_ceiling(entry.curve, rewarded.curve, int(steps[index])),
+            p_value=p,
+            reason=reason,
+        )
+
+    def _reason_for_more_reward(self, study: Study, rewarded: LoggedSignal) -> str:
+        """Return a clause that explains by the trial's own curves why more reward is possible; empty if they do not show it."""
+        reward, trial = rewarded.curve.values, rewarded.trial
+        first = mean_level(reward[: max(len(reward) // 20, _INITIAL_POINTS)])
+        if first.p_value_above_other(_late_level(rewarded)) <= self.false_alarms:
+            return "the reward started at a higher value"
+        spread = study.curve(trial, "policy_reward_sd").finite.values
+        idle = study.curve(trial, "groups_without_advantage").finite.values
+        if len(spread) < MIN_SIGNAL_POINTS or len(idle) < MIN_SIGNAL_POINTS:
+            return ""
+        late_spread, late_idle = (float(values[round(_LATE * len(values)) :].mean()) for values in (spread, idle))
+        largest = max(float(part.mean()) for part in np.array_split(spread, 10))
+        differs = late_spread >= self.spread * largest and late_idle >= _MIN_ZERO_ADVANTAGE_SHARE
+        return "some prompts are solved and others are not" if differs else ""
+
+
+def _collapse_index(entropy: FloatArray, share: float) -> int:
+    """Return the first index at which the smoothed entropy and the mean of all later entropies are both at most `share` times
+    the initial entropy; the number of points if there is no such index."""
+    limit, n = share * float(np.median(entropy[:_INITIAL_POINTS])), len(entropy)
+    rest = np.cumsum(entropy[::-1])[::-1] / np.arange(n, 0, -1)
+    smooth = np.array([np.median(entropy[max(i - 2, 0) : i + 3]) for i in range(n)])
+    below = np.flatnonzero((smooth <= limit) & (rest <= limit))
+    return int(below[0]) if len(below) else n
+
+
+def _late_level(entry: LoggedSignal) -> MeanLevel:
+    return mean_level(entry.curve.values[entry.slice_of_points(_LATE, 1.0)])
+
+
+def _reward_ceiling(entropy: Curve, reward: Curve, until: int) -> float:
+    """Return the reward at entropy 0 by R = -a exp(H) + b, fitted to the common steps of both curves up to `until`; NaN for
+    fewer than three such steps.
+
+    A trainer that makes several optimizer steps on each batch logs a reward only with the first step on the batch.
+    """
+    steps, here, there = np.intersect1d(entropy.steps, reward.steps, return_indices=True)
+    n = int(np.searchsorted(steps, until, side="right"))
+    x = np.exp(entropy.values[here[:n]])
+    if n < 3 or not np.ptp(x) > 0:
+        return float("nan")
+    slope, intercept = np.polyfit(x, reward.values[there[:n]], 1)
+    return float(slope + intercept)

@@ -10,9 +10,9 @@ import numpy as np
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.message import Count, Name, Percent, Probability, say, value_with_limit
+from advisor.model.message import Count, Name, Percent, Probability, say
 from advisor.model.parameter_kinds import batch_size
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
@@ -83,16 +83,15 @@ class GroupsWithoutAdvantage(Rule):
     """Maximum share of studies with a finding if the true share of groups without advantage is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [self._shares_without_advantage(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
+        judged = [self._measure_shares(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
         wasted = [s for s in judged if s.p_value(self.most) <= self.false_alarms]
         if judged[0] in wasted and 2 * len(wasted) > len(judged):
             yield self._build_finding(study, wasted, len(judged))
 
-    def _shares_without_advantage(self, entry: policy.LoggedSignal) -> _SharesWithoutAdvantage:
+    def _measure_shares(self, entry: policy.LoggedSignal) -> _SharesWithoutAdvantage:
         values = entry.curve.values
-        return _SharesWithoutAdvantage(
-            entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), mean_level(values)
-        )
+        start = mean_level(values[entry.slice_of_points(0.0, self.start)])
+        return _SharesWithoutAdvantage(entry.trial, start, mean_level(values))
 
     def _has_low_rewards(self, study: Study, trial: Trial) -> bool:
         """Return True if the mean reward lies in the lower half of the study's range of rewards, by more than noise."""
@@ -104,52 +103,35 @@ class GroupsWithoutAdvantage(Rule):
         return mean_level(rewards).p_value_below(middle) <= self.false_alarms
 
     def _build_finding(self, study: Study, wasted: Sequence[_SharesWithoutAdvantage], judged: int) -> Finding:
-        first = wasted[0]
+        first, trials, metric = wasted[0], [s.trial for s in wasted], study.signals["groups_without_advantage"]
         size, change = _double_group_size(study) if self._has_low_rewards(study, first.trial) else (0, ())
-        message = say(
-            "All rewards are equal in {share} of the groups of {trial}, and in {start} of the groups at the start. The same holds "
-            "for {n} of {of}.",
-            share=Percent(first.whole.mean),
-            trial=Name(first.trial.name),
-            start=Percent(first.start.mean),
-            n=len(wasted),
-            of=Count(judged, "trial"),
-        )
-        larger = say(
-            " Rewards are low, so sample {more} completions for each prompt instead of {size}.", size=size, more=2 * size
-        )
+        p, start, whole = first.p_value(self.most), Percent(first.start.mean), Percent(first.whole.mean)
+        caption, lines = "Most groups have no advantage from the start.", {"half of the groups": self.most}
+        larger = " Rewards are low, so sample {more} completions for each prompt instead of {size}."
         return self.finding(
-            message,
-            action=say("{advice}{larger}", advice=_MIXED_REWARDS_ADVICE, larger=larger if size else ""),
+            say(
+                "All rewards are equal in {share} of the groups of {trial}, and in {start} of the groups at the start. The same "
+                "holds for {n} of {of}.",
+                share=whole,
+                trial=Name(first.trial.name),
+                start=start,
+                n=len(wasted),
+                of=Count(judged, "trial"),
+            ),
+            action=say(_MIXED_REWARDS_ADVICE + larger, more=2 * size, size=size) if size else _MIXED_REWARDS_ADVICE,
             severity="warning",
-            confidence=_FINDING_CONFIDENCE * (1 - first.p_value(self.most)),
-            trials=[s.trial for s in wasted],
-            evidence=self._evidence(study, wasted, judged),
+            confidence=_FINDING_CONFIDENCE * (1 - p),
+            trials=trials,
+            evidence=(
+                curve_plot(metric, caption, trials[:5], lines=lines, shares=True),
+                table(
+                    ("share of groups without advantage at the start", start, self.most),
+                    ("share of groups without advantage over the training", whole, self.most),
+                    ("p-value of the larger share", Probability(p), self.false_alarms),
+                    ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
+                ),
+            ),
             changes=(Advise(text=_MIXED_REWARDS_ADVICE), *change),
-        )
-
-    def _evidence(self, study: Study, wasted: Sequence[_SharesWithoutAdvantage], judged: int) -> tuple[Evidence, ...]:
-        first = wasted[0]
-        return (
-            curve_plot(
-                study.signals["groups_without_advantage"],
-                "Most groups have no advantage from the start.",
-                [s.trial for s in wasted[:5]],
-                lines={"half of the groups": self.most},
-                shares=True,
-            ),
-            table(
-                (
-                    "share of groups without advantage at the start",
-                    value_with_limit(Percent(first.start.mean), Percent(self.most)),
-                ),
-                (
-                    "share of groups without advantage over the training",
-                    value_with_limit(Percent(first.whole.mean), Percent(self.most)),
-                ),
-                ("p-value of the larger share", value_with_limit(Probability(first.p_value(self.most)), self.false_alarms)),
-                ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
-            ),
         )
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Factor, Grounds, Relation, Rule, Share
-from advisor.model.change import Advise, Change, SetRange
+from advisor.model.change import Change, SetRange
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.learning_rate import rate_name
-from advisor.model.message import Count, Message, Name, Number, Probability, say, value_with_limit
+from advisor.model.message import Count, Message, Name, Number, Probability, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
+from advisor.stats.blocks import mean_level
 from advisor.stats.spikes import find_outliers
-from advisor_rules.reinforcement._departure import PolicyDeparture, find_policy_departures
 
 _SMALLER_UPDATES_ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
 _MIN_JUMP_STEPS = 3
@@ -33,14 +33,29 @@ choice."""
 
 
 @dataclass(frozen=True, slots=True)
-class _JumpsOfTrial:
+class _Jumps:
     trial: Trial
     p_value: float | None
     """p-value of the test for outliers; None if jumps are too frequent to be outliers."""
     step: int
     """Step of the largest jump."""
-    kl_ratio: float
+    ratio: float
     """Ratio of the KL divergence at the largest jump to its running median."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Departure:
+    """A trial whose policy moved far from its reference and earns a lower reward than at its start."""
+
+    trial: Trial
+    p_value: float
+    """Larger p-value of two tests: that the late KL divergence exceeds the limit, and that the late reward lies below the first
+    rewards."""
+    step: int
+    """First step at which the KL divergence exceeds the limit."""
+    late_kl: float
+    first_reward: float
+    late_reward: float
 
 
 class PolicyJumps(Rule):
@@ -104,17 +119,19 @@ class PolicyJumps(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         judged = policy.logged_signals(study, "policy_kl")
-        jumps = [j for entry in judged if (j := self._policy_jumps_of_trial(entry, len(judged))) is not None]
-        departed = find_policy_departures(study, judged, self.far, self.false_alarms)
+        jumps = [j for entry in judged if (j := self._measure_jumps(entry, len(judged))) is not None]
+        departures = (self._measure_departure(study, entry) for entry in judged)
+        departed = [d for d in departures if d is not None and d.p_value <= self.false_alarms]
+        corrected = self.false_alarms / len(judged)
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) >= len(judged)):
-            yield self._build_finding(study, jumps, len(judged))
+            yield self._report_jumps(study, jumps, len(judged))
         # Noise seldom makes half of several trials significant at once, so this needs no correction for the number of trials.
         elif len(departed) > 1 and 2 * len(departed) >= len(judged):
-            yield self._report_policy_departure(study, departed, len(judged), self.false_alarms)
-        elif departed and departed[0].trial == judged[0].trial and departed[0].p_value <= self.false_alarms / len(judged):
-            yield self._report_policy_departure(study, departed, len(judged), self.false_alarms / len(judged))
+            yield self._report_departures(study, departed, len(judged), self.false_alarms)
+        elif departed and departed[0].trial == judged[0].trial and departed[0].p_value <= corrected:
+            yield self._report_departures(study, departed, len(judged), corrected)
 
-    def _policy_jumps_of_trial(self, entry: policy.LoggedSignal, trials: int) -> _JumpsOfTrial | None:
+    def _measure_jumps(self, entry: policy.LoggedSignal, trials: int) -> _Jumps | None:
         positive = entry.curve.values > 0
         values, steps = entry.curve.values[positive], entry.curve.steps[positive]
         found = find_outliers(values, self.false_alarms / trials, self.factor)
@@ -125,18 +142,29 @@ class PolicyJumps(Rule):
             return None
         largest = int(np.argmax(found.ratios_to_median * wild))
         p = found.p_value if len(found.indices) else None
-        return _JumpsOfTrial(entry.trial, p, int(steps[largest]), float(found.ratios_to_median[largest]))
+        return _Jumps(entry.trial, p, int(steps[largest]), float(found.ratios_to_median[largest]))
 
-    def _build_finding(self, study: Study, jumps: Sequence[_JumpsOfTrial], judged: int) -> Finding:
-        worst = max(jumps, key=lambda j: j.kl_ratio)
+    def _measure_departure(self, study: Study, entry: policy.LoggedSignal) -> _Departure | None:
+        reward = study.curve(entry.trial, "policy_reward").finite
+        beyond = np.flatnonzero(entry.curve.values > self.far)
+        if len(reward) < policy.MIN_SIGNAL_POINTS or not len(beyond):
+            return None
+        kl, step = mean_level(entry.curve.values[entry.slice_of_points(0.5, 1.0)]), int(entry.curve.steps[beyond[0]])
+        first, late = policy.initial_and_late_reward(reward.values, int(np.searchsorted(reward.steps, step)))
+        p = max(kl.p_value_above(self.far), first.p_value_above_other(late))
+        return _Departure(entry.trial, p, step, kl.mean, first.mean, late.mean)
+
+    def _report_jumps(self, study: Study, jumps: list[_Jumps], judged: int) -> Finding:
+        worst, trials, metric = max(jumps, key=lambda j: j.ratio), [j.trial for j in jumps], study.signals["policy_kl"]
         p, limit = worst.p_value, self.false_alarms / judged
-        changes, action = _search_lower_rates(study)
+        action, changes = _search_lower_rates(study)
+        marks = [Mark(trial=j.trial.id, step=j.step, label="jump") for j in jumps[:5]]
         return self.finding(
             say(
                 "The KL divergence of {trial} jumps to {ratio} times its running level at {step}. The divergence jumps in {n} "
                 "of {of}.",
                 trial=Name(worst.trial.name),
-                ratio=Number(min(worst.kl_ratio, 1e6), 2),
+                ratio=Number(min(worst.ratio, 1e6), 2),
                 step=study.at(worst.step),
                 n=len(jumps),
                 of=Count(judged, "trial"),
@@ -144,26 +172,27 @@ class PolicyJumps(Rule):
             action=action,
             severity="warning",
             confidence=_UNTESTED_JUMP_CONFIDENCE if p is None else _FINDING_CONFIDENCE * (1 - p),
-            trials=[j.trial for j in jumps],
+            trials=trials,
             evidence=(
-                curve_plot(
-                    study.signals["policy_kl"],
-                    "The policy jumps away from its reference.",
-                    [j.trial for j in jumps[:5]],
-                    marks=tuple(Mark(trial=j.trial.id, step=j.step, label="jump") for j in jumps[:5]),
-                ),
+                curve_plot(metric, "The policy jumps away from its reference.", trials[:5], marks=marks),
                 table(
                     ("trials that jump", say("{n} of {of}", n=len(jumps), of=judged)),
-                    ("largest ratio to the running median", value_with_limit(Number(worst.kl_ratio), Number(self.factor))),
-                    ("p-value", "not tested" if p is None else value_with_limit(Probability(p), limit)),
+                    ("largest ratio to the running median", Number(worst.ratio), self.factor),
+                    ("p-value", "not tested") if p is None else ("p-value", Probability(p), limit),
                 ),
             ),
             changes=changes,
         )
 
-    def _report_policy_departure(self, study: Study, found: Sequence[PolicyDeparture], judged: int, limit: float) -> Finding:
-        first = found[0]
-        changes, action = _search_lower_rates(study)
+    def _report_departures(self, study: Study, found: list[_Departure], judged: int, limit: float) -> Finding:
+        first, trials, metrics = (
+            found[0],
+            [d.trial for d in found],
+            (study.signals["policy_kl"], study.signals["policy_reward"]),
+        )
+        action, changes = _search_lower_rates(study)
+        caption = "The policy is far from its reference and earns a lower reward than at its start."
+        marks = [Mark(trial=d.trial.id, step=d.step, label="far away", lasting=True) for d in found[:5]]
         return self.finding(
             say(
                 "{trial} trains at {kl} nats per token from its reference, and its mean reward falls from {before} to "
@@ -178,31 +207,26 @@ class PolicyJumps(Rule):
             action=action,
             severity="warning",
             confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
-            trials=[d.trial for d in found],
+            trials=trials,
             evidence=(
-                curve_plot(
-                    (study.signals["policy_kl"], study.signals["policy_reward"]),
-                    "The policy is far from its reference and earns a lower reward than at its start.",
-                    [d.trial for d in found[:5]],
-                    marks=tuple(Mark(trial=d.trial.id, step=d.step, label="far away", lasting=True) for d in found[:5]),
-                ),
+                curve_plot(metrics, caption, trials[:5], marks=marks),
                 table(
-                    ("KL divergence in the second half", value_with_limit(Number(first.late_kl), Number(self.far))),
-                    ("mean reward in the second half", value_with_limit(Number(first.late_reward), Number(first.first_reward))),
-                    ("p-value", value_with_limit(Probability(first.p_value), limit)),
+                    ("KL divergence in the second half", Number(first.late_kl), self.far),
+                    ("mean reward in the second half", Number(first.late_reward), first.first_reward),
+                    ("p-value", Probability(first.p_value), limit),
                 ),
             ),
             changes=changes,
         )
 
 
-def _search_lower_rates(study: Study) -> tuple[tuple[Change, ...], Message]:
-    """Return (changes, advice as text). The changes search lower learning rates if the study searches the learning rate."""
+def _search_lower_rates(study: Study) -> tuple[Message, tuple[Change, ...] | None]:
+    """Return (advice, changes). The changes search lower learning rates if the study searches the learning rate."""
     name = rate_name(study)
     domain = study.searched.get(name) if name is not None else None
     if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:
-        return (Advise(text=_SMALLER_UPDATES_ADVICE),), say(_SMALLER_UPDATES_ADVICE)
+        return say(_SMALLER_UPDATES_ADVICE), None
     low, high = round_significant(domain.low / 10), round_significant(math.sqrt(domain.low * domain.high))
     why = "The policy jumps at these learning rates, so we search down to a tenth of the lowest rate."
-    action = say("Search a {name} of {low} to {high}.", name=Name(name), low=Number(low), high=Number(high))
-    return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),), action
+    action = say("Search a {name} of {low} to {high}.", name=Name(name), low=low, high=high)
+    return action, (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)

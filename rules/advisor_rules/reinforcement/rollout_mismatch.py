@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Factor, Grounds, Relation, Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, curve_plot, table
+from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.message import Count, Name, Number, Probability, say, value_with_limit
+from advisor.model.message import Count, Name, Number, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
@@ -27,20 +26,21 @@ higher reward without the mismatch, measured on the seeds on which we chose the 
 
 
 @dataclass(frozen=True, slots=True)
-class _RolloutDifference:
+class _Difference:
+    """Levels of the log-probability difference at the start, and in the first and the second half of the training."""
+
     trial: Trial
     start: MeanLevel
-    half_levels: tuple[MeanLevel, MeanLevel]
-    """Levels of the log-probability difference in the first and in the second half of the training."""
+    early: MeanLevel
+    late: MeanLevel
 
     @property
-    def larger_half(self) -> MeanLevel:
-        """Level of the log-probability difference in the half of the training with the larger mean."""
-        return max(self.half_levels, key=lambda level: level.mean)
+    def larger(self) -> MeanLevel:
+        return max(self.early, self.late, key=lambda level: level.mean)
 
     def p_above(self, limit: float) -> float:
         """Return the p-value of a mean above `limit` in the half with the larger mean, corrected for the choice of the half."""
-        return min(2 * self.larger_half.p_value_above(limit), 1.0)
+        return min(2 * self.larger.p_value_above(limit), 1.0)
 
 
 class RolloutMismatch(Rule):
@@ -98,67 +98,48 @@ class RolloutMismatch(Rule):
     """Maximum share of studies with a finding if the true difference is exactly the maximum acceptable difference."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [self._rollout_difference(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
+        judged = [self._measure_difference(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
         apart = [m for m in judged if m.p_above(self.most) <= self.false_alarms]
         if judged[0] in apart and 2 * len(apart) > len(judged):
             yield self._build_finding(study, apart, len(judged))
 
-    def _rollout_difference(self, entry: policy.LoggedSignal) -> _RolloutDifference:
+    def _measure_difference(self, entry: policy.LoggedSignal) -> _Difference:
         values = entry.curve.values
         early, late = (mean_level_with_trend(values[entry.slice_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
-        return _RolloutDifference(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), (early, late))
+        return _Difference(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), early, late)
 
-    def _build_finding(self, study: Study, apart: Sequence[_RolloutDifference], judged: int) -> Finding:
-        first = apart[0]
-        larger = first.larger_half
-        action = (
-            _SYNC_WEIGHTS_ADVICE
-            if first.half_levels[1].p_value_above_other(first.start) <= self.false_alarms
-            else _MATCH_SAMPLING_ADVICE
-        )
+    def _build_finding(self, study: Study, apart: Sequence[_Difference], judged: int) -> Finding:
+        first, trials, metric = apart[0], [m.trial for m in apart], study.signals["rollout_mismatch"]
+        larger, start = first.larger, first.start
+        grows = first.late.p_value_above_other(start) <= self.false_alarms
+        p, p_rise = Probability(first.p_above(self.most)), Probability(larger.p_value_above_other(start))
+        caption = "The engine and the trainer disagree about the sampled tokens."
         return self.finding(
             say(
                 "In the {half} half of the training of {trial}, the probability of a sampled token differs by a factor of {factor} "
                 "between the engine that samples and the trainer ({mean} nats, after {start} at the start). The difference "
                 "exceeds {limit} nats in {n} of {of}.",
-                half="first" if larger is first.half_levels[0] else "second",
+                half="first" if larger is first.early else "second",
                 trial=Name(first.trial.name),
                 mean=Number(larger.mean),
                 factor=Number(math.exp(min(larger.mean, 100.0))),
-                start=Number(first.start.mean),
+                start=Number(start.mean),
                 limit=Number(self.most),
                 n=len(apart),
                 of=Count(judged, "trial"),
             ),
-            action=say(action),
+            action=_SYNC_WEIGHTS_ADVICE if grows else _MATCH_SAMPLING_ADVICE,
             severity="warning",
-            confidence=_FINDING_CONFIDENCE * (1 - first.p_above(self.most)),
-            trials=[m.trial for m in apart],
-            evidence=self._build_evidence(study, apart),
-            changes=(Advise(text=action),),
-        )
-
-    def _build_evidence(self, study: Study, apart: Sequence[_RolloutDifference]) -> tuple[CurveEvidence, FigureEvidence]:
-        first = apart[0]
-        early, late = first.half_levels
-        return (
-            curve_plot(
-                study.signals["rollout_mismatch"],
-                "The engine and the trainer disagree about the sampled tokens.",
-                [m.trial for m in apart[:5]],
-                lines={"limit": self.most},
-            ),
-            table(
-                ("difference in the first tenth, nats", Number(first.start.mean)),
-                ("difference in the first half, nats", value_with_limit(Number(early.mean), Number(self.most))),
-                ("difference in the second half, nats", value_with_limit(Number(late.mean), Number(self.most))),
-                (
-                    "p-value that the difference exceeds the limit",
-                    value_with_limit(Probability(first.p_above(self.most)), self.false_alarms),
-                ),
-                (
-                    "p-value of the rise of the difference",
-                    value_with_limit(Probability(first.larger_half.p_value_above_other(first.start)), self.false_alarms),
+            confidence=_FINDING_CONFIDENCE * (1 - p.value),
+            trials=trials,
+            evidence=(
+                curve_plot(metric, caption, trials[:5], lines={"limit": self.most}),
+                table(
+                    ("difference in the first tenth, nats", Number(start.mean)),
+                    ("difference in the first half, nats", Number(first.early.mean), self.most),
+                    ("difference in the second half, nats", Number(first.late.mean), self.most),
+                    ("p-value that the difference exceeds the limit", p, self.false_alarms),
+                    ("p-value of the rise of the difference", p_rise, self.false_alarms),
                 ),
             ),
         )

@@ -9,7 +9,7 @@ from advisor.engine.explain import find_cause
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.spec import Parameter
-from advisor_rules.curves._lr_as_regulariser import rank_correlation_p
+from advisor_rules.curves.curve_best_is_regularised_by_accident import rank_correlation_p
 
 RULE = "curve-best-is-regularised-by-accident"
 T = np.linspace(0, 1, 30)

@@ -8,7 +8,7 @@ import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
 
-from advisor_rules.curves._jump_causes import find_noise_remedy
+from advisor_rules.curves.curve_step_variance import find_noise_remedy, p_of_independent_jumps
 
 RULE = "curve-step-variance"
 T = np.linspace(0, 1, 60)
@@ -206,3 +206,11 @@ def scores(ends):
 )
 def test_the_remedy_of_equal_results_depends_on_why_they_are_equal(ends, advice):
     assert advice in verdict(RULE, scores(ends)).reason
+
+
+def test_whether_two_curves_jump_together():
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal(60)
+    assert p_of_independent_jumps(a, a + 0.3 * rng.standard_normal(60)) < 0.001
+    assert p_of_independent_jumps(a, rng.standard_normal(60)) > 0.01
+    assert np.isnan(p_of_independent_jumps(a, np.zeros(60)))

@@ -5,6 +5,8 @@ import pytest
 from promise import studies
 from studies import make_study, verdict
 
+from advisor_rules.pipeline.eval_regular import read_event_intervals
+
 RULE = "eval-regular"
 
 
@@ -117,3 +119,29 @@ def test_it_keeps_its_promise(n):
         assert verdict(RULE, study(steps, times)).status == "quiet"
         uneven, ticks = zip(*(by_clock(rng, n) for _ in range(3)), strict=True)
         assert verdict(RULE, study(uneven, ticks)).findings[0].severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("times", "off"),
+    [
+        (np.array([1, *range(50, 1001, 50), 1013.0]), 0),
+        (np.delete(np.arange(0, 5000, 100.0), [3, 4, 9, 17, 25, 26, 27, 40]), 0),
+        (np.cumsum(np.tile([50.0, 150.0, 100.0, 100.0], 10)), 0),
+        (np.cumsum(np.tile([90.0, 100.0, 117.0], 10)), 2 / 3),
+        (np.cumsum(np.tile([50.0, 250.0, 150.0, 300.0, 100.0], 10)), 0.8),
+    ],
+    ids=["start and end off", "some left out", "half of a shorter grid", "vary", "most of a shorter grid missing"],
+)
+def test_share_of_irregular_intervals(times, off):
+    assert read_event_intervals(times, 0.05).off == pytest.approx(off, abs=0.05)
+
+
+def test_whole_numbers_may_be_off_by_one():
+    steps = np.rint(3.7 * np.arange(30))
+    assert read_event_intervals(steps, 0.05, slack=1.0).off == 0
+    assert read_event_intervals(steps, 0.05).off > 0.2
+
+
+@pytest.mark.parametrize("times", [np.arange(10.0), np.full(40, np.nan), np.empty(0)])
+def test_too_few_or_unknown(times):
+    assert read_event_intervals(times, 0.05) is None

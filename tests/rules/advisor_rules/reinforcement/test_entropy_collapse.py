@@ -10,7 +10,6 @@ from advisor.computed.reinforcement import policy
 from advisor.model.evidence import CurveEvidence
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor_rules.reinforcement._collapse import CollapseThresholds, find_collapses
 from advisor_rules.reinforcement.entropy_collapse import EntropyCollapse
 
 RULE = "entropy-collapse"
@@ -79,13 +78,12 @@ def test_a_trial_that_kept_its_entropy_shows_that_more_is_possible() -> None:
 def test_the_best_of_many_equal_trials_is_no_evidence_of_more_reward() -> None:
     """The best of 20 trials of equal true reward is better than the collapsed trial by chance."""
     rule, alarms = EntropyCollapse(), 0
-    limits = CollapseThresholds(rule.collapsed, rule.before, rule.gain, rule.spread, rule.false_alarms)
     for seed in range(60):
         rng = np.random.default_rng(seed)
         curves = [entropy(rng, 20.0), *(entropy(rng, 1.0) for _ in range(20))]
         made = policy_study([stuck(rng, 0.5) for _ in curves], entropy=curves)
         rewards = {entry.trial.index: entry for entry in policy.logged_signals(made, "policy_reward")}
-        alarms += bool(find_collapses(made, policy.logged_signals(made, "policy_entropy"), rewards, limits))
+        alarms += bool(rule.find_collapses(made, policy.logged_signals(made, "policy_entropy"), rewards))
     assert kept(alarms, 60)
 
 
