@@ -7,6 +7,7 @@ from studies import make_study
 
 from advisor.computed.reinforcement.policy import LoggedSignal, initial_and_late_reward, logged_signals
 from advisor.model.finding import MissingData
+from advisor.model.study import Signal
 
 
 def test_trials_come_best_first() -> None:
@@ -32,6 +33,21 @@ def test_the_need_tells_a_policy_from_another_training() -> None:
     with pytest.raises(MissingData) as missing:
         logged_signals(policy_study([learning(np.random.default_rng(0))]), "policy_kl")
     assert missing.value.needs.lack == "other"
+
+
+@pytest.mark.parametrize(
+    ("signal", "words"),
+    [
+        ("completions_truncated", "completions/clipped_ratio"),
+        ("policy_entropy", "TRL's entropy"),
+        ("groups_without_advantage", "frac_reward_zero_std"),
+        ("policy_kl", "TRL's kl"),
+        ("rollout_mismatch", "sampling_logp_difference"),
+    ],
+)
+def test_a_missing_signal_is_named_as_trl_logs_it(signal: Signal, words: str) -> None:
+    with pytest.raises(MissingData, match=words):
+        logged_signals(policy_study([learning(np.random.default_rng(0))] * 2), signal)
 
 
 def test_too_few_points_are_counted() -> None:

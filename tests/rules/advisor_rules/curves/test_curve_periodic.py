@@ -117,12 +117,6 @@ def test_says_that_one_evaluation_an_epoch_cannot_show_it():
     assert "an epoch takes 100" in verdict(RULE, study([calm()], {"steps_per_epoch": "100"})).reason
 
 
-def test_the_unit_and_the_direction_do_not_matter():
-    one = verdict(RULE, study([periodic()], EPOCH)).findings[0]
-    other = verdict(RULE, study([-1e3 * periodic()], EPOCH, direction="maximize")).findings[0]
-    assert one.confidence == pytest.approx(other.confidence)
-
-
 @pytest.mark.parametrize("facts", [{}, EPOCH])
 @pytest.mark.parametrize(
     ("trials", "n", "correlation", "shape"),

@@ -80,20 +80,6 @@ def test_cannot_tell_from_few_evaluations_or_none():
     assert verdict(RULE, study([[np.nan] * 5, [1.0]], status=["diverged", "infeasible"])).status == "not-assessed"
 
 
-def test_negated_and_maximised_is_the_same():
-    down = verdict(RULE, study([falling(0), falling(1)]))
-    up = verdict(RULE, study([-falling(0), -falling(1)], direction="maximize"))
-    assert down.findings[0].confidence == up.findings[0].confidence
-    assert down.findings[0].changes[0].value == up.findings[0].changes[0].value
-
-
-def test_the_order_of_runs_and_the_unit_do_not_matter():
-    curves = [falling(0), falling(1), falling(2)]
-    one, other = verdict(RULE, study(curves)), verdict(RULE, study([1e3 * c for c in curves[::-1]]))
-    assert one.findings[0].changes[0].value == other.findings[0].changes[0].value
-    assert one.findings[0].confidence == pytest.approx(other.findings[0].confidence)
-
-
 def test_gaps_and_infinities_in_the_curve_do_not_break_it():
     curve = falling()
     curve[[3, 20, 33]] = np.nan, np.inf, -np.inf

@@ -111,19 +111,6 @@ def test_cannot_tell_without_a_training_loss():
     assert verdict(RULE, dead).status == "not-assessed"
 
 
-def test_the_unit_and_a_maximised_objective_do_not_matter():
-    one = verdict(RULE, study([rising()])).findings[0]
-    other = verdict(RULE, study([1e3 * rising()])).findings[0]
-    assert one.confidence == pytest.approx(other.confidence)
-    accuracy = make_study(
-        [{"lr": 0.1}],
-        {"train/loss": [rising()], "val/accuracy": [0.9 - 0.8 * np.exp(-T / 0.1)]},
-        objective="val/accuracy",
-        direction="maximize",
-    )
-    assert verdict(RULE, accuracy).status == "fired"
-
-
 @pytest.mark.parametrize(
     ("trials", "n", "correlation", "shape"),
     [(1, 60, 0.0, "flat"), (1, 30, 0.5, "flat"), (5, 60, 0.5, "falls"), (5, 200, 0.8, "falls"), (8, 60, 0.0, "ties")],

@@ -80,7 +80,7 @@ def test_it_cannot_tell_without_the_whole_set():
     assert "val/error.full" in said.reason
 
 
-@pytest.mark.parametrize("trials", [3, 12, 100])
+@pytest.mark.parametrize("trials", [3, 12, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("anew", [False, True], ids=["one sample", "drawn anew"])
 def test_it_keeps_its_promise(trials, anew):
     rng = np.random.default_rng(trials)

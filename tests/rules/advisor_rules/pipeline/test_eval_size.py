@@ -135,7 +135,7 @@ def test_rare_classes():
     assert verdict(RULE, study(TOP, 20_000, counts="?")).status == "quiet"
 
 
-@pytest.mark.parametrize("trials", [2, 5, 30, 100])
+@pytest.mark.parametrize("trials", [2, 5, 30, pytest.param(100, marks=pytest.mark.slow)])
 def test_it_keeps_its_promise(trials):
     """Where the best trials truly differ by 2.5 times what tells them apart, and where they are equal."""
     rng = np.random.default_rng(trials)

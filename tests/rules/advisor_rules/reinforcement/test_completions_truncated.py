@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from policy_studies import POINTS, learning, policy_study
 from promise import kept, studies
-from studies import make_study, verdict
+from studies import verdict
 
 from advisor.analysis import analyze_study
 from advisor.engine.registry import load_rules
@@ -98,13 +98,6 @@ def test_a_best_trial_at_the_limit_does_not_hide_most_trials_beyond_it() -> None
 @pytest.mark.parametrize("shares", [(0.1, 0.35, 0.4), (0.2, 0.2, 0.4), (0.2,)])
 def test_quiet_if_the_best_trial_is_below_the_limit_or_few_are_beyond(shares: tuple[float, ...]) -> None:
     assert verdict(RULE, of_trials(*shares)).status == "quiet"
-
-
-def test_cannot_tell_without_the_share() -> None:
-    result = verdict(RULE, policy_study([learning(np.random.default_rng(0))] * 2))
-    assert result.status == "not-assessed"
-    assert "completions/clipped_ratio" in str(result.reason)
-    assert verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]})).status == "not-assessed"
 
 
 def test_completions_that_grow_into_the_limit_late_are_found() -> None:

@@ -78,13 +78,13 @@ def test_a_trial_that_kept_its_entropy_shows_that_more_is_possible() -> None:
 def test_the_best_of_many_equal_trials_is_no_evidence_of_more_reward() -> None:
     """The best of 20 trials of equal true reward is better than the collapsed trial by chance."""
     rule, alarms = EntropyCollapse(), 0
-    for seed in range(60):
+    for seed in studies(60):
         rng = np.random.default_rng(seed)
         curves = [entropy(rng, 20.0), *(entropy(rng, 1.0) for _ in range(20))]
         made = policy_study([stuck(rng, 0.5) for _ in curves], entropy=curves)
         rewards = {entry.trial.index: entry for entry in policy.logged_signals(made, "policy_reward")}
         alarms += bool(rule.find_collapses(made, policy.logged_signals(made, "policy_entropy"), rewards))
-    assert kept(alarms, 60)
+    assert kept(alarms, len(studies(60)))
 
 
 def test_a_reward_that_ends_below_its_start_shows_it_too() -> None:
@@ -127,13 +127,6 @@ def test_quiet_if_the_rewards_end_before_the_collapse(points: int) -> None:
     steps = {name: [np.arange(1, len(values[0]) + 1)] * 2 for name, values in curves.items()}
     made = make_study([{"beta": 0.0}] * 2, curves, objective="train/reward", direction="maximize", steps=steps)
     assert verdict(RULE, made).status == "quiet"
-
-
-def test_cannot_tell_without_an_entropy() -> None:
-    result = verdict(RULE, policy_study([learning(np.random.default_rng(0))] * 2))
-    assert result.status == "not-assessed"
-    assert "TRL's entropy" in str(result.reason)
-    assert verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]})).status == "not-assessed"
 
 
 @pytest.mark.parametrize(("speed", "level", "still"), [(3.0, 0.6, False), (20.0, 0.97, True), (4.0, 0.9, False)])

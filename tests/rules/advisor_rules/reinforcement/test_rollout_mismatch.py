@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from policy_studies import POINTS, learning, policy_study
 from promise import kept, studies
-from studies import make_study, verdict
+from studies import verdict
 
 from advisor.model.study import Study
 
@@ -47,13 +47,6 @@ def test_a_mismatch_that_falls_as_the_policy_becomes_sure_is_one_of_the_first_ha
 @pytest.mark.parametrize(("start", "end"), [(0.003, 0.001), (0.02, 0.05), (0.15, 0.02), (0.2, 0.1)])
 def test_quiet_if_the_engine_agrees(start: float, end: float) -> None:
     assert verdict(RULE, study(start, end)).status == "quiet"
-
-
-def test_cannot_tell_without_the_difference() -> None:
-    result = verdict(RULE, policy_study([learning(np.random.default_rng(0))] * 2))
-    assert result.status == "not-assessed"
-    assert "sampling_logp_difference" in str(result.reason)
-    assert verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]})).status == "not-assessed"
 
 
 @pytest.mark.parametrize("trials", [1, 4])

@@ -162,15 +162,6 @@ def test_a_warmup_given_as_a_share_keeps_its_unit():
     assert "warmup_steps" not in spec.parameters
 
 
-def test_the_order_and_the_unit_do_not_matter():
-    losses = [healthy(), blown(), healthy()]
-    one = verdict("stability-early", study_of(losses, [0.1, 0.3, 0.05], objective=[0.5, 0.9, 0.7]))
-    turned = verdict("stability-early", study_of(losses[::-1], [0.05, 0.3, 0.1], objective=[0.7, 0.9, 0.5]))
-    scaled = verdict("stability-early", study_of([100 * x for x in losses], [0.1, 0.3, 0.05], objective=[50, 90, 70]))
-    found = [result.findings[0].confidence for result in (one, turned, scaled)]
-    assert found == pytest.approx([found[0]] * 3)
-
-
 @pytest.mark.parametrize("noise", ["normal", "heavy"])
 def test_it_keeps_its_promise(noise):
     steps = np.arange(0, 4000, 20)

@@ -143,13 +143,6 @@ def test_trials_with_far_higher_rates_are_not_judged():
     assert verdict("stability-mid", study_of([falling(), jumping(lasting=N)], [0.1, 0.3])).status == "fired"
 
 
-def test_the_order_and_the_unit_do_not_matter():
-    losses = [falling(), jumping(), falling()]
-    one = verdict("stability-mid", study_of(losses)).findings[0]
-    other = verdict("stability-mid", study_of([7 * x for x in losses[::-1]], [0.4, 0.2, 0.1])).findings[0]
-    assert (one.confidence, one.trials) == (other.confidence, other.trials)
-
-
 @pytest.mark.parametrize("kind", ["normal", "heavy", "autocorrelated"])
 def test_it_keeps_its_promise(kind):
     fired = 0
