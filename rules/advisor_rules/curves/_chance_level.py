@@ -126,8 +126,7 @@ def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> SkillOver
 
 
 def _known_chance_level(study: Study) -> ChanceLevel | None:
-    """Return the chance level that the trials logged, or derive it from the number of classes, from the class sizes or from the
-    metric's name."""
+    """Return the chance level that was logged, or that follows from the classes, their sizes or the metric's name."""
     facts = {name: text for trial in reversed(study.trials) for name, text in trial.facts.items()}
     metric, examples = study.spec.objective.metric, as_number(facts.get("n_valid"))
     declared = _parse_json(facts.get("chance"))
@@ -159,8 +158,7 @@ def _has_other_loss_unit(study: Study, entropy: float) -> bool:
 
 
 def _chance_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
-    """Return the metric's values for (random guessing, a perfect model); None if unknown. `shares` holds the share of examples
-    in each class, or is empty."""
+    """Return the metric's values for (guessing, a perfect model); None if unknown. `shares`: share of examples in each class."""
     words = set(words_of_name(metric))
     if words & {"auc", "auroc", "rocauc"} and not words & _PRECISION_RECALL_WORDS:
         return 0.5 * unit, unit
@@ -193,11 +191,10 @@ def _chance_level_with_error(study: Study, value: float, perfect: float, example
 
 
 def _level_of_constant_trials(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
-    """Return the best share of a class at which the scores of two or more trials stay constant after the first evaluation,
-    because their models always predict this class.
+    """Return the best share of a class at which two or more trials stay constant, because they always predict this class.
 
-    On a small validation set, the score of a model that learns may also stay the same at each evaluation. A further condition
-    is that the objective on training data is constant or that the training loss does not fall.
+    On a small validation set, the score of a model that learns may also stay the same, so the objective on training data must
+    be constant too, or the training loss must not fall.
     """
     costs = []
     for trial in trials:
@@ -217,11 +214,10 @@ def _level_of_constant_trials(study: Study, trials: Sequence[Trial]) -> ChanceLe
 
 
 def _constant_prediction_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
-    """Return the best score of the trials if each of their scores equals the share of one class, as if their models always
-    predicted that class.
+    """Return the best score of the trials if each of their scores equals the share of one class, as if they always predicted it.
 
-    Scores of models that always predict one class take few distinct values, which are shares of classes and therefore sum to at
-    most 1. In addition, the training loss must not end below the loss of always answering with one class.
+    Such scores take few distinct values, which sum to at most 1 because they are shares of classes. In addition, the training
+    loss must not end below the loss of always answering with one class.
     """
     counts: Counter[float] = Counter()
     trial_count, best = 0, math.inf
@@ -240,8 +236,7 @@ def _constant_prediction_level(study: Study, trials: Sequence[Trial]) -> ChanceL
 
 
 def _beats_constant_prediction(study: Study, trial: Trial, share: float) -> bool:
-    """Return True if the trial's training loss is unknown, or ends below the loss of always answering a class with this
-    share."""
+    """Return True if the training loss is unknown, or ends below the loss of always answering a class with this share."""
     loss = training_loss_curve(study, trial)
     if loss is None or not set(words_of_name(loss[0])) & _CROSS_ENTROPY_WORDS:
         return True
@@ -259,10 +254,8 @@ def _constant_curve_value(curve: Curve) -> float:
 
 
 def _first_evaluation_level(study: Study, trial: Trial, usual_range: tuple[float, float]) -> ChanceLevel | None:
-    """Return the trial's first evaluation as the chance level, or the study's usual first evaluation if that is better.
-
-    Return None if the trial may have learned before its first evaluation.
-    """
+    """Return the trial's first evaluation as the chance level, or the study's usual first evaluation if that is better; None if
+    the trial may have learned before its first evaluation."""
     curve = study.cost_curve(trial).finite
     if len(curve) < 2:
         return None
@@ -278,8 +271,7 @@ def _first_evaluation_level(study: Study, trial: Trial, usual_range: tuple[float
 
 
 def _usual_first_evaluation(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
-    """Return (median cost of the trials' first evaluations, standard error of this median); (inf, 0) if no trial has an
-    evaluation."""
+    """Return (median cost of the first evaluations, standard error of this median); (inf, 0) without evaluations."""
     first_costs = np.array([c.values[0] for t in trials if len(c := study.cost_curve(t).finite)])
     if not len(first_costs):
         return math.inf, 0.0

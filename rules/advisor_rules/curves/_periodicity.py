@@ -143,11 +143,8 @@ def _evaluation_interval(curve: Curve) -> int | None:
 
 
 def _longest_momentum_period(trial: Trial) -> float:
-    """Return the longest period, in steps, at which momentum alone can make a loss oscillate.
-
-    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; oscillations with longer periods than
-    the returned one die out.
-    """
+    """Return the longest period, in steps, at which momentum alone can make a loss oscillate: weights oscillate like a spring with
+    a damping rate of (1 - momentum) / 2 per step."""
     values = [as_number(trial.facts.get(f"optimizer.{name}")) for name in ("momentum", "beta1")]
     for name, value in trial.params.items():
         words = words_of_name(name)

@@ -127,7 +127,6 @@ class CurveOverfitting(Rule):
             )
 
     def _is_rise_material(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
-        """Return True if the trials lose a material part of their gain, and do so not only at low strengths of a regulariser."""
         is_material = pooled.share >= self.material and pooled.height >= self.material * gain
         return is_material and not do_only_weak_settings_overfit(study, pooled.rising_trials, trials)
 
@@ -215,7 +214,6 @@ def _choose_remedy(study: Study, costs: CostCurveFunction, trial: Trial, best: f
 
 
 def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
-    """Return a sentence about the rise of the first trial's validation metric and the direction of its training metric."""
     levels, training = (top.rise.best_level, top.rise.level), top.falling_training_metric
     best, end = levels if metric != study.spec.objective.metric else (study.objective_value(v) for v in levels)
     who = "Trial {trial}"
@@ -233,7 +231,6 @@ def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list
 
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:
-    """Return sentences about a missing training metric, and about the objective if another metric overfits."""
     note = "" if training else " No training metric was logged, so the cause may be instability instead of overfitting."
     if metric == objective:
         return say("{note}", note=note)

@@ -134,7 +134,6 @@ class CurvePeriodic(Rule):
 
 
 def _period_message(steps: Number, top: CurvePeriod) -> Message:
-    """Return a text with the period in steps and as a part of an epoch."""
     epoch = Number(top.steps_per_epoch, 4)
     if not top.periods_per_epoch:
         template = "{steps} (an epoch takes {epoch})"

@@ -163,8 +163,7 @@ class CurveSaturated(Rule):
 
 
 def _format_gain_bound(study: Study, flat: Sequence[CurveEnding]) -> Message:
-    """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on the lead or noise with
-    which this gain is compared."""
+    """Return a clause on the largest possible gain of the dropped steps, and on the lead or noise that it is compared with."""
     most, lead = curve_tails.late_gain_bound(study, flat), curve_tails.difference_to_second_best(study)
     bound = say("{bound} of {metric}", bound=Number(most, 2), metric=Name(study.spec.objective.metric))
     if curve_tails.are_on_one_plateau(study, flat):

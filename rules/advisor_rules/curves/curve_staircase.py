@@ -190,8 +190,7 @@ def _changes_learning_rate_at(study: Study, trial: Trial, start: float, epoch: f
 
 
 def _is_running_mean(curve: Curve, epoch: float) -> bool:
-    """Return True if the noise of the loss fades within each epoch, as it does if the logged loss is the mean over the epoch so
-    far."""
+    """Return True if the noise of the loss fades within each epoch, as for a logged loss that is the mean of the epoch so far."""
     steps, noise = curve.steps[1:], np.abs(np.diff(curve.values))
     position = (steps % epoch) / epoch
     inner = (steps >= epoch / 2) & (position > 1 / epoch)

@@ -212,7 +212,6 @@ class CurveStepVariance(Rule):
 
 
 def _advice_for_ties(study: Study) -> str:
-    """Return advice for the case that all of the best trials have the same result."""
     if validation.perfect_trials(study):
         return "no result can be better, so evaluate on harder examples"
     if len({float(study.costs[t.index]) for t in study.ranked()}) > 1:
@@ -232,8 +231,7 @@ def p_of_independent_jumps(one: FloatArray, other: FloatArray) -> float:
 
 
 def _p_of_unrelated_jumps(study: Study, trial: Trial) -> float:
-    """Return the p-value of the hypothesis that the objective and a training metric jump at unrelated steps in the second half;
-    NaN if there is no training metric."""
+    """Return the p-value of jumps at unrelated steps of the objective and a training metric; NaN without such a metric."""
     objective = study.cost_curve(trial).finite
     for signal in _TRAINING_SIGNALS:
         training = study.curve(trial, signal).finite

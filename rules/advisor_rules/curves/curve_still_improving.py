@@ -132,7 +132,6 @@ class CurveStillImproving(Rule):
             yield self._build_finding(study, improving, len(endings))
 
     def _report_length_pairs(self, study: Study, pairs: list[_LengthPair]) -> Iterator[Finding]:
-        """Yield a finding if, at equal settings, longer trials are better beyond noise."""
         p, share = _p_value_of_gain(study, pairs), float(np.median([pair.relative_gain for pair in pairs]))
         if p > self.false_alarms or not share > self.material:
             return
@@ -168,12 +167,9 @@ class CurveStillImproving(Rule):
         several = say("{n} of the {judged} best trials still improve at", n=len(improving), judged=judged)
         whose = "its" if judged == 1 else "their"
         decays = first.last_constant_rate_step < first.steps
-        caption = say(
-            "The last {tail} of the steps before {at} brought {gain} of what the run had gained.",
-            tail=Percent(middle.window_share),
-            at=at,
-            gain=Percent(middle.gain, 1),
-        )
+        text = "The last {tail} of the steps before {at} brought {gain} of what the run had gained."
+        caption = say(text, tail=Percent(middle.window_share), at=at, gain=Percent(middle.gain, 1))
+        action = "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length."
         return self.finding(
             say(
                 "{trials} {at}{rate}. Twice the steps would bring {metric} {forecast}.{assumed}",
@@ -184,11 +180,7 @@ class CurveStillImproving(Rule):
                 forecast=forecast,
                 assumed=_assumed_schedule_text(study, first),
             ),
-            action=say(
-                "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length.",
-                steps=steps,
-                longer=study.length(longer),
-            ),
+            action=say(action, steps=steps, longer=study.length(longer)),
             severity="warning" if middle.forecast_gain >= 5 * self.material else "note",
             confidence=chance * len(improving) / judged,
             trials=trials,
@@ -223,7 +215,6 @@ def _forecast(study: Study, ending: CurveEnding) -> Message:
 
 
 def _assumed_schedule_text(study: Study, ending: CurveEnding) -> Message | str:
-    """Return the sentence on the assumed schedule; empty if the schedule is known."""
     if not ending.is_rate_assumed:
         return ""
     decays = schedules.possible_decay_names(ending.trial)
@@ -236,8 +227,7 @@ def _assumed_schedule_text(study: Study, ending: CurveEnding) -> Message | str:
 
 
 def _find_length_pairs(study: Study) -> list[_LengthPair]:
-    """Return the pairs of complete trials with equal settings whose planned lengths have a ratio of 1.5 to 4, best pair
-    first."""
+    """Return the pairs of complete trials with equal settings and planned lengths in a ratio of 1.5 to 4, best pair first."""
     groups: dict[tuple[tuple[str, str], ...], list[tuple[int, Trial]]] = defaultdict(list)
     for trial in study.ranked():
         curve = study.cost_curve(trial).finite
@@ -257,8 +247,7 @@ def _find_length_pairs(study: Study) -> list[_LengthPair]:
 
 
 def _p_value_of_gain(study: Study, pairs: list[_LengthPair]) -> float:
-    """Return the one-sided p-value of the hypothesis that longer training gains nothing, by a paired t-test; for a single pair,
-    the gain is compared with the noise of results."""
+    """Return the one-sided p-value of a paired t-test; for a single pair, the gain is compared with the noise of results."""
     gains = np.array([p.gain for p in pairs])
     sd = noise.noise_between_seeds(study)[0] or noise.noise_between_evaluations(study)
     if len(gains) == 1:

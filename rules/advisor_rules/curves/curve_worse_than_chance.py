@@ -167,8 +167,7 @@ def _best_level(study: Study, top: SkillOverGuessing) -> Objective:
 
 
 def _instability_text(study: Study, best: Trial) -> str:
-    """Return the start of a sentence that says that the best trial's loss or most trials blew up; empty if training was
-    stable."""
+    """Return the start of a sentence that the best trial's loss or most trials blew up; empty if training was stable."""
     if unstable_loss(study, best):
         return "Its loss"
     ended = [t for t in study.trials if study.ended[t.index]]
@@ -199,8 +198,7 @@ def _message(study: Study, top: SkillOverGuessing, judged: int, unstable: str) -
 
 
 def _search_lower_learning_rates(study: Study) -> tuple[Change, ...]:
-    """Return the change to search the two decades below the range of the learning rate; empty if the learning rate
-    cannot be lower."""
+    """Return the change to search the two decades below the range of the learning rate; empty if it cannot be lower."""
     rates = searched_learning_rates(study)
     domain = study.spec.parameters[rates[0]] if rates is not None else None
     if rates is None or domain is None or domain.low is None or domain.low <= max(domain.declared_limits[0], 0.0):
@@ -213,11 +211,8 @@ def _search_lower_learning_rates(study: Study) -> tuple[Change, ...]:
 
 
 def _search_higher_learning_rates(study: Study, top: SkillOverGuessing, *, hardly: bool) -> tuple[Change, ...]:
-    """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training.
-
-    No change is returned if the learning rates already reach the usual rates of every optimizer, because these rates are high
-    enough to learn.
-    """
+    """Return the change to search higher learning rates, if no trial failed, the loss hardly changed in training, and the rates do
+    not yet reach the usual rates of every optimizer, which are high enough to learn."""
     rates, failed = searched_learning_rates(study), failures.failure_masks(study)
     hardly_changes = hardly or did_training_loss_fall(study, top.trial) is False
     if rates is None or not hardly_changes or (failed.diverged | failed.crashed).any():

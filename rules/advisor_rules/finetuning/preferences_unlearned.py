@@ -165,8 +165,7 @@ def _log_odds_change(study: Study, trial: Trial) -> _LogOddsChange | None:
 
 
 def _is_margin_unusable(study: Study, trials: Sequence[Trial]) -> bool:
-    """Return True if the margin is not a change since the start, because the loss has no reference model, or if the loss is
-    IPO."""
+    """Return True if the margin is no change since the start, because the loss is IPO or has no reference model."""
     if any(name.replace("/", "_").removeprefix("train_").removeprefix("eval_") == _ODDS_RATIO_METRIC for name in study.metrics):
         return True
     for params in (t.params for t in trials):

@@ -142,6 +142,8 @@ class CkptBestLost(Rule):
         top, judged, metric = lost[0], len(trials), study.spec.objective.metric
         does = "does not keep its best step" if len(lost) == 1 else "do not keep their best step"
         caption = say("{lost} of the {judged} best trials {does}.", lost=len(lost), judged=judged, does=does)
+        if judged == 1:
+            caption = say("The trial does not keep its best step.")
         marks = []
         for model in lost:
             marks.append(Mark(trial=model.trial.id, step=model.best_step, label="best"))
@@ -169,15 +171,7 @@ class CkptBestLost(Rule):
             confidence=(1 - top.p_value) * (1.0 if top.is_logged else 0.6),
             subject=metric,
             trials=[r.trial for r in lost],
-            evidence=(
-                curve_plot(
-                    metric,
-                    caption if judged > 1 else "The trial does not keep its best step.",
-                    [r.trial for r in lost],
-                    marks=marks,
-                ),
-                self._figures(study, trials, top),
-            ),
+            evidence=(curve_plot(metric, caption, [r.trial for r in lost], marks=marks), self._figures(study, trials, top)),
         )
 
     def _figures(self, study: Study, trials: list[Trial], top: _KeptModel) -> FigureEvidence:

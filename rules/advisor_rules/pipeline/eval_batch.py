@@ -69,6 +69,7 @@ class EvalBatch(Rule):
         )
         size, share = math.ceil(max(trained)), timing.evaluation_time_share(study)
         slow = share > self.time
+        action = "Evaluate with batches of at least {n} examples per device{option}.{rarely}"
         option = say(": {option}", option=Code(f"{_OPTION} {size}")) if _SIZE in small[0].params else ""
         return self.finding(
             say(
@@ -80,12 +81,7 @@ class EvalBatch(Rule):
                 training=training,
                 time=say(" Evaluations take {share} of the training time.", share=Percent(share)) if slow else "",
             ),
-            action=say(
-                "Evaluate with batches of at least {n} examples per device{option}.{rarely}",
-                n=size,
-                option=option,
-                rarely=" Evaluate less often, too." if slow else "",
-            ),
+            action=say(action, n=size, option=option, rarely=" Evaluate less often, too." if slow else ""),
             severity="note",
             confidence=1.0,
             subject="eval_batch_size",

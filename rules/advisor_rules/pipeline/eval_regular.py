@@ -155,10 +155,6 @@ def _median_irregular_share(intervals: Sequence[EventIntervals]) -> Percent:
 
 
 def _read_evaluation_timings(study: Study, tolerance: float) -> list[_EvaluationTiming]:
-    """Return the timings of the trials with enough evaluations of the objective.
-
-    `tolerance` is the maximum difference of a regular interval from the usual interval, as a share of the usual interval.
-    """
     timings = []
     for trial in study.trials:
         curve = study.cost_curve(trial)
@@ -200,6 +196,5 @@ def read_event_intervals(times: FloatArray, tolerance: float, *, slack: float = 
 
 
 def _are_events_mostly_missing(missing: int, planned: int) -> bool:
-    """Return True if significantly more than half of the events on a regular grid are missing, so that the events were not
-    planned on this grid."""
+    """Return True if significantly more than half of the events are missing, so that they were not planned on this grid."""
     return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_SKIP_P_VALUE

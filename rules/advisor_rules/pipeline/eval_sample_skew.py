@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Name, Number, Objective, Percent, Probability, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import p_value_of_zero_mean
@@ -85,26 +85,13 @@ class EvalSampleSkew(Rule):
             )
         gain, shift, p = _gain(pairs, many=many), float(differences.mean()), p_value_of_zero_mean(differences)
         chosen, best = pairs[0], min(pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
-        metric, trials = Name(study.spec.objective.metric), [pair.trial for pair in pairs]
         severity: Severity = "note"
+        trials = [pair.trial for pair in pairs]
         if many and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
-            text = (
-                "On the sample, {chosen} has the best {metric}, {sampled}. On the whole set, {chosen} has {whole}, and {best} has "
-                "{other}."
-            )
-            costs = (chosen.sample, chosen.whole, best.whole)
-            sampled, whole, other = (Objective(study.objective_value(float(c.min()))) for c in costs)
-            names = {"chosen": Name(chosen.trial.name), "best": Name(best.trial.name), "metric": metric}
-            message = say(text, sampled=sampled, whole=whole, other=other, **names)
+            message = _wrong_choice_message(study, chosen, best)
             severity, confidence, trials = "warning", 0.9, [chosen.trial, best.trial]
         elif p <= self.false_alarms and abs(shift) > self.material * gain:
-            equal, side = "On the whole set all trials are equal.", "worse" if shift > 0 else "better"
-            share = (
-                say("This difference is {share} of the gain from tuning.", share=Percent(abs(shift) / gain)) if gain else equal
-            )
-            text = "On the sample, {metric} is {shift} {side} than on the whole set. {share}"
-            message = say(text, metric=metric, shift=Number(abs(shift), 2), side=side, share=share)
-            confidence = 1 - p
+            message, confidence = _shift_message(study, shift, gain), 1 - p
         else:
             return
         yield self.finding(
@@ -127,11 +114,25 @@ class EvalSampleSkew(Rule):
         )
 
 
-def _read_cost_pairs(study: Study) -> list[_CostPairs]:
-    """Return the pairs of costs of the feasible trials, sorted by the best cost on the sample, lowest first.
+def _wrong_choice_message(study: Study, chosen: _CostPairs, best: _CostPairs) -> Message:
+    text = "On the sample, {chosen} has the best {metric}, {sampled}. On the whole set, {chosen} has {whole}, and {best} has {other}."
+    costs = (chosen.sample, chosen.whole, best.whole)
+    sampled, whole, other = (Objective(study.objective_value(float(c.min()))) for c in costs)
+    names = {"chosen": Name(chosen.trial.name), "best": Name(best.trial.name), "metric": Name(study.spec.objective.metric)}
+    return say(text, sampled=sampled, whole=whole, other=other, **names)
 
-    An evaluation on the whole set is paired with the last evaluation on the sample at or before its step.
-    """
+
+def _shift_message(study: Study, shift: float, gain: float) -> Message:
+    share: Message | str = "On the whole set all trials are equal."
+    if gain > 0:
+        share = say("This difference is {share} of the gain from tuning.", share=Percent(abs(shift) / gain))
+    text, side = "On the sample, {metric} is {shift} {side} than on the whole set. {share}", "worse" if shift > 0 else "better"
+    return say(text, metric=Name(study.spec.objective.metric), shift=Number(abs(shift), 2), side=side, share=share)
+
+
+def _read_cost_pairs(study: Study) -> list[_CostPairs]:
+    """Return the pairs of costs of the feasible trials, sorted by the best cost on the sample, lowest first. Each evaluation on
+    the whole set is paired with the last evaluation on the sample at or before its step."""
     metric = study.spec.objective.metric.removesuffix(contract.FULL_SET_SUFFIX)
     full = metric + contract.FULL_SET_SUFFIX
     if metric not in study.metrics or full not in study.metrics:

@@ -208,8 +208,6 @@ class EvalSize(Rule):
 
 
 def _tied_settings_message(study: Study, trials: Sequence[Trial], detectable: float) -> Message:
-    """Return the sentence on settings with equal results. `detectable` is the smallest difference that the validation set can
-    show."""
     n, room, least = round(trials[0].fact("n_valid")), validation.distance_to_perfect_score(study), Number(detectable, 2)
     limit = say("{n} validation examples show only differences of {least}.", n=n, least=least)
     if room < detectable:
@@ -224,8 +222,8 @@ def _tied_settings_message(study: Study, trials: Sequence[Trial], detectable: fl
 
 
 def _harder_evaluation_advice(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
-    """Return the advice to evaluate on harder or more examples. `examples` is the number of validation examples needed to
-    distinguish a perfect score from the best result, or 0 if unknown."""
+    """Return the advice to evaluate on harder or more examples. `examples`: number needed to distinguish a perfect score from the
+    best result, or 0 if unknown."""
     what = "episodes" if study.kind == "reinforcement-learning" else "examples"
     n, loss = trials[0].fact("n_valid"), _finer_evaluation_metric(study, trials)
     known = n < examples <= n * validation.MAX_VALIDATION_SET_GROWTH
@@ -237,10 +235,8 @@ def _harder_evaluation_advice(study: Study, trials: Sequence[Trial], examples: f
 
 
 def _finer_evaluation_metric(study: Study, trials: Sequence[Trial]) -> str | None:
-    """Return the advice to compare the validation loss if it was logged and can replace the objective; else None.
-
-    The loss of preference training depends on beta, so losses with different beta are not comparable.
-    """
+    """Return the advice to compare the validation loss if it can replace the objective; else None. The loss of preference
+    training depends on beta."""
     loss = study.signals.get("valid_loss")
     if loss is None or loss == study.spec.objective.metric or study.kind == "reinforcement-learning":
         return None

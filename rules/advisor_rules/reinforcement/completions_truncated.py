@@ -107,7 +107,6 @@ class CompletionsTruncated(Rule):
         return _Truncation(entry.trial, start, late, end, grew, rising)
 
     def _start_and_late_levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
-        """Return the mean levels of a curve at the start and in the second half of the training."""
         values = entry.curve.values
         start, late = (values[entry.slice_of_points(*ends)] for ends in ((0.0, self.start), (0.5, 1.0)))
         return mean_level(start), mean_level_with_trend(late)

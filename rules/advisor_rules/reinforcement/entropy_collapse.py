@@ -243,10 +243,7 @@ def _late_level(entry: LoggedSignal) -> MeanLevel:
 
 def _reward_ceiling(entropy: Curve, reward: Curve, until: int) -> float:
     """Return the reward at entropy 0 by R = -a exp(H) + b, fitted to the common steps of both curves up to `until`; NaN for
-    fewer than three such steps.
-
-    A trainer that makes several optimizer steps on each batch logs a reward only with the first step on the batch.
-    """
+    fewer than three such steps. With several optimizer steps on each batch, only the first one logs a reward."""
     steps, here, there = np.intersect1d(entropy.steps, reward.steps, return_indices=True)
     n = int(np.searchsorted(steps, until, side="right"))
     x = np.exp(entropy.values[here[:n]])

@@ -136,10 +136,8 @@ class GroupsWithoutAdvantage(Rule):
 
 
 def _double_group_size(study: Study) -> tuple[int, tuple[Change, ...]]:
-    """Return (size of the groups, change to twice that size).
-
-    The size is 0 if it is unknown or varies, or if a batch does not consist of whole groups of the doubled size.
-    """
+    """Return (size of the groups, change to twice that size). The size is 0 if it is unknown or varies, or if a batch does not
+    consist of whole groups of the doubled size."""
     batches = [batch_size(trial) for trial in study.trials]
     for name in _GROUP_SIZE_PARAMETERS:
         sizes = {trial.params[name] for trial in study.trials if name in trial.params}

@@ -96,7 +96,6 @@ class UnstableTrials:
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
     def _rates_best_first(self, study: Study) -> list[float]:
-        """Return the known learning rates in the order of the results, best first."""
         return [r for t in study.ranked() if math.isfinite(r := float(self.near.learning_rates[t.index]))]
 
     def _worsens_towards_lowest_rate(self, study: Study, domain: Parameter) -> bool:

@@ -159,10 +159,8 @@ class AttentionLogits(Rule):
 
 
 def _last_step_before_divergence(study: Study, trial: Trial) -> float:
-    """Return the last step at which the training loss was at most its initial value; infinite if no loss was logged.
-
-    If the loss explodes after this step, weights and logits may explode with it, whatever the cause.
-    """
+    """Return the last step at which the training loss was at most its initial value; infinite if no loss was logged. After it,
+    weights and logits may explode with the loss, whatever the cause."""
     losses = study.curve(trial, "train_loss").finite
     if not len(losses):
         return math.inf

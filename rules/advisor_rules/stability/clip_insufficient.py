@@ -111,12 +111,8 @@ class ClipInsufficient(RuleNearBestRate):
         if not passed:
             return None
         worst, outliers, step = max(passed, key=lambda s: s[1].largest_ratio)
-        what = say(
-            "The gradient norm of {trial}{at} reaches {times} times its running median",
-            trial=Name(worst.trial.name),
-            at=near.at(worst.trial),
-            times=Number(outliers.largest_ratio),
-        )
+        text = "The gradient norm of {trial}{at} reaches {times} times its running median"
+        what = say(text, trial=Name(worst.trial.name), at=near.at(worst.trial), times=outliers.largest_ratio)
         p = min(outliers.p_value * 2 * len(clipped), 1.0)
         return _Instability(worst, what, study.signals["grad_norm"], step, p, len(passed))
 
@@ -126,13 +122,9 @@ class ClipInsufficient(RuleNearBestRate):
         at = say(" at a norm of {norm}", norm=Number(worst.clipping.threshold)) if finite else ""
         others = say(" {many} of the {clip} trials that clip gradients are unstable.", many=worst.trials, clip=clip)
         action, changes = clipping.clipping_remedy(study, worst.clipping, self.extreme)
+        text = "{what}, although gradients are clipped{at}.{others}"
         return self.finding(
-            say(
-                "{what}, although gradients are clipped{at}.{others}",
-                what=worst.description,
-                at=at,
-                others=others if worst.trials > 1 else "",
-            ),
+            say(text, what=worst.description, at=at, others=others if worst.trials > 1 else ""),
             action=action,
             severity="warning",
             confidence=min(1 - worst.p_value, 0.99),
@@ -144,12 +136,8 @@ class ClipInsufficient(RuleNearBestRate):
     def _evidence(self, worst: _Instability, clip: int, at: Message | str) -> tuple[Evidence, ...]:
         clips = worst.clipping
         limit_is_known = "norm" in worst.metric and math.isfinite(clips.threshold)
-        limits = say(
-            "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median",
-            p=self.false_alarms,
-            rise=Percent(self.material),
-            factor=self.factor,
-        )
+        text = "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median"
+        limits = say(text, p=self.false_alarms, rise=Percent(self.material), factor=self.factor)
         return (
             curve_plot(
                 worst.metric,

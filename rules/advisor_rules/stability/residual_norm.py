@@ -110,9 +110,6 @@ class ResidualNorm(RuleNearBestRate):
 
 
 def _normalisation_order(trial: Trial) -> str | None:
-    """Return the position of normalisation in the trial's model (TAG_NORM_ORDER); None if unknown.
-
-    The result is "bare" if the model has neither residual blocks nor normalisation layers.
-    """
+    """Return TAG_NORM_ORDER, or "bare" for neither residual blocks nor normalisation layers; None if unknown."""
     order = trial.facts.get("norm_order")
     return "bare" if order == "no-residuals" and trial.facts.get("norm_layers") == "{}" else order

@@ -125,12 +125,8 @@ class StabilityEarly(RuleNearBestRate):
         advice = harmless if severity == "note" else _WARMUP_ADVICE if several_settings else _LOWER_RATES_ADVICE
         lowest_rate = min((peak_learning_rate(study, t) for t in unstable.trials), default=math.nan)
         changes = () if severity == "note" else instability.warmup_changes(lowest_rate)
-        limits = say(
-            "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
-            p=self.false_alarms,
-            rise=Percent(self.material),
-            steps=self.lasting,
-        )
+        text = "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps"
+        limits = say(text, p=self.false_alarms, rise=Percent(self.material), steps=self.lasting)
         levels = "first value, worst level, limit of noise"
         yield self.finding(
             say("{why}. {what}", why=lower.why, what=what) if lower else what,
@@ -148,7 +144,6 @@ class StabilityEarly(RuleNearBestRate):
 
 
 def _choose_severity(study: Study, unstable: UnstableTrials) -> Severity:
-    """Return the severity of the instability: a note if the unstable trials end within noise of the best trial."""
     if not unstable.near.are_above_best_rate(unstable.trials):
         return "critical"
     best_first, (noise, noise_is_known) = study.ranked(), noise_between.noise_between_seeds(study)

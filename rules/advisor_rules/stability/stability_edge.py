@@ -180,10 +180,9 @@ class StabilityEdge(Rule):
         return SetRange(parameter=name, low=float(f"{rate / 2:.3g}"), high=high, scale="log", why=why)
 
     def _build_finding(self, study: Study, name: str, limit: _StabilityLimit, best: Trial) -> Finding:
-        edge, rate, region = limit.edge_rate, limit.best, limit.failure_region
+        edge, rate, region, p_turn, _ = limit
         higher = self._higher_rate_range(study, name, edge, rate)
-        failing = failures.failure_masks(study).any
-        failed_trials = [t for t in study.trials if failing[t.index] and t.id != best.id]
+        failed_trials = [t for t in study.trials if failures.failure_masks(study).any[t.index] and t.id != best.id]
         below = say("a factor {times} below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
         failed, total = region.failed_count, region.trial_count
         fails = say("{edge}, from which {failed} of {total} settings fail", edge=Number(edge), failed=failed, total=total)
@@ -196,7 +195,7 @@ class StabilityEdge(Rule):
             say(text, name=Name(name), rate=Number(rate), below=below, fails=fails),
             action=say(action, name=Name(name), high=Number(higher.high)),
             severity="critical",
-            confidence=1 - max(region.p_value, limit.turn_p_value),
+            confidence=1 - max(region.p_value, p_turn),
             subject=name,
             side="high",
             trials=[best, *failed_trials],
@@ -214,11 +213,7 @@ class StabilityEdge(Rule):
                     ("lowest unstable learning rate", Number(edge)),
                     ("failed trials from this rate on", share),
                     ("p-value of this arrangement of failures", Probability(region.p_value), self.false_alarms),
-                    (
-                        f"p-value that results turn before 1/{self.gain:g} of that rate",
-                        Probability(limit.turn_p_value),
-                        self.improves,
-                    ),
+                    (f"p-value that results turn before 1/{self.gain:g} of that rate", Probability(p_turn), self.improves),
                 ),
             ),
             changes=self._choose_instability_remedy(study, failed_trials, edge, higher),

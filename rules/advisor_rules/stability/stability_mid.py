@@ -145,8 +145,7 @@ def _missing_curves(study: Study) -> MissingData:
 
 
 def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:
-    """Return the action and the changes: clipping or, if the trial already clips gradients, a remedy for instability despite
-    clipping."""
+    """Return the action and the changes: clipping or, for a trial that clips already, a remedy for instability despite it."""
     present = clipping.read_clipping_threshold(study, trial)
     if present is not None and (math.isfinite(present.threshold) or present.clipped_share > 0):
         return clipping.clipping_remedy(study, present)
@@ -155,8 +154,7 @@ def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change,
 
 
 def _largest_norm_ratio(study: Study, blowup: loss_blowups.TrialInstability) -> float | None:
-    """Return the largest ratio of gradient norm to running median within 5 logged points of the jump; None if no norms were
-    logged."""
+    """Return the largest ratio of gradient norm to running median within 5 points of the jump; None if no norms were logged."""
     curve = study.peaks(blowup.trial, "grad_norm").finite
     positive = curve.values > 0
     outliers = spikes.find_outliers(curve.values[positive], 0.5, 1.0)

@@ -18,6 +18,10 @@ from advisor.model.words import plain_number
 from advisor.stats import spikes, tails
 from advisor_rules.stability._unstable import RuleNearBestRate
 
+_CLIP_ADVICE = (
+    "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms; this choice needs no separate study."
+)
+
 
 @dataclass(frozen=True)
 class _TrialWithOutliers:
@@ -85,23 +89,26 @@ class StabilitySpikes(RuleNearBestRate):
         # The p-values of all trials are tested together (Benjamini-Hochberg).
         corrected = spikes.corrected_p_values(tested)
         level = int((corrected <= self.false_alarms).sum()) * self.false_alarms / len(curves)
-        if not level:
-            return
-        judged = ((t, c, spikes.find_outliers(c.values, level, self.factor)) for t, c in curves)
+        judged = ((t, c, spikes.find_outliers(c.values, level, self.factor)) for t, c in curves if level)
         spiky = [_TrialWithOutliers(t, c, o) for t, c, o in judged if o is not None and len(o.indices)]
-        if not spiky:
-            return
+        if spiky:
+            yield self._build_finding(study, near, spiky, len(curves), level, float(corrected.min()))
+
+    def _build_finding(
+        self,
+        study: Study,
+        near: instability.JudgedTrials,
+        spiky: Sequence[_TrialWithOutliers],
+        judged: int,
+        level: float,
+        p: float,
+    ) -> Finding:
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest_ratio))
         trials, norms, metric = [s.trial for s in spiky], clipping.unclipped_gradient_norms(study), study.signals["grad_norm"]
-        harmless = self._are_outliers_harmless(study, trials)
-        action, p = instability.clipping_advice(norms), float(corrected.min())
+        harmless, action = self._are_outliers_harmless(study, trials), instability.clipping_advice(norms)
         if harmless and len(norms) >= tails.MIN_POINTS:
-            text = (
-                "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms; this choice needs no separate "
-                "study."
-            )
-            action = say(text, norm=Number(float(np.quantile(norms, 0.9))))
-        yield self.finding(
+            action = say(_CLIP_ADVICE, norm=Number(float(np.quantile(norms, 0.9))))
+        return self.finding(
             say(
                 "The gradient norm of {trial}{at} exceeds {limit} times its running median at {where}. "
                 "The largest ratio is {largest}.{others}{loss}",
@@ -110,7 +117,7 @@ class StabilitySpikes(RuleNearBestRate):
                 limit=Number(max(self.factor, worst.outliers.limit), 2),
                 where=worst.count,
                 largest=Number(worst.outliers.largest_ratio),
-                others=instability.describe_other_unstable_trials(len(spiky), len(curves)),
+                others=instability.describe_other_unstable_trials(len(spiky), judged),
                 loss=" The loss does not jump at these steps." if harmless else "",
             ),
             action=action,
@@ -122,7 +129,7 @@ class StabilitySpikes(RuleNearBestRate):
                 _gradient_norm_curves(metric, worst, trials),
                 _gradient_norm_histogram(metric, instability.late_gradient_norms(study, trials), norms),
                 table(
-                    ("trials judged", say("{judged} ({n} with outliers)", judged=len(curves), n=len(spiky))),
+                    ("trials judged", say("{judged} ({n} with outliers)", judged=judged, n=len(spiky))),
                     *_norm_ratio_rows(worst, level),
                     ("p-value over all judged trials", Probability(p)),
                     ("minimum ratio", self.factor),
@@ -132,7 +139,6 @@ class StabilitySpikes(RuleNearBestRate):
         )
 
     def _norm_curves(self, study: Study, trials: Sequence[Trial]) -> list[tuple[Trial, Curve]]:
-        """Return the trials that logged enough gradient norms, with these norms. Raises MissingData if no trial logged enough."""
         every = ((t, instability.late_gradient_norm_curve(study, t)) for t in trials[: self.trials])
         curves = [(t, c) for t, norms in every if len(c := instability.drop_small_batches(t, norms)) >= tails.MIN_POINTS]
         if not curves:
@@ -143,7 +149,6 @@ class StabilitySpikes(RuleNearBestRate):
         return curves
 
     def _are_outliers_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:
-        """Return True if the losses of all trials with outliers are known and none of these losses rises or jumps."""
         loss = loss_blowups.study_instability(
             study, spiky, lasting=self.lasting, material=self.material, false_alarms=self.false_alarms
         )
@@ -151,7 +156,6 @@ class StabilitySpikes(RuleNearBestRate):
 
 
 def _gradient_norm_curves(metric: str, worst: _TrialWithOutliers, trials: Sequence[Trial]) -> CurveEvidence:
-    """Return the curves of the gradient norms, with marks at the outliers of the worst trial."""
     caption = "The norm of {trial} lies far above its running median at {where}."
     marks = []
     for i in worst.outliers.indices[:5]:
@@ -161,7 +165,6 @@ def _gradient_norm_curves(metric: str, worst: _TrialWithOutliers, trials: Sequen
 
 
 def _norm_ratio_rows(worst: _TrialWithOutliers, level: float) -> tuple[tuple[str, MessagePart], ...]:
-    """Return the table rows about the ratios of the worst trial's norms to their running median."""
     ratios, early = worst.outliers, Percent(instability.EARLY_TRAINING_SHARE)
     text = "{n} of {trial}, after the first {early} of its steps"
     points = "one point" if ratios.count == 1 else say("{n} points", n=ratios.count)
@@ -174,7 +177,6 @@ def _norm_ratio_rows(worst: _TrialWithOutliers, level: float) -> tuple[tuple[str
 
 
 def _gradient_norm_histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:
-    """Return the histogram of the gradient norms, with a line at the recommended threshold, the 90th percentile."""
     counts, edges = np.histogram(np.log10(norms), bins=40)
     threshold = float(np.quantile(unclipped if len(unclipped) else norms, 0.9))
     share = Percent(float(np.mean(norms > 3 * threshold)), 1)

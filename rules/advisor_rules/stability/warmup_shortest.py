@@ -82,7 +82,6 @@ class WarmupShortest(Rule):
         yield self._report_shortest_warmup(result) if result.stable_trials else self._report_no_stable_warmup(result)
 
     def _warmups_by_length(self, study: Study, name: str) -> list[_Warmup]:
-        """Return the trials that did not crash, shortest warmup first."""
         failed = failures.failure_masks(study)
         ran = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
         starts = {t.index: loss_blowups.blowup_at_start(study, t, self.lasting) for t in ran}
@@ -94,6 +93,7 @@ class WarmupShortest(Rule):
     def _report_shortest_warmup(self, result: _WarmupTrials) -> Finding:
         stable, unstable = result.stable_trials, result.unstable_lengths
         length = int(stable[0].steps)
+        action = "Warm up over {length} steps before the schedule, and search learning rates up to {rate}."
         return self.finding(
             say(
                 "The shortest {tested}warmup with which {rate} trains stably is {name} {length}.{shorter}",
@@ -103,11 +103,7 @@ class WarmupShortest(Rule):
                 length=length,
                 shorter=say(" A warmup of {steps} is too short.", steps=Number(max(unstable))) if unstable else "",
             ),
-            action=say(
-                "Warm up over {length} steps before the schedule, and search learning rates up to {rate}.",
-                length=length,
-                rate=Number(result.rate),
-            ),
+            action=say(action, length=length, rate=result.rate),
             severity="note",
             confidence=(len(stable) + 0.5) / (len(stable) + 1),
             subject=result.name,
@@ -117,7 +113,6 @@ class WarmupShortest(Rule):
         )
 
     def _put_warmup_before_baseline(self, result: _WarmupTrials, length: int) -> tuple[Change, ...]:
-        """Return the changes that put the warmup before the baseline's own training."""
         why = f"A warmup of {length:,} steps is the shortest with which {result.learning_rate_text} trains stably"
         changes: list[Change] = [
             FixParameter(parameter=result.name, value=length, why=why),
@@ -136,30 +131,20 @@ class WarmupShortest(Rule):
         return tuple(changes)
 
     def _report_no_stable_warmup(self, result: _WarmupTrials) -> Finding:
-        """Return the finding if no warmup suffices: try a lower learning rate, or clip."""
         noted = (result.study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
         unstable = noted if noted > 0 else result.rate / instability.WARMUP_RATE_FACTOR
         lower = [times for times in _RETRY_RATE_FACTORS if times < (1 - _RATE_TOLERANCE) * result.rate / unstable]
         retry = bool(lower) and result.study.spec.baseline is not None
         if retry:
-            action = say(
-                "Try the same warmups at {rate}: {times} times {unstable}, which fails without a warmup.",
-                rate=Number(lower[0] * unstable),
-                times=Number(lower[0], 2),
-                unstable=Number(unstable),
-            )
+            text = "Try the same warmups at {rate}: {times} times {unstable}, which fails without a warmup."
+            action = say(text, rate=lower[0] * unstable, times=Number(lower[0], 2), unstable=unstable)
             changes = instability.warmup_changes(unstable, lower[0])
         else:
             action = say("Clip gradients instead of a longer warmup. If clipping is not enough, try another optimizer.")
             changes = _clip_and_limit_rates(result, unstable)
-        tried = result.tried
+        tried, text = result.tried, "No {name} of up to {longest} lets {rate} train stably."
         return self.finding(
-            say(
-                "No {name} of up to {longest} lets {rate} train stably.",
-                name=Name(result.name),
-                longest=int(tried[-1].steps),
-                rate=result.learning_rate_text,
-            ),
+            say(text, name=Name(result.name), longest=int(tried[-1].steps), rate=result.learning_rate_text),
             action=action,
             severity="note" if retry else "warning",
             confidence=(len(tried) + 0.5) / (len(tried) + 1),
@@ -170,12 +155,8 @@ class WarmupShortest(Rule):
         )
 
     def _evidence(self, stable: Sequence[_Warmup], unstable: Sequence[float]) -> FigureEvidence:
-        limits = say(
-            "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
-            p=self.doubt,
-            rise=Percent(self.material),
-            steps=self.lasting,
-        )
+        text = "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps"
+        limits = say(text, p=self.doubt, rise=Percent(self.material), steps=self.lasting)
         return table(
             ("stable", join_items(Number(t.steps) for t in stable) or "none"),
             ("unstable", join_items(map(Number, unstable)) or "none"),
@@ -227,8 +208,6 @@ class _WarmupTrials:
 
 
 def _clip_and_limit_rates(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
-    """Return the changes that end the range of learning rates where training fails without a warmup, and that clip
-    gradients."""
     why = (
         f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train stably, so the range "
         "ends where training fails without a warmup"
