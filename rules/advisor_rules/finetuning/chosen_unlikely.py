@@ -66,17 +66,16 @@ class ChosenUnlikely(Rule):
     ## How sure
     Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe how this log probability falls and why
     that is harmful. Pang et al. 2024 (arXiv:2404.19733) find that adding the loss of the preferred answers prevents the fall. A
-    small fall of the preferred answers' log probability is usual and harmless. We chose the limit of 1.5 for the ratio of
-    cross-entropies. The p-value comes from a t-test that compares the means of five blocks of values with 1.5 times the first
-    value. For evaluations, the first value counts as exact, because all evaluations use the same answers. For training values,
-    Welch's test also accounts for the error of the first value. On tiny models trained by TRL's DPOTrainer on pairs whose
-    preferred answers are right (`finetuning.py --by trl`, seeds 40 to 49, not used in development), the rule fired in 20 of 20
-    studies with far too high learning rates, or with a high rate and a small beta. In the best trials of the first four seeds,
-    the log probability went from -1 to -2.6 or less (median -15). The rule fired in none of 30 studies with usual learning
-    rates, with a large beta, or with the same high rates and the added loss of the preferred answers. A lower learning rate and
-    the added loss of the preferred answers therefore both prevented the fall. We measured few studies with intermediate
-    learning rates, whose best trials recover in part. Confidence is 0.8 times (1 - p), because we measured neither larger
-    models nor answers that another model wrote.
+    small fall of the preferred answers' log probability is usual and harmless. The p-value comes from a t-test that compares
+    the means of five blocks of values with 1.5 times the first value. For evaluations, the first value counts as exact, because
+    all evaluations use the same answers. For training values, Welch's test also accounts for the error of the first value. On
+    tiny models trained by TRL's DPOTrainer on pairs whose preferred answers are right (`finetuning.py --by trl`, seeds 40 to
+    49, not used in development), the rule fired in 20 of 20 studies with far too high learning rates, or with a high rate and a
+    small beta. In the best trials of the first four seeds, the log probability went from -1 to -2.6 or less (median -15). The
+    rule fired in none of 30 studies with usual learning rates, with a large beta, or with the same high rates and the added
+    loss of the preferred answers. A lower learning rate and the added loss of the preferred answers therefore both prevented
+    the fall. We measured few studies with intermediate learning rates, whose best trials recover in part. Confidence is 0.8
+    times (1 - p), because we measured neither larger models nor answers that another model wrote.
     """
 
     playbook = "Examining the training curves"

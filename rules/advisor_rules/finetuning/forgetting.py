@@ -85,10 +85,9 @@ class Forgetting(Rule):
     ## How sure
     Luo et al. 2023 (arXiv:2308.08747) find such forgetting in language models of 1 to 7 billion parameters; Biderman et al.
     2024 (arXiv:2405.09673) find that LoRA forgets less than full fine-tuning and learns less. Confidence is 0.9 times (1 - p),
-    where p is the larger of the two p-values, corrected for the number of metrics. We chose a tenth as the minimum decline. We
-    measured the rule on digit classifiers and on language models trained by TRL's SFTTrainer; all were evaluated before the
-    first training step. The only false alarm with TRL was a study that replays old texts: its loss on these texts still rose by
-    12 % in all three trials.
+    where p is the larger of the two p-values, corrected for the number of metrics. We measured the rule on digit classifiers
+    and on language models trained by TRL's SFTTrainer; all were evaluated before the first training step. The only false alarm
+    with TRL was a study that replays old texts: its loss on these texts still rose by 12 % in all three trials.
     """
 
     playbook = "Examining the training curves"

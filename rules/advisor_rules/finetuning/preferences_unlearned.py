@@ -66,10 +66,10 @@ class PreferencesUnlearned(Rule):
     the kind of training. If the trials are much shorter than the final training, train longer instead.
 
     ## How sure
-    The change of the odds follows from logged values, and noise mostly makes it larger. We chose the limit of a tenth. On tiny
-    models trained by TRL's DPOTrainer with ten seeds not used in development, the rule fired in 10 of 10 studies with learning
-    rates of at most 1e-6, and in none of 50 studies with higher rates (`python benchmarks/quality/finetuning.py --by trl --only
-    trl-dpo --seeds 60 70`).
+    The change of the odds follows from logged values, and noise mostly makes it larger. On tiny models trained by TRL's
+    DPOTrainer with ten seeds not used in development, the rule fired in 10 of 10 studies with learning rates of at most 1e-6,
+    and in none of 50 studies with higher rates (`python benchmarks/quality/finetuning.py --by trl --only trl-dpo --seeds 60
+    70`).
     """
 
     playbook = "Identifying bad search space boundaries"

@@ -115,7 +115,10 @@ class EvalSampleSkew(Rule):
 
 
 def _wrong_choice_message(study: Study, chosen: _CostPairs, best: _CostPairs) -> Message:
-    text = "On the sample, {chosen} has the best {metric}, {sampled}. On the whole set, {chosen} has {whole}, and {best} has {other}."
+    text = (
+        "On the sample, {chosen} has the best {metric}, {sampled}. "
+        "On the whole set, {chosen} has {whole}, and {best} has {other}."
+    )
     costs = (chosen.sample, chosen.whole, best.whole)
     sampled, whole, other = (Objective(study.objective_value(float(c.min()))) for c in costs)
     names = {"chosen": Name(chosen.trial.name), "best": Name(best.trial.name), "metric": Name(study.spec.objective.metric)}

@@ -69,10 +69,9 @@ class CompletionsTruncated(Rule):
 
     ## How sure
     DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated samples are noise, and that masking them or a soft
-    penalty stabilises training. We chose one fifth as the maximum share of truncated completions. The p-values come from
-    t-tests over the means of five blocks of values. In the second half of the training, only deviations from a straight line
-    count as noise. We measured the rule on tiny models, trained by hand-written GRPO and by TRL's trainer, whose reward pays
-    for length or whose length limit is too short.
+    penalty stabilises training. The p-values come from t-tests over the means of five blocks of values. In the second half of
+    the training, only deviations from a straight line count as noise. We measured the rule on tiny models, trained by
+    hand-written GRPO and by TRL's trainer, whose reward pays for length or whose length limit is too short.
     """
 
     playbook = "Examining the training curves"

@@ -58,9 +58,9 @@ class GroupsWithoutAdvantage(Rule):
 
     ## How sure
     By the algorithm, groups with equal rewards have no gradient; DAPO (Yu et al. 2025, arXiv:2503.14476) describes this problem
-    and trains better by sampling such groups again. We chose one half as the maximum share of groups without advantage. The
-    p-value comes from a t-test over the means of five blocks of steps, so values at neighbouring steps may be correlated. We
-    measured the rule on tiny models, trained by hand-written GRPO and by TRL's trainer on too hard or too easy prompts.
+    and trains better by sampling such groups again. The p-value comes from a t-test over the means of five blocks of steps, so
+    values at neighbouring steps may be correlated. We measured the rule on tiny models, trained by hand-written GRPO and by
+    TRL's trainer on too hard or too easy prompts.
     """
 
     playbook = "Examining the training curves"

@@ -89,11 +89,11 @@ class PolicyJumps(Rule):
     the confidence of the finding is 0.7. The test of a policy that is far from its reference compares the late KL divergence
     with 1 nat and the late reward with the first rewards; confidence follows from the larger p-value. The significance level of
     this test is corrected for the number of trials if only the best trial is far from its reference, but not if at least half
-    of two or more trials are. We chose the factor of ten and the limit of one nat. We measured the rule on tiny models trained
-    with too high learning rates and many steps on each batch, by hand-written GRPO and by TRL's trainer with a `beta` of 0.001.
-    While the level was also corrected if most trials were far from their reference, the rule missed 3 of 8 studies with TRL
-    (seeds 40 to 47), because 22 logged rewards are too few to test each trial alone. Without this correction, the rule fired in
-    all 8 studies and in 6 of 6 studies with other seeds (six of 50 to 59).
+    of two or more trials are. We measured the rule on tiny models trained with too high learning rates and many steps on each
+    batch, by hand-written GRPO and by TRL's trainer with a `beta` of 0.001. While the level was also corrected if most trials
+    were far from their reference, the rule missed 3 of 8 studies with TRL (seeds 40 to 47), because 22 logged rewards are too
+    few to test each trial alone. Without this correction, the rule fired in all 8 studies and in 6 of 6 studies with other
+    seeds (six of 50 to 59).
     """
 
     playbook = "Potential fixes for common instability patterns"

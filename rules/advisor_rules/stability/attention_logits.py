@@ -71,15 +71,14 @@ class AttentionLogits(Rule):
     help in that case.
 
     ## How sure
-    Wortsman et al. 2023 (arXiv:2309.14322) and Dehghani et al. 2023 (arXiv:2302.05442) report that attention logits
-    grow before large transformers diverge, and that QK-norm prevents this growth. On tiny transformers with seeds not used in
-    development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with learning rates that make the
-    logits explode, and in none of 40 studies with QK-norm or lower rates. In all 27 trials with exploded logits, QK-norm
-    lowered the loss at the same rate and seed, by 0.30 or more. At the best of four rates, the loss was lower with QK-norm in
-    15 of 20 studies, by 0.02 in the median; in another tiny transformer, the loss was higher with QK-norm in ten of ten
-    studies, by 0.04 to 0.10. Which logits are normal differs between models, so the rule has no absolute limit: it compares
-    trials of one study. We chose the factor of ten for the logits and the tenth of the improvement for the results. In
-    simulated studies whose late logits are exactly ten times those of the good trials, the rule fired in 1 to 4 %. The rule
+    Wortsman et al. 2023 (arXiv:2309.14322) and Dehghani et al. 2023 (arXiv:2302.05442) report that attention logits grow before
+    large transformers diverge, and that QK-norm prevents this growth. On tiny transformers with seeds not used in development
+    (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with learning rates that make the logits
+    explode, and in none of 40 studies with QK-norm or lower rates. In all 27 trials with exploded logits, QK-norm lowered the
+    loss at the same rate and seed, by 0.30 or more. At the best of four rates, the loss was lower with QK-norm in 15 of 20
+    studies, by 0.02 in the median; in another tiny transformer, the loss was higher with QK-norm in ten of ten studies, by 0.04
+    to 0.10. Which logits are normal differs between models, so the rule has no absolute limit: it compares trials of one study.
+    In simulated studies whose late logits are exactly ten times those of the good trials, the rule fired in 1 to 4 %. The rule
     fires more often if neighbouring points are correlated and few: at a correlation of 0.8, it fired in 3 % of studies with 400
     points, but in 8 to 27 % with 80 or 160 points. Confidence is 0.9 times one minus the p-value.
     """

@@ -74,6 +74,7 @@ def test_a_rule_of_ones_own_explains_what_built_in_ones_find(tmp_path):
     verdicts = {v.rule: v for v in judge(study, load_rules(directories=[tmp_path]))}
     explanation = verdicts["seeds"].findings[0].explained_by
     assert (explanation.rule, explanation.because) == ("culprit", "It is to blame.")
+    assert [change.text for change in verdicts["culprit"].findings[0].changes] == ["Mend it."]
     other = tmp_path / "other"
     other.mkdir()
     (other / "culprit.py").write_text(RELATED.replace('"seeds"', '"sedes"'))
