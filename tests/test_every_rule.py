@@ -126,6 +126,7 @@ def test_it_imports_only_what_a_rule_may(rule):
                     "json",
                     "dataclasses",
                     "itertools",
+                    "scipy",
                 }
 
 

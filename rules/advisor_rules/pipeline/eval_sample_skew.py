@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor import contract
+from advisor.contract import FULL_SET_SUFFIX
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import table
@@ -136,8 +136,8 @@ def _shift_message(study: Study, shift: float, gain: float) -> Message:
 def _read_cost_pairs(study: Study) -> list[_CostPairs]:
     """Return the pairs of costs of the feasible trials, sorted by the best cost on the sample, lowest first. Each evaluation on
     the whole set is paired with the last evaluation on the sample at or before its step."""
-    metric = study.spec.objective.metric.removesuffix(contract.FULL_SET_SUFFIX)
-    full = metric + contract.FULL_SET_SUFFIX
+    metric = study.spec.objective.metric.removesuffix(FULL_SET_SUFFIX)
+    full = metric + FULL_SET_SUFFIX
     if metric not in study.metrics or full not in study.metrics:
         raise MissingData(
             f"{full} is missing; if {metric} is computed on a sample of the validation set, log its value on the whole set under "
