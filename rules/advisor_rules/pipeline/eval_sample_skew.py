@@ -11,7 +11,7 @@ from advisor.contract import FULL_SET_SUFFIX
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import table
-from advisor.model.finding import Finding, MissingData, Severity
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
@@ -85,22 +85,16 @@ class EvalSampleSkew(Rule):
             )
         gain, shift, p = _gain(pairs, many=many), float(differences.mean()), p_value_of_zero_mean(differences)
         chosen, best = pairs[0], min(pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
-        severity: Severity = "note"
-        trials = [pair.trial for pair in pairs]
-        if many and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
-            message = _wrong_choice_message(study, chosen, best)
-            severity, confidence, trials = "warning", 0.9, [chosen.trial, best.trial]
-        elif p <= self.false_alarms and abs(shift) > self.material * gain:
-            message, confidence = _shift_message(study, shift, gain), 1 - p
-        else:
+        is_wrong_choice = many and float(chosen.whole.min() - best.whole.min()) > self.material * gain
+        if not is_wrong_choice and not (p <= self.false_alarms and abs(shift) > self.material * gain):
             return
         yield self.finding(
-            message,
+            _wrong_choice_message(study, chosen, best) if is_wrong_choice else _shift_message(study, shift, gain),
             action=_LARGER_SAMPLE_ADVICE,
-            severity=severity,
-            confidence=confidence,
+            severity="warning" if is_wrong_choice else "note",
+            confidence=0.9 if is_wrong_choice else 1 - p,
             subject=study.spec.objective.metric,
-            trials=trials,
+            trials=[pair.trial for pair in ([chosen, best] if is_wrong_choice else pairs)],
             evidence=table(
                 ("trials with both", len(pairs)),
                 ("pairs of evaluations", sum(len(pair.whole) for pair in pairs)),

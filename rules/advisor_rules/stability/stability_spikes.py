@@ -95,13 +95,7 @@ class StabilitySpikes(RuleNearBestRate):
             yield self._build_finding(study, near, spiky, len(curves), level, float(corrected.min()))
 
     def _build_finding(
-        self,
-        study: Study,
-        near: instability.JudgedTrials,
-        spiky: Sequence[_TrialWithOutliers],
-        judged: int,
-        level: float,
-        p: float,
+        self, study: Study, near: instability.JudgedTrials, spiky: list[_TrialWithOutliers], judged: int, level: float, p: float
     ) -> Finding:
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest_ratio))
         trials, norms, metric = [s.trial for s in spiky], clipping.unclipped_gradient_norms(study), study.signals["grad_norm"]
