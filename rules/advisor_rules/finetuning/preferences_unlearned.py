@@ -28,6 +28,7 @@ _ODDS_RATIO_METRIC = "log_odds_ratio"
 _LOWEST, _HIGHEST = 0.1, 10.0
 """Expected changes of the log-odds at the lowest and the highest proposed learning rate, if the change is proportional to the
 rate."""
+_BY_CHANCE = "No trial changed the model much, so the results differ by chance."
 _FINDING_CONFIDENCE = 0.9
 """Confidence that higher learning rates help; it is below 1, because the training data can be at fault instead."""
 
@@ -76,25 +77,9 @@ class PreferencesUnlearned(Rule):
     grounds = Grounds(finding="count", advice="mechanism", source="arXiv 2305.18290")
     goal = "pipeline"
     explains = (
-        Relation(
-            rules="needs_learning",
-            shares="study",
-            because="No trial changed the model much, so the results differ by chance.",
-            blinds=True,
-        ),
-        Relation(
-            rules=("eval-size",),
-            shares="study",
-            because="No trial changed the model much, so the results differ by chance.",
-            waits=False,
-            blinds=True,
-        ),
-        Relation(
-            rules=("space-infeasible", "curve-worse-than-chance"),
-            shares="study",
-            because="No trial changed the model much, so the results differ by chance.",
-            blinds=True,
-        ),
+        Relation(rules="needs_learning", shares="study", because=_BY_CHANCE, blinds=True),
+        Relation(rules=("eval-size",), shares="study", because=_BY_CHANCE, waits=False, blinds=True),
+        Relation(rules=("space-infeasible", "curve-worse-than-chance"), shares="study", because=_BY_CHANCE, blinds=True),
         Relation(
             rules=("stability-spikes", "clip-insufficient", "clip-aggressive"),
             shares="study",
