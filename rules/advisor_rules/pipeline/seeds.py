@@ -13,21 +13,18 @@ from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Count as Quantity, Message, list_message, say
 from advisor.model.study import Study, Trial
 
-_RANK_PROBLEMS = (
-    (
-        "every rank shuffles all of the data with the same seed and draws the same examples",
-        "Share the data among ranks, as a DistributedSampler does, or shuffle with a different seed on each rank.",
-    ),
-    (
-        "ranks share the data with different seeds, so an epoch has some examples twice and others never",
-        "Give the sampler the same seed on every rank.",
-    ),
-    (
-        "ranks have different seeds, and nothing shows that they start from the same weights",
-        "Set the same seed on every rank before you create the model.",
-    ),
+_SAME_EXAMPLES = (
+    "every rank shuffles all of the data with the same seed and draws the same examples",
+    "Share the data among ranks, as a DistributedSampler does, or shuffle with a different seed on each rank.",
 )
-"""Pairs (problem, advice): ranks draw the same examples, draw overlapping examples, or start from different weights."""
+_OVERLAPPING_SHARES = (
+    "ranks share the data with different seeds, so an epoch has some examples twice and others never",
+    "Give the sampler the same seed on every rank.",
+)
+_DIFFERENT_WEIGHTS = (
+    "ranks have different seeds, and nothing shows that they start from the same weights",
+    "Set the same seed on every rank before you create the model.",
+)
 
 
 class Seeds(Rule):
@@ -104,12 +101,13 @@ class Seeds(Rule):
         same_examples = [t for t, r in distributed if r.has_common_value("loader_seed") and not shares_data[t.id]]
         overlapping = [t for t, r in distributed if r.has_different_values("loader_seed") and ranks.does_sampler_split_data(t)]
         different_weights = [t for t, r in distributed if r.has_different_values("seed") and r.parallelism != "ddp"]
-        reads_same_data = bool(same_examples) and shares_data[same_examples[0].id] is False
-        severities: tuple[Severity, ...] = ("warning", "warning", "note")
-        confidences = (0.9 if reads_same_data else 0.6, 0.9, 0.6)
-        for trials, severity, confidence, (problem, advice) in zip(
-            (same_examples, overlapping, different_weights), severities, confidences, _RANK_PROBLEMS, strict=True
-        ):
+        sure = bool(same_examples) and shares_data[same_examples[0].id] is False
+        faults: tuple[tuple[list[Trial], Severity, float, tuple[str, str]], ...] = (
+            (same_examples, "warning", 0.9 if sure else 0.6, _SAME_EXAMPLES),
+            (overlapping, "warning", 0.9, _OVERLAPPING_SHARES),
+            (different_weights, "note", 0.6, _DIFFERENT_WEIGHTS),
+        )
+        for trials, severity, confidence, (problem, advice) in faults:
             if trials:
                 message = say("In {n} of {worlds} trials, {problem}.", n=len(trials), worlds=len(distributed), problem=problem)
                 yield self._build_finding(message, advice, severity, trials, confidence)
