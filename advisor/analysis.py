@@ -10,7 +10,7 @@ from advisor.engine.judge import judge
 from advisor.engine.registry import ThresholdSettings, load_rules
 from advisor.engine.rule import Rule
 from advisor.engine.settings import find_settings
-from advisor.history.advice import advice_records
+from advisor.history.lineages import advice_records
 from advisor.history.pool import add_earlier_trials
 from advisor.history.predict import add_predictions
 from advisor.history.rounds import build_history

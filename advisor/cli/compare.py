@@ -10,7 +10,7 @@ import click
 from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history.compare import ComparedTrials, Comparison, Summary, Variance, compare as decide
-from advisor.history.selection import find_trials
+from advisor.history.proposals import find_trials
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.study import Study

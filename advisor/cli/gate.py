@@ -16,8 +16,7 @@ from advisor.cli.comment import markdown_option, write_markdown_file
 from advisor.cli.compare import ExperimentCache
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history import fairness
-from advisor.history.answer import Answer, Side, percent_text
-from advisor.history.case import MAX_RUNS_PER_SETTING, GateQuestion
+from advisor.history.answer import MAX_RUNS_PER_SETTING, Answer, GateQuestion, Side, percent_text
 from advisor.history.gate import answer_for_study, make_gate_record
 from advisor.history.proposals import Decision, updated_tag_text
 from advisor.model.errors import AdvisorError

@@ -8,8 +8,7 @@ import click
 
 from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
-from advisor.history.ladder import Estimate, Ladder, PredictionResult, SizePrediction, read_ladder
-from advisor.history.ladder_runs import FurtherRuns
+from advisor.history.ladder import Estimate, FurtherRuns, Ladder, PredictionResult, SizePrediction, read_ladder
 from advisor.model.reading import Reading
 from advisor.model.words import align_columns, clean, count, listed, number
 from advisor.tracking import read_study

@@ -117,16 +117,18 @@ def compare(
     probability that the advised number of seeds shows a true improvement of the observed size. max_seeds: maximum number of
     seeds per setting to advise. Raises AdvisorError if candidate and incumbent cannot be compared.
     """
-    _require_comparable(candidate, incumbent)
-    tried, best = _settings_and_best(candidate, incumbent)
-    studies = {id(side.study): side.study for side in (candidate, incumbent)}.values()
+    sides = candidate, incumbent
+    tried = _compared_settings(*sides)
+    # Users repeat the settings that they want to adopt.
+    best = [min([s for s in settings if len(s.costs) > 1] or settings, key=lambda s: s.mean) for settings in tried]
+    if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
+        raise AdvisorError(f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare")
+    studies = {id(side.study): side.study for side in sides}.values()
     trial_variance = repeats.variance_between_seeds([s for study in studies for s in repeats.full_length_settings(study)])
     result = difference.difference(best[0].costs_after_selection, best[1].costs_after_selection, trial_variance)
     if complexity is None:
         complexity = repeats.min_relevant_difference(incumbent.study.objective_value(best[1].mean))
-    trial = _trial_variance(result, best, complexity)
-    study = _study_variance(tried, complexity) if max(map(len, tried)) > 1 else None
-    data = _data_variance((candidate, incumbent), best, result.gain, complexity)
+    trial, study, data = _variances(sides, tried, best, result, complexity)
     refusal = _reason_to_reject(result.gain, complexity, data, study, level / 2)
     decision, more_seeds, reason = _decide_adoption(
         result, trial, best, complexity, refusal, level=level / 2, power=power, max_seeds=max_seeds
@@ -148,7 +150,8 @@ def compare(
     )
 
 
-def _require_comparable(candidate: ComparedTrials, incumbent: ComparedTrials) -> None:
+def _compared_settings(candidate: ComparedTrials, incumbent: ComparedTrials) -> list[list[repeats.Setting]]:
+    """Return the settings of both sides. Raises AdvisorError if they cannot be compared."""
     objectives = [side.study.spec.objective for side in (candidate, incumbent)]
     if objectives[0] != objectives[1]:
         one, other = (f"{o.metric} ({o.direction})" for o in objectives)
@@ -157,27 +160,12 @@ def _require_comparable(candidate: ComparedTrials, incumbent: ComparedTrials) ->
         )
     if candidate.study is incumbent.study and {t.id for t in candidate.trials} & {t.id for t in incumbent.trials}:
         raise AdvisorError(f"{candidate.name} and {incumbent.name} have trials in common; there is nothing to compare")
-
-
-def _settings_and_best(
-    candidate: ComparedTrials, incumbent: ComparedTrials
-) -> tuple[list[list[repeats.Setting]], list[repeats.Setting]]:
-    """Return (all settings, setting to compare), each as a pair for candidate and incumbent."""
-    tried = [repeats.group_into_settings(side.study, side.trials) for side in (candidate, incumbent)]
-    for side, settings in zip((candidate, incumbent), tried, strict=True):
-        if not settings:
+    tried = []
+    for side in (candidate, incumbent):
+        tried.append(repeats.group_into_settings(side.study, side.trials))
+        if not tried[-1]:
             raise AdvisorError(f"no run of {side.name} ended with a result")
-    best = [_choose_best_setting(settings) for settings in tried]
-    if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
-        raise AdvisorError(f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare")
-    return tried, best
-
-
-def _choose_best_setting(tried: Sequence[repeats.Setting]) -> repeats.Setting:
-    """Return the best setting that has repeats, because users repeat the settings that they want to adopt. If no setting has
-    repeats, return the best setting."""
-    repeated = [s for s in tried if len(s.costs) > 1]
-    return min(repeated or tried, key=lambda s: s.mean)
+    return tried
 
 
 def _summarise_side(side: ComparedTrials, best: repeats.Setting, tried: Sequence[repeats.Setting]) -> Summary:
@@ -191,23 +179,35 @@ def _summarise_side(side: ComparedTrials, best: repeats.Setting, tried: Sequence
     )
 
 
-# --- the three sources ----------------------------------------------------------------------------------------------------------
-
-
-def _trial_variance(result: difference.Difference, best: Sequence[repeats.Setting], complexity: float) -> Variance:
-    runs = f"{len(best[0].costs_after_selection)} and {len(best[1].costs_after_selection)} seeds"
+def _variances(
+    sides: Sequence[ComparedTrials],
+    tried: Sequence[Sequence[repeats.Setting]],
+    best: Sequence[repeats.Setting],
+    result: difference.Difference,
+    complexity: float,
+) -> tuple[Variance, Variance | None, Variance]:
+    """Return the variance between (seeds, studies, validation sets); None for studies if both sides are single settings."""
+    counts = [len(s.costs_after_selection) for s in best]
+    note = f"{counts[0]} and {counts[1]} seeds"
     if math.isnan(result.error):
-        return Variance(sd=None, sure=None, note=f"{runs}: unknown, because no setting has a second seed")
-    single = min(len(s.costs_after_selection) for s in best) == 1
-    note = runs + (", with the variance of all repeated settings" if single else "")
-    return Variance(sd=result.repeat_sd, sure=result.chance_above(complexity), note=note)
-
-
-def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: float) -> Variance:
-    comparison = compare_searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
-    draws = len(comparison.gains)
-    note = f"{len(tried[0])} and {len(tried[1])} settings; the best of {comparison.half_size} each, drawn {draws:,} times"
-    return Variance(sd=max(comparison.best_cost_sds), sure=comparison.chance_above(complexity), note=note)
+        trial = Variance(sd=None, sure=None, note=f"{note}: unknown, because no setting has a second seed")
+    else:
+        note += ", with the variance of all repeated settings" if min(counts) == 1 else ""
+        trial = Variance(sd=result.repeat_sd, sure=result.chance_above(complexity), note=note)
+    study = None
+    if max(map(len, tried)) > 1:
+        search = compare_searches(*([s.costs for s in settings] for settings in tried))
+        note = f"{len(tried[0])} and {len(tried[1])} settings; the best of {search.half_size} each"
+        note += f", drawn {len(search.gains):,} times"
+        study = Variance(sd=max(search.best_cost_sds), sure=search.chance_above(complexity), note=note)
+    try:
+        sd = validation_sd([(side.study, s.trials) for side, s in zip(sides, best, strict=True)])
+    except MissingData as missing:
+        return trial, study, Variance(sd=None, sure=None, note=str(missing))
+    sizes = " and ".join(f"{n:,.0f}" for n in sorted({s.trials[0].fact("n_valid") for s in best}))
+    margin = result.gain - complexity
+    probability = float(special.ndtr(margin / sd)) if sd > 0 else float(margin > 0)
+    return trial, study, Variance(sd=sd, sure=probability, note=f"{sizes} validation examples")
 
 
 def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
@@ -218,21 +218,6 @@ def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
     """
     errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
     return math.hypot(*errors) * math.sqrt(1 - validation.ERROR_CORRELATION)
-
-
-def _data_variance(
-    sides: Sequence[ComparedTrials], best: Sequence[repeats.Setting], gain: float, complexity: float
-) -> Variance:
-    try:
-        sd = validation_sd([(side.study, s.trials) for side, s in zip(sides, best, strict=True)])
-    except MissingData as missing:
-        return Variance(sd=None, sure=None, note=str(missing))
-    sizes = " and ".join(f"{n:,.0f}" for n in sorted({s.trials[0].fact("n_valid") for s in best}))
-    probability = float(special.ndtr((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
-    return Variance(sd=sd, sure=probability, note=f"{sizes} validation examples")
-
-
-# --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
 def _required_gain_text(complexity: float) -> str:
@@ -269,8 +254,7 @@ def _decide_adoption(
     power: float,
     max_seeds: int,
 ) -> tuple[Decision, tuple[int, int], str]:
-    """Return (decision, further seeds for (candidate, incumbent), reason for the decision). The candidate is adopted or
-    rejected; further seeds are advised if they can show the improvement.
+    """Return (decision, further seeds for (candidate, incumbent), reason for the decision).
 
     refusal: reason to reject the candidate with any number of seeds; None if there is none.
     """

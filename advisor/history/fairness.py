@@ -140,16 +140,9 @@ def _is_time_fixed(study: Study) -> bool:
     )
 
 
-# --- budgets of one run ---------------------------------------------------------------------------------------------------------
-
-
 def _trained_steps(study: Study, trial: Trial) -> float:
     steps = study.cost_curve(trial).steps
     return float(steps[-1]) if len(steps) else math.nan
-
-
-def _training_examples(study: Study, trial: Trial) -> float:
-    return _trained_steps(study, trial) * trial.fact("batch_size") if study.unit == "step" else math.nan
 
 
 def _training_tokens(study: Study, trial: Trial) -> float:
@@ -158,14 +151,6 @@ def _training_tokens(study: Study, trial: Trial) -> float:
     ]
     values = [v for n in names if math.isfinite(v := _last_metric_value(study, trial, n))]
     return max(values, default=math.nan)
-
-
-def _evaluation_count(study: Study, trial: Trial) -> float:
-    return float(len(study.cost_curve(trial)))
-
-
-def _parameter_count(_study: Study, trial: Trial) -> float:
-    return trial.fact(TAG_MODEL_PARAMETERS.removeprefix(TAG_PREFIX))
 
 
 def _seconds(study: Study, trial: Trial) -> float:
@@ -180,9 +165,9 @@ def _seconds(study: Study, trial: Trial) -> float:
 
 _BUDGET_MEASURES: Mapping[str, Callable[[Study, Trial], float]] = {
     "steps": _trained_steps,
-    "examples": _training_examples,
+    "examples": lambda s, t: _trained_steps(s, t) * t.fact("batch_size") if s.unit == "step" else math.nan,
     "tokens": _training_tokens,
-    "evaluations": _evaluation_count,
-    "parameters": _parameter_count,
+    "evaluations": lambda s, t: float(len(s.cost_curve(t))),
+    "parameters": lambda _, t: t.fact(TAG_MODEL_PARAMETERS.removeprefix(TAG_PREFIX)),
     "seconds": _seconds,
 }

@@ -12,10 +12,19 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 
 from advisor.history import fairness
-from advisor.history.answer import Answer, MoreRuns, describe_budget_excess, describe_violated_limit, percent_text, quote_name
-from advisor.history.case import Case, GateQuestion, build_case
+from advisor.history.answer import (
+    Answer,
+    Case,
+    GateQuestion,
+    build_case,
+    describe_budget_excess,
+    describe_violated_limit,
+    percent_text,
+    quote_name,
+)
 from advisor.history.compare import validation_sd
 from advisor.history.proposals import Decision, GateRecord, positions_in_loop
 from advisor.model.errors import AdvisorError
@@ -50,7 +59,8 @@ def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> A
         return early_answer
     assert case.floor is not None
     worthwhile = _worthwhile_gain(question.worthwhile, case)
-    test = _build_sequential_test(case, case.floor, worthwhile)
+    kept = sum(p.kept_at is not None for p in case.all_settings if p is not case.candidate)
+    test = _build_sequential_test(case, case.floor, worthwhile, kept)
     lead = test.lead
     half_interval = interval_half_width(lead.error, lead.freedom, worthwhile, 0.95)
     question_number, _ = positions_in_loop(case.all_settings, case.candidate)
@@ -64,11 +74,15 @@ def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> A
         "evidence_to_keep": test.evidence_to_keep,
         "evidence_to_discard": test.evidence_to_discard,
         "question": 1 if question.alone else question_number,
-        "kept_before": 0 if question.alone else _count_kept_settings(case),
+        "kept_before": 0 if question.alone else kept,
     }
     decision, reason, next_runs = _decide_with_test(case, test)
-    if decision != "discard":
-        case.notes += _validation_noise_note(case, lead.gain)
+    if decision != "discard" and lead.gain > 0:
+        with suppress(MissingData):
+            error = validation_sd((case.study, p.runs_with_result) for p in (case.candidate, case.incumbent))
+            if lead.gain <= NORMAL_QUANTILE_95 * error:
+                noise = f"On other validation sets of this size the gain would vary by {number(error, 2)}"
+                case.notes.append(f"{noise}; only more examples change that.")
     return case.build_answer(decision, reason, next_runs, **figures)
 
 
@@ -80,22 +94,6 @@ def make_gate_record(answer: Answer) -> GateRecord:
     if answer.decision == "keep" and replaced != answer.incumbent.run:
         kept_at, replaced = now, answer.incumbent.run
     return GateRecord(answer.decision, answer.incumbent.run, now, answer.looks, answer.metric, answer.tags, kept_at, replaced)
-
-
-def _validation_noise_note(case: Case, gain: float) -> list[str]:
-    """Return a list with one note if the finite size of the validation set could explain the improvement, which more seeds
-    cannot change; else an empty list."""
-    try:
-        error = validation_sd((case.study, p.runs_with_result) for p in (case.candidate, case.incumbent))
-    except MissingData:
-        return []
-    if gain <= 0 or gain > NORMAL_QUANTILE_95 * error:
-        return []
-    return [f"On other validation sets of this size the gain would vary by {number(error, 2)}; only more examples change that."]
-
-
-def _count_kept_settings(case: Case) -> int:
-    return sum(p.kept_at is not None for p in case.all_settings if p is not case.candidate)
 
 
 def _worthwhile_gain(text: str | None, case: Case) -> float:
@@ -118,16 +116,13 @@ def _worthwhile_gain(text: str | None, case: Case) -> float:
     return gain
 
 
-def _build_sequential_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
+def _build_sequential_test(case: Case, floor: NoiseFloor, worthwhile_gain: float, kept: int) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = SignificanceLevels.single_question_levels(error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY)
     else:
         levels = SignificanceLevels.in_loop_levels(
-            *positions_in_loop(case.all_settings, case.candidate),
-            _count_kept_settings(case),
-            error=MAX_WRONGLY_KEPT_SHARE,
-            miss=MAX_MISS_PROBABILITY,
+            *positions_in_loop(case.all_settings, case.candidate), kept, error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY
         )
     # Leave out the first run of a setting, even if it has no result, because the setting may have been selected because of this
     # run.
@@ -143,9 +138,6 @@ def _build_sequential_test(case: Case, floor: NoiseFloor, worthwhile_gain: float
     )
 
 
-# --- the decision ---------------------------------------------------------------------------------------------------------------
-
-
 def _decide_without_test(case: Case) -> Answer | None:
     """Return the answer if it needs no statistical test: a result is missing, a limit is violated, or the standard deviation
     between seeds is unknown; else None."""
@@ -153,65 +145,49 @@ def _decide_without_test(case: Case) -> Answer | None:
     name = quote_name(candidate.name)
     if not candidate.runs_with_result:
         if candidate.running:
-            return case.build_answer("not decided", f"{name} is still running; ask again when it has ended.", ())
+            return case.build_answer("not decided", f"{name} is still running; ask again when it has ended.")
         if candidate.failed:
-            return case.build_answer(
-                "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ()
-            )
-        return case.build_answer("not decided", f"No run of {name} has a result at full length.", case.runs_to_add((1, 0)))
-    unknown = [limit.metric for limit in case.limits if limit.value is None]
-    if unknown:
-        return case.build_answer(
-            "not decided", f"The candidate did not log {listed(map(quote_name, unknown))}, which a limit needs.", ()
-        )
-    violated = [limit for limit in case.limits if not limit.is_met]
-    if violated:
-        return case.build_answer(
-            "discard", f"The candidate violates {listed(describe_violated_limit(b) for b in violated)}.", ()
-        )
+            return case.build_answer("discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.")
+        return case.build_answer("not decided", f"No run of {name} has a result at full length.", (1, 0))
+    if unknown := [quote_name(limit.metric) for limit in case.limits if limit.value is None]:
+        return case.build_answer("not decided", f"The candidate did not log {listed(unknown)}, which a limit needs.")
+    if violated := [describe_violated_limit(limit) for limit in case.limits if not limit.is_met]:
+        return case.build_answer("discard", f"The candidate violates {listed(violated)}.")
     if not incumbent.runs_with_result:
-        return case.build_answer(
-            "not decided", f"No run of {quote_name(incumbent.name)} has a result.", case.runs_to_add((0, 1))
-        )
-    if case.floor is None:
-        has_repeats = any(len(p.costs) > 1 for p in case.all_settings)
-        why = (
-            "Runs of the same setting have identical results, so the seed seems to have no effect; vary the seed."
-            if has_repeats
-            else "No setting was run twice, so the variation between seeds is unknown."
-        )
-        if has_repeats:
-            return case.build_answer("not decided", why, ())
-        runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_RUN_COUNTS, (candidate, incumbent), strict=True)]
-        return case.build_answer("not decided", why, case.runs_to_add((runs[0] or 1, runs[1])))
-    return None
+        return case.build_answer("not decided", f"No run of {quote_name(incumbent.name)} has a result.", (0, 1))
+    if case.floor is not None:
+        return None
+    if any(len(p.costs) > 1 for p in case.all_settings):
+        why = "Runs of the same setting have identical results, so the seed seems to have no effect; vary the seed."
+        return case.build_answer("not decided", why)
+    why = "No setting was run twice, so the variation between seeds is unknown."
+    runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_RUN_COUNTS, (candidate, incumbent), strict=True)]
+    return case.build_answer("not decided", why, (runs[0] or 1, runs[1]))
 
 
-def _decide_with_test(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[MoreRuns, ...]]:
+def _decide_with_test(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[int, int]]:
+    """Return (decision, reason, number of runs to do next: (of the candidate, of the incumbent))."""
     lead = test.lead
     worth, chance = number(test.min_worthwhile_gain, 3), lead.chance_above(test.min_worthwhile_gain)
-    if test.decision == "keep" and case.budget:
-        which = listed((describe_budget_excess(b) for b in case.budget), limit=len(case.budget))
-        return (
-            "discard",
-            f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget.",
-            (),
-        )
-    if test.decision == "keep" and (lost := fairness.lost_runs_clause(case.candidate, case.incumbent)):
-        text = f"Its results are better, but {lost}. If that was an accident, repeat these seeds and ask again."
-        return "discard", text, ()
     if test.decision == "keep":
-        return "keep", f"The candidate is better by {number(lead.gain, 3)}, which chance does not explain.", ()
+        if case.budget:
+            which = listed((describe_budget_excess(b) for b in case.budget), limit=len(case.budget))
+            text = f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget."
+            return "discard", text, (0, 0)
+        if lost := fairness.lost_runs_clause(case.candidate, case.incumbent):
+            text = f"Its results are better, but {lost}. If that was an accident, repeat these seeds and ask again."
+            return "discard", text, (0, 0)
+        return "keep", f"The candidate is better by {number(lead.gain, 3)}, which chance does not explain.", (0, 0)
     if test.decision == "discard":
-        return "discard", f"A gain of {worth} or more is improbable ({percent_text(chance)}).", ()
-    if test.next_run(case.question.max_seeds) == (0, 0):
-        return "discard", f"After {case.question.max_seeds} runs of each setting, the data still show no gain.", ()
-    plan = _count_next_runs(test, case.question.max_seeds)
+        return "discard", f"A gain of {worth} or more is improbable ({percent_text(chance)}).", (0, 0)
+    max_seeds = case.question.max_seeds
+    if test.next_run(max_seeds) == (0, 0):
+        return "discard", f"After {max_seeds} runs of each setting, the data still show no gain.", (0, 0)
     runs = f"{count(test.candidate.size, 'run')} against {test.incumbent.size}"
     reason = (
         f"{runs} do not show whether the gain of {number(lead.gain, 3)} is chance: seeds vary by {number(lead.repeat_sd, 2)}."
     )
-    return "not decided", reason, case.runs_to_add(plan)
+    return "not decided", reason, _count_next_runs(test, max_seeds)
 
 
 def _count_next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:

@@ -15,7 +15,6 @@ from advisor.model.finding import Verdict
 from advisor.model.prediction import (
     BestBeyond,
     BestNear,
-    BestReaches,
     Prediction,
     Settled,
     ShareOfTrials,
@@ -29,107 +28,99 @@ from advisor.model.words import share, short_text
 MIN_ENDED_SHARE = 0.5
 """Minimum share of a study's trials that must have ended before we judge predictions about it."""
 
-JudgementWithReason = tuple[Judgement, str]
+JudgementWithReason = tuple[bool | None, str]
+"""(Whether the prediction came true, None if this cannot be told; the observed result.)"""
 VerdictFinder = Callable[[str], Verdict | None]
 """Function that returns the verdict of the rule with a given id on the study; None if the rule does not exist."""
 
 
 def outcomes(study: Study, verdict_of: VerdictFinder) -> tuple[Outcome, ...]:
     """Judge each prediction about a study by the study's own trials."""
-    return tuple(_outcome_of_prediction(study, p, verdict_of) for p in study.spec.predictions)
-
-
-def _outcome_of_prediction(study: Study, prediction: Prediction, verdict_of: VerdictFinder) -> Outcome:
-    judgement, observed = _reason_too_early(study) or _judge_prediction(study, prediction, verdict_of)
-    predicted = describe_prediction(prediction, study.spec.objective)
-    return Outcome(prediction=prediction, judged=judgement, predicted=predicted, observed=observed)
-
-
-def _reason_too_early(study: Study) -> JudgementWithReason | None:
     ended_count, planned_count = int(study.ended.sum()), (study.spec.trials or 0) * (study.spec.seeds or 1)
-    if ended_count < MIN_ENDED_SHARE * planned_count:
-        return "cannot tell", f"{ended_count} of its {planned_count} trials have ended"
-    return None
+    found = []
+    for prediction in study.spec.predictions:
+        if ended_count < MIN_ENDED_SHARE * planned_count:
+            judgement, observed = None, f"{ended_count} of its {planned_count} trials have ended"
+        else:
+            judgement, observed = _judge_prediction(study, prediction, verdict_of)
+        judged: Judgement = "cannot tell" if judgement is None else "kept" if judgement else "not kept"
+        predicted = describe_prediction(prediction, study.spec.objective)
+        found.append(Outcome(prediction=prediction, judged=judged, predicted=predicted, observed=observed))
+    return tuple(found)
 
 
 def _judge_prediction(study: Study, prediction: Prediction, verdict_of: VerdictFinder) -> JudgementWithReason:
     expects = prediction.expects
     if isinstance(expects, Settled):
-        return _judge_problem_settled(prediction, expects, verdict_of(prediction.rule))
+        verdict = verdict_of(prediction.rule)
+        if verdict is None:
+            return None, f"the rule {prediction.rule} no longer exists"
+        if verdict.status not in ("fired", "quiet"):
+            return None, verdict.reason or "the rule could not judge the study"
+        repeated = [f for f in verdict.findings if (f.subject, f.side) == (prediction.subject, expects.side)]
+        return not repeated, f"found again: {repeated[0].message}" if repeated else "not found again"
     if isinstance(expects, ShareOfTrials):
         return _judge_trial_share(study, expects)
     if not study.feasible.any():
-        return "cannot tell", "no trial has a result"
+        return None, "no trial has a result"
     if isinstance(expects, BestBeyond):
         return _judge_best_beyond(study, expects)
     if isinstance(expects, BestNear):
         return _judge_best_near(study, expects)
-    return _judge_value_reached(study, expects)
-
-
-def _to_judgement(is_true: bool) -> Judgement:
-    return "kept" if is_true else "not kept"
+    best, target = study.ranked()[0], expects.value if study.minimize else -expects.value
+    reached = float(study.costs[best.index]) <= target + 1e-9 * abs(target)
+    return reached, f"the best is {_objective_text(study, best)}"
 
 
 def _judge_best_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
     """Judge a prediction that the best trial beyond the old end of a range is better, by more than noise, than the best trial
-    inside the old range. The best result of earlier studies counts as a result inside the old range.
-    """
+    inside the old range or of earlier studies."""
     parameter = study.spec.parameters.get(expectation.parameter)
     if parameter is None or not parameter.numeric:
-        return "cannot tell", f"the study does not search {expectation.parameter}"
+        return None, f"the study does not search {expectation.parameter}"
     end, *_ = parameter.to_positions([expectation.end])
     best_first = study.ranked()
     positions = study.positions(expectation.parameter, best_first)
     beyond = positions > end if expectation.side == "high" else positions < end
     if not beyond.any():
-        return "cannot tell", f"no trial with a result lies beyond {short_text(expectation.end)}"
+        return None, f"no trial with a result lies beyond {short_text(expectation.end)}"
     best = best_first[int(np.argmax(beyond))]
     within = [float(study.costs[t.index]) for t, out in zip(best_first, beyond, strict=True) if not out][:1]
     if expectation.than is not None:
         within.append(expectation.than if study.minimize else -expectation.than)
     result = f"{expectation.parameter} {short_text(best.params[expectation.parameter])} gave {_objective_text(study, best)}"
     if not within:
-        return "kept", f"{result}; all trials lie beyond {short_text(expectation.end)}"
+        return True, f"{result}; all trials lie beyond {short_text(expectation.end)}"
     rival = min(within)
     lead = rival - float(study.costs[best.index])
     observed = f"{result}, the best within the old range gave {short_text(study.objective_value(rival))}"
     if 0 < lead <= expectation.min_lead:
         observed += f"; seeds alone differ by up to {short_text(round_significant(expectation.min_lead, 2))}"
-    return _to_judgement(lead > expectation.min_lead), observed
+    return lead > expectation.min_lead, observed
 
 
 def _judge_best_near(study: Study, expects: BestNear) -> JudgementWithReason:
-    """Judge a prediction that the best trial lies near a given hyperparameter value; "cannot tell" if no trial with a result is
-    near it."""
+    """Judge a prediction that the best trial lies near a hyperparameter value."""
     low, high = expects.ends
     valued = [(t, v) for t in study.ranked() if math.isfinite(v := as_number(t.params.get(expects.parameter)))]
     near = [t for t, value in valued if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
     if not near:
-        return "cannot tell", f"no trial with a result has {expects.parameter} near {short_text(expects.value)}"
+        return None, f"no trial with a result has {expects.parameter} near {short_text(expects.value)}"
     best, value = valued[0]
     result = f"{expects.parameter} {short_text(value)} gave {_objective_text(study, best)}"
     if best in near:
-        return "kept", result
+        return True, result
     ratio = max(value / expects.value, expects.value / value) if value > 0 else math.inf
     away = f"{short_text(ratio)} times {'higher' if value > expects.value else 'lower'}"
-    return ("not kept", f"{result}, {away}; the best near {short_text(expects.value)} gave {_objective_text(study, near[0])}")
-
-
-def _judge_value_reached(study: Study, expectation: BestReaches) -> JudgementWithReason:
-    best = study.ranked()[0]
-    target_cost = expectation.value if study.minimize else -expectation.value
-    return _to_judgement(
-        float(study.costs[best.index]) <= target_cost + 1e-9 * abs(target_cost)
-    ), f"the best is {_objective_text(study, best)}"
+    return (False, f"{result}, {away}; the best near {short_text(expects.value)} gave {_objective_text(study, near[0])}")
 
 
 def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReason:
-    """Judge a prediction that the share of trials is above or below a bound; "cannot tell" if the observed share would also be
-    likely if the true share had not changed."""
+    """Judge a prediction that the share of trials is above or below a bound. The judgement is None if the observed share would
+    also be likely if the true share had not changed."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
-        return "cannot tell", "no trial has ended"
+        return None, "no trial has ended"
     if expectation.of == "failed":
         has_failed = failures.failure_masks(study).any
         count, what = sum(bool(has_failed[t.index]) for t in ended_trials), "failed"
@@ -137,32 +128,17 @@ def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWit
         limit = (expectation.value or 0.0) * (1 if study.minimize else -1)
         count = sum(bool(study.feasible[t.index]) and study.costs[t.index] <= limit for t in ended_trials)
         what = f"are at least as good as {short_text(expectation.value)}"
-    observed_share = count / len(ended_trials)
-    observed = f"{count} of {len(ended_trials)} trials {what} ({share(observed_share)})"
+    total = len(ended_trials)
+    observed = f"{count} of {total} trials {what} ({share(count / total)})"
     high, low = expectation.at_most, expectation.at_least
     if high is not None:
-        by_chance = float(stats.binom.cdf(math.floor(high * len(ended_trials) + 1e-9), len(ended_trials), expectation.was))
+        by_chance = stats.binom.cdf(math.floor(high * total + 1e-9), total, expectation.was)
     else:
-        by_chance = float(
-            stats.binom.sf(math.ceil((low or 0.0) * len(ended_trials) - 1e-9) - 1, len(ended_trials), expectation.was)
-        )
+        by_chance = stats.binom.sf(math.ceil((low or 0.0) * total - 1e-9) - 1, total, expectation.was)
     if by_chance > 0.5:
-        return (
-            "cannot tell",
-            f"{observed}; even without any change, so few trials would show such a share more than half of the time",
-        )
-    return _to_judgement(
-        (high is None or observed_share <= high + 1e-9) and (low is None or observed_share >= low - 1e-9)
-    ), observed
-
-
-def _judge_problem_settled(prediction: Prediction, expectation: Settled, verdict: Verdict | None) -> JudgementWithReason:
-    if verdict is None:
-        return "cannot tell", f"the rule {prediction.rule} no longer exists"
-    if verdict.status not in ("fired", "quiet"):
-        return "cannot tell", verdict.reason or "the rule could not judge the study"
-    repeated = [f for f in verdict.findings if (f.subject, f.side) == (prediction.subject, expectation.side)]
-    return _to_judgement(not repeated), f"found again: {repeated[0].message}" if repeated else "not found again"
+        return None, f"{observed}; even without any change, so few trials would show such a share more than half of the time"
+    holds = (high is None or count / total <= high + 1e-9) and (low is None or count / total >= low - 1e-9)
+    return holds, observed
 
 
 def _objective_text(study: Study, trial: Trial) -> str:

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.space import failures
-from advisor.history.ladder_runs import FurtherRuns, propose_further_runs
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
+from advisor.model.prediction import round_significant
 from advisor.model.space import FloatArray, as_number, is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.model.words import clean, count, listed
@@ -40,7 +40,13 @@ MAX_EQUAL_RATE_RATIO = 2.0
 """Maximum ratio of two best learning rates that count as equal; sweeps usually try rates a factor of 2 apart."""
 MAX_SWEEP_END_PROBABILITY = 0.1
 """The best learning rate counts as unknown if the probability that it lies at an end of the sweep exceeds this value."""
+N_NEW_SEEDS = 2
+"""Number of new seeds for each repeated learning rate. A sweep with only one seed per learning rate does not show its noise
+level."""
+N_REPEATED_RATES = 5
+"""Number of learning rates to repeat per model size: the best rate and its neighbours."""
 
+SweepEnd = Literal["low", "high"]
 RateTransfer = Literal["stays", "moves", "cannot be told"]
 PredictionResult = Literal["kept", "not kept", "cannot be told"]
 
@@ -63,8 +69,18 @@ class SizeResult(FrozenModel):
     rate: Estimate
     value: Estimate
     """Best value of the objective, estimated without the noise of a single run."""
-    open: Literal["low", "high"] | None = None
+    open: SweepEnd | None = None
     """End of the sweep beyond which the best learning rate may lie; None if the best rate lies inside the sweep."""
+
+
+class FurtherRuns(FrozenModel):
+    """Further runs to do at one model size."""
+
+    size: float
+    rates: tuple[float, ...]
+    """Learning rates of the further runs."""
+    seeds: int
+    """Number of new seeds for each learning rate in `rates`."""
 
 
 class SizePrediction(FrozenModel):
@@ -152,7 +168,12 @@ class _LadderAnalysis:
     def build_ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
         rates, _ = self._fit_trends(self.optima, following)
         factor = _median_and_interval(np.exp(rates.at_known_sizes[:, -1] - rates.at_known_sizes[:, 0]), 1 - TRANSFER_TEST_LEVEL)
-        transfer = self._rate_transfer(factor)
+        transfer: RateTransfer = "cannot be told"
+        if not any(self.ends) and factor.low > 1 / MAX_EQUAL_RATE_RATIO and factor.high < MAX_EQUAL_RATE_RATIO:
+            transfer = "stays"
+        elif not any(self.ends) and (factor.low > 1 or factor.high < 1):
+            transfer = "moves"
+        sizes = [s.size for s in self.sweeps]
         last, kept_rate, kept_value = self._check_largest_size()
         objective = self.study.spec.objective
         return Ladder(
@@ -167,18 +188,9 @@ class _LadderAnalysis:
             last=last,
             last_rate=kept_rate,
             last_value=kept_value,
-            runs=propose_further_runs([s.size for s in self.sweeps], self.points, self.ends)
-            if transfer == "cannot be told"
-            else (),
+            runs=propose_further_runs(sizes, self.points, self.ends) if transfer == "cannot be told" else (),
             notes=tuple(notes),
         )
-
-    def _rate_transfer(self, factor: Estimate) -> RateTransfer:
-        if any(self.ends):
-            return "cannot be told"
-        if factor.low > 1 / MAX_EQUAL_RATE_RATIO and factor.high < MAX_EQUAL_RATE_RATIO:
-            return "stays"
-        return "moves" if factor.low > 1 or factor.high < 1 else "cannot be told"
 
     def _size_result(self, at: int) -> SizeResult:
         sweep, optimum = self.sweeps[at], self.optima[at]
@@ -202,9 +214,8 @@ class _LadderAnalysis:
 
     def _predict_size(self, known_sizes: Sequence[Optimum], new: float) -> SizePrediction:
         rates, costs = self._fit_trends(known_sizes, new)
-        rate = (
-            None if any(self.ends[: len(known_sizes)]) else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
-        )
+        unknown = any(self.ends[: len(known_sizes)])
+        rate = None if unknown else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
         return SizePrediction(size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.at_new_size))
 
     def _check_largest_size(self) -> tuple[SizePrediction | None, PredictionResult, PredictionResult]:
@@ -235,9 +246,6 @@ def _mean_and_variance(draws: Sequence[FloatArray]) -> tuple[FloatArray, FloatAr
 def _median_and_interval(draws: FloatArray, coverage: float) -> Estimate:
     low, value, high = np.quantile(draws, [(1 - coverage) / 2, 0.5, (1 + coverage) / 2])
     return Estimate(value=float(value), low=float(low), high=float(high))
-
-
-# --- the sizes ------------------------------------------------------------------------------------------------------------------
 
 
 def _learning_rate_name(studies: Sequence[Study]) -> str:
@@ -282,7 +290,7 @@ def _count_learning_rates(sweep: LearningRateSweep, rate: str) -> int:
     return len({as_number(t.params[rate]) for t in sweep.trials})
 
 
-def _find_open_sweep_end(sweep: LearningRateSweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
+def _find_open_sweep_end(sweep: LearningRateSweep, optimum: Optimum, rate: str) -> SweepEnd | None:
     """Return the end of the sweep beyond which the best learning rate may lie; None if the best rate lies inside the sweep. No
     better rate lies beyond the high end if trials with higher learning rates failed."""
     rates = _rates_and_costs(sweep, rate)[0]
@@ -290,12 +298,6 @@ def _find_open_sweep_end(sweep: LearningRateSweep, optimum: Optimum, rate: str) 
         return "low"
     closed = any(as_number(t.params[rate]) > math.exp(rates.max()) for t in sweep.failed)
     return "high" if np.mean(optimum.positions >= rates.max()) > MAX_SWEEP_END_PROBABILITY and not closed else None
-
-
-def _median_planned_steps(sweep: LearningRateSweep) -> float:
-    planned = [sweep.study.planned_steps(t) for t in sweep.trials]
-    known = [p for p in planned if math.isfinite(p)]
-    return float(np.median(known)) if known else 1.0
 
 
 def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | None) -> list[str]:
@@ -309,7 +311,8 @@ def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | No
     if varied:
         names = listed(map(clean, sorted(varied)), 6)
         notes.append(f"{names} also {'vary' if len(varied) > 1 else 'varies'} within a size; the effect counts as noise.")
-    steps = [_median_planned_steps(s) for s in sweeps]
+    planned = [[p for t in s.trials if math.isfinite(p := s.study.planned_steps(t))] for s in sweeps]
+    steps = [float(np.median(p)) if p else 1.0 for p in planned]
     if max(steps) > 1.1 * min(steps):
         notes.append(f"Trials have {min(steps):,.0f} to {max(steps):,.0f} steps; the results hold for this way of scaling.")
     single = [s for s in sweeps if len(s.trials) == _count_learning_rates(s, rate)]
@@ -318,3 +321,36 @@ def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | No
             f"{count(len(single), 'size')} of {len(sweeps)} tried each rate once; a second seed narrows the intervals."
         )
     return notes
+
+
+def propose_further_runs(
+    sizes: Sequence[float], points: Sequence[tuple[FloatArray, FloatArray]], ends: Sequence[SweepEnd | None]
+) -> tuple[FurtherRuns, ...]:
+    """Return the further runs, smallest model size first. points: (log learning rates, costs) of each sweep; ends: the open end
+    of each sweep.
+
+    The end of a sweep is open if the best learning rate may lie beyond it; such a sweep gets two further learning rates beyond
+    the open end. If no end is open, every sweep gets new seeds around its best learning rate. Repeating only small, cheap
+    models is seldom enough, because the least certain model size determines the uncertainty of the trend.
+    `benchmarks/quality/ladder.py` measures how often such runs decide whether the best learning rate changes with the model
+    size. We do not predict this frequency for two reasons: a sweep with one seed per rate does not show its noise, and the
+    uncertainty shrinks more slowly than with the square root of the number of runs.
+    """
+    each = zip(sizes, points, ends, strict=True)
+    if any(ends):
+        return tuple(FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in each if e is not None)
+    return tuple(FurtherRuns(size=s, rates=_rates_around_best(*p), seeds=N_NEW_SEEDS) for s, p, _ in each)
+
+
+def _rates_around_best(log_rates: FloatArray, costs: FloatArray) -> tuple[float, ...]:
+    tried = np.unique(log_rates)
+    best = int(np.argmin([costs[log_rates == r].mean() for r in tried]))
+    first = max(min(best - N_REPEATED_RATES // 2, len(tried) - N_REPEATED_RATES), 0)
+    return tuple(round_significant(math.exp(r), 3) for r in tried[first : first + N_REPEATED_RATES])
+
+
+def _rates_beyond_end(log_rates: FloatArray, end: SweepEnd) -> tuple[float, ...]:
+    tried = np.unique(log_rates)
+    step = max(float(np.median(np.diff(tried))), math.log(1.5))
+    start, sign = (tried[0], -1) if end == "low" else (tried[-1], 1)
+    return tuple(round_significant(math.exp(start + sign * k * step), 3) for k in (1, 2))

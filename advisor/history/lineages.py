@@ -1,19 +1,26 @@
-"""Reads the lineages (sequences of successive studies) of a tracking store: the result of each round, and how often the
-predictions of each rule came true."""
+"""Reads the lineages (sequences of successive studies) of a tracking store: the result of each round, how often the
+predictions of each rule came true, and how much each rule's advice improved results."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from advisor.engine.rule import Rule
 from advisor.history.model import History, HitRate, hit_rates
 from advisor.history.rounds import build_history
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
-from advisor.model.spec import Objective
 from advisor.model.study import Study
 from advisor.tracking import read_study
 from advisor.tracking.lineage import StudyInExperiment, StudyReader, lineages
+
+MIN_STUDIES_FOLLOWED = 3
+"""Minimum number of studies that followed the advice of a rule before we report their gains; fewer studies are weak evidence."""
+MAX_STUDIES_READ = 100
+"""Maximum number of studies to read."""
 
 
 class Lineages(FrozenModel):
@@ -49,7 +56,11 @@ def read_lineages(
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]
     groups_to_judge = [g for g in groups if g in groups_to_show or any(p.spec is not None and p.spec.predictions for p in g)]
-    histories = [(g, h) for g in groups_to_judge if (h := _history_of_lineage(g, reader, rules)) is not None]
+    histories = []
+    for group in groups_to_judge:
+        studies, notes = _read_studies(group, reader)
+        if studies:
+            histories.append((group, build_history(studies, rules, notes=notes)))
     if name is not None and not any(g in groups_to_show for g, _ in histories):
         raise AdvisorError(f"no study of the lineage of {name!r} has a trial with a result yet")
     return Lineages(
@@ -59,26 +70,79 @@ def read_lineages(
     )
 
 
-def _history_of_lineage(group: Sequence[StudyInExperiment], reader: StudyReader, rules: Sequence[Rule]) -> History | None:
-    """Return the rounds of a lineage (successive studies); None if no study has a trial."""
-    studies, notes = read_studies_of_lineage(group, reader)
-    return build_history(studies, rules, notes=notes) if studies else None
-
-
-def read_studies_of_lineage(group: Sequence[StudyInExperiment], reader: StudyReader) -> tuple[list[Study], list[str]]:
+def _read_studies(group: Sequence[StudyInExperiment], reader: StudyReader) -> tuple[list[Study], list[str]]:
     """Return (studies of a lineage that can be read, oldest first; reasons why its other studies cannot be read)."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
     notes: list[str] = []
     for place in group:
         try:
-            studies.append(_read_study(place, reader, objective))
+            if objective is None:
+                studies.append(read_study(place.experiment, tracking_uri=reader.tracking_uri))
+            else:
+                studies.append(reader.study(place, objective))
         except AdvisorError as error:
             notes.append(f"{place.study} is left out: {error}.")
     return studies, notes
 
 
-def _read_study(place: StudyInExperiment, reader: StudyReader, objective: Objective | None) -> Study:
-    if objective is None:
-        return read_study(place.experiment, tracking_uri=reader.tracking_uri)
-    return reader.study(place, objective)
+class AdviceRecord(FrozenModel):
+    """The gains of all studies that followed the advice of one rule. The predictions in a study file state which rules' advice
+    the study follows."""
+
+    rule: str
+    followed: int
+    """Number of studies that followed the advice of the rule and have a result."""
+    gained: int
+    """Number of studies that followed the rule's advice and improved on the best result of all earlier rounds."""
+    median_gain: float | None = None
+    """Median relative improvement over the studies that improved; None if no study improved."""
+
+
+def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
+    """Return one record for each rule whose advice was followed at least `MIN_STUDIES_FOLLOWED` times; empty if the tracking
+    store cannot be read.
+    """
+    try:
+        reader = StudyReader(tracking_uri)
+        groups = [g for g in lineages(reader.studies_in_store) if any(p.spec is not None and p.spec.predictions for p in g)]
+        if sum(p.spec is not None and bool(p.spec.predictions) for g in groups for p in g) < MIN_STUDIES_FOLLOWED:
+            return ()
+        gains: list[tuple[str, float]] = []
+        number = 0
+        for group in reversed(groups):
+            number += len(group)
+            if number > MAX_STUDIES_READ:
+                break
+            gains += gains_by_rule(_read_studies(group, reader)[0])
+    except AdvisorError:
+        return ()
+    return summarise_gains(gains)
+
+
+def gains_by_rule(studies: Sequence[Study]) -> list[tuple[str, float]]:
+    """Return (rule, relative improvement) for each rule whose advice a study followed. studies: the rounds of a lineage
+    (successive studies), oldest first."""
+    gains = []
+    best_before = math.inf
+    for study in studies:
+        if study.probe is not None:
+            continue
+        best_cost = float(np.min(study.costs[study.feasible], initial=math.inf))
+        if math.isfinite(best_before) and math.isfinite(best_cost) and best_before != 0:
+            gain = (best_before - best_cost) / abs(best_before)
+            gains += [(rule, gain) for rule in dict.fromkeys(p.rule for p in study.spec.predictions)]
+        best_before = min(best_before, best_cost)
+    return gains
+
+
+def summarise_gains(gains: Sequence[tuple[str, float]]) -> tuple[AdviceRecord, ...]:
+    """Return one record for each rule whose advice was followed at least `MIN_STUDIES_FOLLOWED` times, sorted by rule id."""
+    records = []
+    for rule in sorted({rule for rule, _ in gains}):
+        own = [gain for name, gain in gains if name == rule]
+        positive = [gain for gain in own if gain > 0]
+        if len(own) >= MIN_STUDIES_FOLLOWED:
+            median = float(np.median(positive)) if positive else None
+            records.append(AdviceRecord(rule=rule, followed=len(own), gained=len(positive), median_gain=median))
+    return tuple(records)

@@ -9,14 +9,23 @@ from typing import Literal
 import numpy as np
 
 from advisor.history.answer import quote_name
-from advisor.history.proposals import ProposedSetting, proposed_settings, recorded_tag_names, setting_key_with_tags
-from advisor.history.selection import find_trials, matches_filter_value, parse_filters
+from advisor.history.proposals import (
+    Decision,
+    ProposedSetting,
+    find_trials,
+    matches_filter_value,
+    parse_filters,
+    proposed_settings,
+    recorded_tag_names,
+    setting_key_with_tags,
+)
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import HyperparameterValue, as_number
 from advisor.model.study import Study
 from advisor.model.words import count, number, shorten
 
 Outcome = Literal["kept", "discarded", "not decided", "failed", "running", "not judged"]
+_OUTCOMES: Mapping[Decision, Outcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
 
 
 class TriedSetting(FrozenModel):
@@ -96,12 +105,18 @@ def _requested_values(study: Study, text: str, experiment: str) -> dict[str, Hyp
 def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, best: float) -> TriedSetting:
     params = proposal.trials[0].params
     reason = next((t.reason or t.facts.get("error", "") for t in proposal.failed), "")
-    has_result = len(proposal.costs) > 0
+    has_result, record = len(proposal.costs) > 0, proposal.gate_record
+    if not has_result:
+        outcome: Outcome = "running" if proposal.running else "failed" if proposal.failed else "not judged"
+    elif record is None:
+        outcome = "not judged"
+    else:
+        outcome = "kept" if proposal.kept_at is not None else _OUTCOMES[record.decision]
     return TriedSetting(
         name=shorten(proposal.name, 80),
         run=proposal.trials[0].id,
         distance=distance,
-        outcome=_outcome_of_setting(proposal),
+        outcome=outcome,
         runs=len(proposal.trials),
         value=study.objective_value(proposal.mean) if has_result else None,
         behind=proposal.mean - best if has_result else None,
@@ -110,17 +125,6 @@ def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, bes
         change=shorten(proposal.trials[0].facts.get("change", ""), 120),
         why=shorten(reason, 200),
     )
-
-
-def _outcome_of_setting(proposal: ProposedSetting) -> Outcome:
-    if not len(proposal.costs):
-        return "running" if proposal.running else "failed" if proposal.failed else "not judged"
-    if proposal.gate_record is None:
-        return "not judged"
-    if proposal.kept_at is not None:
-        return "kept"
-    outcomes: Mapping[str, Outcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
-    return outcomes[proposal.gate_record.decision]
 
 
 def _mean_parameter_distance(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
@@ -93,16 +94,18 @@ def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
     by_rule: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         by_rule.setdefault(outcome.prediction.rule, []).append(outcome)
-    return tuple(_compute_hit_rate(rule, group) for rule, group in sorted(by_rule.items()))
-
-
-def _compute_hit_rate(rule: str, outcomes: list[Outcome]) -> HitRate:
-    judged_outcomes = [o for o in outcomes if o.judged != "cannot tell"]
-    stated = [o.prediction.probability for o in judged_outcomes if o.prediction.probability is not None]
-    return HitRate(
-        rule=rule,
-        kept=sum(o.judged == "kept" for o in judged_outcomes),
-        not_kept=sum(o.judged == "not kept" for o in judged_outcomes),
-        cannot_tell=len(outcomes) - len(judged_outcomes),
-        stated=round(sum(stated) / len(stated), 3) if stated else None,
-    )
+    rates = []
+    for rule, of_rule in sorted(by_rule.items()):
+        counts = Counter(o.judged for o in of_rule)
+        judged = [o.prediction for o in of_rule if o.judged != "cannot tell"]
+        stated = [p.probability for p in judged if p.probability is not None]
+        rates.append(
+            HitRate(
+                rule=rule,
+                kept=counts["kept"],
+                not_kept=counts["not kept"],
+                cannot_tell=counts["cannot tell"],
+                stated=round(sum(stated) / len(stated), 3) if stated else None,
+            )
+        )
+    return tuple(rates)

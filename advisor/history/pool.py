@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.computed.space.inside import meets_condition, trials_in_space
 from advisor.model import parameter_kinds
-from advisor.model.study import Curve, CurveBlock, Study, Trial
+from advisor.model.study import CurveBlock, Study, Trial
 from advisor.system import spill
 
 OUTSIDE_SPACE_REASON = "lie outside its search space"
@@ -58,24 +58,41 @@ class StudyWithEarlierTrials:
 
 def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> StudyWithEarlierTrials:
     """Return the study with the trials of earlier rounds (oldest first) that count as its data, placed before its own trials."""
-    earlier_trials: list[tuple[Study, Trial]] = []
+    sources: list[tuple[Study, Trial]] = []
+    outside: list[Trial] = []
     counted_trials, notes = [], []
     facts = _common_facts(later_study)
     for number, study in zip(round_numbers([*earlier_rounds, later_study]), earlier_rounds, strict=False):
-        trials, others = _select_counting_trials(later_study, study, facts)
-        earlier_trials += [(study, _assign_to_round(study, trial, number)) for trial in trials]
-        counted_trials.append(len(trials))
-        notes.append(_round_note(study, number, len(trials), others))
-    if outside := tuple(t for study in earlier_rounds for t in _trials_outside_space(later_study, study, facts)):
-        later_study = replace(later_study, outside=outside)
-    if not earlier_trials:
-        return StudyWithEarlierTrials(later_study, tuple(counted_trials), tuple(notes))
-    sources = [*earlier_trials, *((later_study, _assign_to_round(later_study, trial, None)) for trial in later_study.trials)]
-    curves = {name: [s.metric(t, name) for s, t in sources] for name in later_study.metrics}
-    fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
-    blocks = {name: _concatenate_curves(each, fits=fits_in_memory) for name, each in curves.items()}
-    all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
-    return StudyWithEarlierTrials(replace(later_study, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes))
+        ended_trials = [t for t in study.trials if study.ended[t.index]]
+        incomparable = _reason_incomparable(later_study, study)
+        excluded: Counter[str] = Counter()
+        for trial in ended_trials:
+            reasons = [incomparable] if incomparable else list(_exclusion_reasons(later_study, study, trial, facts))
+            if not reasons:
+                sources.append((study, _assign_to_round(study, trial, number)))
+            else:
+                excluded[reasons[0]] += 1
+                outside += [trial] if set(reasons) == {OUTSIDE_SPACE_REASON} else []
+        counted_trials.append(len(ended_trials) - excluded.total())
+        notes.append(_round_note(study, number, counted_trials[-1], excluded))
+    if outside:
+        later_study = replace(later_study, outside=tuple(outside))
+    if sources:
+        sources += [(later_study, _assign_to_round(later_study, trial, None)) for trial in later_study.trials]
+        all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
+        later_study = replace(later_study, trials=all_trials, metrics=_concatenated_metrics(later_study.metrics, sources))
+    return StudyWithEarlierTrials(later_study, tuple(counted_trials), tuple(notes))
+
+
+def _concatenated_metrics(names: Iterable[str], sources: Sequence[tuple[Study, Trial]]) -> dict[str, CurveBlock]:
+    curves = {name: [study.metric(trial, name) for study, trial in sources] for name in names}
+    fits = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
+    blocks = {}
+    for name, each in curves.items():
+        columns = tuple(np.concatenate([getattr(c, column) for c in each]) for column in ("steps", "values", "times"))
+        offsets = np.cumsum([0, *(len(c) for c in each)]).astype(np.int64)
+        blocks[name] = CurveBlock(*spill.move_columns_to_file(columns, fits=fits), offsets)
+    return blocks
 
 
 def round_numbers(studies: Sequence[Study]) -> list[int]:
@@ -90,36 +107,6 @@ def _assign_to_round(study: Study, trial: Trial, number: int | None) -> Trial:
     return replace(trial, name=name, round=number, facts={"study": study.name, **trial.facts})
 
 
-def _concatenate_curves(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
-    offsets = np.cumsum([0, *(len(c) for c in curves)]).astype(np.int64)
-    columns = tuple(np.concatenate([getattr(c, name) for c in curves]) for name in ("steps", "values", "times"))
-    steps, values, times = spill.move_columns_to_file(columns, fits=fits)
-    return CurveBlock(steps, values, times, offsets)
-
-
-# --- which trials count -----------------------------------------------------------------------------------------------------------
-
-
-def _select_counting_trials(
-    later_study: Study, study: Study, facts: Mapping[str, str | None]
-) -> tuple[list[Trial], Counter[str]]:
-    """Return (trials of `study` that count as data for `later_study`, number of excluded trials for each reason)."""
-    ended_trials = [t for t in study.trials if study.ended[t.index]]
-    if (why := _reason_incomparable(later_study, study)) is not None:
-        return [], Counter({why: len(ended_trials)})
-    reasons = [next(_exclusion_reasons(later_study, study, trial, facts), None) for trial in ended_trials]
-    trials = [t for t, reason in zip(ended_trials, reasons, strict=True) if reason is None]
-    return trials, Counter(r for r in reasons if r is not None)
-
-
-def _trials_outside_space(later_study: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
-    """Return the ended trials that are excluded only because they lie outside the later study's search space."""
-    if _reason_incomparable(later_study, study) is not None:
-        return []
-    ended_trials = [t for t in study.trials if study.ended[t.index]]
-    return [t for t in ended_trials if set(_exclusion_reasons(later_study, study, t, facts)) == {OUTSIDE_SPACE_REASON}]
-
-
 def _reason_incomparable(later_study: Study, study: Study) -> str | None:
     """Return the reason why no trial of `study` can count as data for `later_study`; None if some trials can count."""
     if study.spec.objective != later_study.spec.objective:
@@ -132,52 +119,37 @@ def _reason_incomparable(later_study: Study, study: Study) -> str | None:
 
 
 def _exclusion_reasons(later_study: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]) -> Iterator[str]:
-    yield from _reasons_outside_space(later_study, study, trial)
+    params = later_study.spec.with_computed_values(trial.params)
+    logged_names = {name for t in later_study.trials for name in t.params}
+    for name, parameter in later_study.spec.parameters.items():
+        if name in params or parameter.role == "derived" or not meets_condition(parameter, params):
+            continue
+        old = study.spec.parameters.get(name)
+        if parameter.searched or (name in logged_names and (old is None or old.value != parameter.value)):
+            yield f"had no {name}"
+    if not trials_in_space(later_study.spec, [trial]):
+        yield OUTSIDE_SPACE_REASON
     planned_steps, own_steps = study.planned_steps(trial), later_study.spec.max_train_steps
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
         yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
     for name, reason in {**_FACTS_THAT_MUST_AGREE, **_FACTS_OFF_IF_MISSING}.items():
-        if name in facts and trial.facts.get(name) != facts[name] and _is_fact_recorded(name, trial):
+        recorded = name in trial.facts or (name in _FACTS_OFF_IF_MISSING and "schema" in trial.facts)
+        if name in facts and trial.facts.get(name) != facts[name] and recorded:
             yield reason
-
-
-def _reasons_outside_space(later_study: Study, study: Study, trial: Trial) -> Iterator[str]:
-    """Yield the reasons why the trial lies outside the later study's search space."""
-    params = later_study.spec.with_computed_values(trial.params)
-    logged_names = {name for t in later_study.trials for name in t.params}
-    for name, parameter in later_study.spec.parameters.items():
-        if parameter.role == "derived" or not meets_condition(parameter, params):
-            continue
-        if name not in params:
-            old = study.spec.parameters.get(name)
-            if parameter.searched or (name in logged_names and (old is None or old.value != parameter.value)):
-                yield f"had no {name}"
-    if not trials_in_space(later_study.spec, [trial]):
-        yield OUTSIDE_SPACE_REASON
 
 
 def _common_facts(later_study: Study) -> dict[str, str | None]:
     """Return the logged facts that have the same value in all trials that logged them. None as the value means that no trial
     logged the fact."""
-    logged_by_adapter = [t for t in later_study.trials if "schema" in t.facts]
-    facts: dict[str, str | None] = {}
     may_vary = {name for name, varies in _FACTS_THAT_MAY_DIFFER.items() if any(map(varies, later_study.searched))}
-    for name in (n for n in _FACTS_THAT_MUST_AGREE if n not in may_vary):
-        values = {t.facts[name] for t in later_study.trials if name in t.facts}
-        if len(values) == 1:
-            facts[name] = values.pop()
+    values: dict[str, set[str | None]] = {
+        name: {t.facts[name] for t in later_study.trials if name in t.facts}
+        for name in _FACTS_THAT_MUST_AGREE
+        if name not in may_vary
+    }
     for name in _FACTS_OFF_IF_MISSING:
-        clips = {t.facts.get(name) for t in logged_by_adapter}
-        if len(clips) == 1:
-            facts[name] = clips.pop()
-    return facts
-
-
-def _is_fact_recorded(name: str, trial: Trial) -> bool:
-    return name in trial.facts or (name in _FACTS_OFF_IF_MISSING and "schema" in trial.facts)
-
-
-# --- what the report says ---------------------------------------------------------------------------------------------------------
+        values[name] = {t.facts.get(name) for t in later_study.trials if "schema" in t.facts}
+    return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
 
 
 def _round_note(study: Study, number: int, counted: int, others_by_reason: Counter[str]) -> str:
@@ -187,12 +159,7 @@ def _round_note(study: Study, number: int, counted: int, others_by_reason: Count
     reasons = ", ".join(f"{n:,} {why}" for why, n in sorted(others_by_reason.items(), key=lambda item: (-item[1], item[0])))
     if not counted:
         return f"No trial of {name} counts as data for this round: {reasons}."
-    trials = (
-        "The one trial"
-        if total == 1
-        else f"All {total:,} trials"
-        if not others_by_reason
-        else f"{counted:,} of the {total:,} trials"
-    )
+    trials = f"{counted:,} of the {total:,} trials" if others_by_reason else f"All {total:,} trials"
+    trials = "The one trial" if total == 1 else trials
     verb = "lies in this search space and counts" if counted == 1 else "lie in this search space and count"
     return f"{trials} of {name} {verb} as data{f'; {reasons}' if reasons else ''}."

@@ -9,18 +9,18 @@ outcome its advice should have.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from advisor.computed.curves import curve_tails, noise
-from advisor.computed.space import failures
+from advisor.computed.space import failures, settings
 from advisor.computed.space.inside import trials_in_space
 from advisor.engine.rule import Expectation, Rule
-from advisor.history import forecast
 from advisor.model.change import AddParameter, Change, FixParameter, RunPlan, SetField, SetRange, SetSchedule
+from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, MissingData, Verdict
 from advisor.model.prediction import BestBeyond, BestReaches, Expected, Prediction, Settled, ShareOfTrials, round_significant
 from advisor.model.space import is_training_length
@@ -28,6 +28,9 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import base
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
+from advisor.planning.sampling.halton import draw_trials
+from advisor.stats import surface
+from advisor.stats.ranks import choose_evenly_by_rank
 
 PREDICTION_COVERAGE = 0.9
 """Probability that a predicted interval or bound holds; 0.9 is a convention."""
@@ -38,6 +41,11 @@ MAX_PREDICTIONS = 8
 MIN_TRIALS_FOR_BOUND = 5
 """Minimum number of trials to predict a bound on further results; with fewer trials, the bound would be the worst result so
 far."""
+
+MAX_FORECAST_SETTINGS = 200
+"""Maximum number of trials of the next study whose results are forecast. The computing time grows with the cube of the number
+of trials."""
+
 
 _RELATIVE_ROUNDING_ERROR = 1e-9
 
@@ -70,85 +78,62 @@ def add_predictions(
         if spec.probe is not None:
             specs_with_predictions.append(spec)
             continue
-        inside = trials_in_space(_space_with_old_ranges(study, spec), _ended_trials(study))
-        followed = [f for f in findings if any(_contains_change(study, c, old_spec, spec) for c in f.changes)]
-        predictions = [
-            p
-            for f in followed
-            for p in _make_predictions(_PredictionBasis(study, f, spec, inside), kinds.get(f.rule, "settled"))
-        ]
+        # Newly fixed nuisance hyperparameters keep their old ranges here, because few trials have exactly the fixed values.
+        space = {n: p for n, p in spec.parameters.items() if not is_training_length(n)}
+        space |= {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
+        inside = trials_in_space(spec.model_copy(update={"parameters": space}), _ended_trials(study))
+        predictions = []
+        for finding in findings:
+            if any(_is_followed(study, c, old_spec, spec) for c in finding.changes):
+                made = _PREDICTORS[kinds.get(finding.rule, "settled")](_PredictionBasis(study, finding, spec, inside))
+                if made is not None:
+                    predictions.append(_rounded_prediction(finding, *made))
         # Several findings of one rule may make the same prediction, for example about several unimportant hyperparameters.
-        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_round_predicted_values, predictions)))}
-        specs_with_predictions.append(
-            spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]})
-        )
+        distinct = {(p.rule, p.expects): p for p in reversed(predictions)}
+        update = {"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]}
+        specs_with_predictions.append(spec.model_copy(update=update))
         old_spec = spec
     return tuple(specs_with_predictions)
 
 
-def _space_with_old_ranges(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the next study without training lengths and with the old ranges of newly fixed nuisance hyperparameters.
-
-    Without the old ranges, hardly any earlier trial would lie in the search space, because few trials have exactly the fixed
-    values.
-    """
-    space = {n: p for n, p in spec.parameters.items() if not is_training_length(n)}
-    old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
-    return spec.model_copy(update={"parameters": {**space, **old}})
-
-
-def _contains_change(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
+def _is_followed(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
     """Return True if the new study file contains the change or, if the change requests a study design, the changes of that
     design."""
-    if not isinstance(change, RunPlan):
-        return is_change_made(change, old_spec, new_spec)
-    design = STUDY_DESIGNS[change.plan](change, study, old_spec)
+    design = STUDY_DESIGNS[change.plan](change, study, old_spec) if isinstance(change, RunPlan) else (change,)
     if isinstance(design, StudySpec):
         return design.goal == new_spec.goal
     return any(is_change_made(c, old_spec, new_spec) for c in design)
 
 
-def _make_predictions(case: _PredictionBasis, kind: Expectation) -> Iterator[Prediction]:
-    finding = case.finding
-    estimate = _PREDICTORS[kind](case)
-    if estimate is not None:
-        yield Prediction(rule=finding.rule, subject=finding.subject, expects=estimate[0], probability=estimate[1])
-
-
-def _round_predicted_values(prediction: Prediction) -> Prediction:
+def _rounded_prediction(finding: Finding, expects: Expected, probability: float | None) -> Prediction:
     update = {
         name: round_significant(value, 6 if name in ("value", "than", "end") else 3)
-        for name, value in prediction.expects
+        for name, value in expects
         if isinstance(value, float)
     }
-    p = prediction.probability
-    return prediction.model_copy(
-        update={
-            "expects": prediction.expects.model_copy(update=update),
-            "probability": None if p is None else round(min(max(p, 1 - MAX_STATED_PROBABILITY), MAX_STATED_PROBABILITY), 3),
-        }
-    )
-
-
-# --- changes that were made -------------------------------------------------------------------------------------------------------
+    if probability is not None:
+        probability = round(min(max(probability, 1 - MAX_STATED_PROBABILITY), MAX_STATED_PROBABILITY), 3)
+    expects = expects.model_copy(update=update)
+    return Prediction(rule=finding.rule, subject=finding.subject, expects=expects, probability=probability)
 
 
 def is_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpec) -> bool:
     """Return True if the later study file contains the change and the earlier one does not. A change that was made in part also
     counts."""
-    if isinstance(change, SetRange):
-        old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
-        return new is not None and new.numeric and _moves_range(change, old, new)
-    if isinstance(change, FixParameter):
-        old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
-        return new is not None and new.value == change.value and (old is None or old.value != change.value)
-    if isinstance(change, AddParameter):
-        return change.name in later_spec.searched and change.name not in earlier_spec.searched
-    if isinstance(change, SetField):
-        return bool(change.value == getattr(later_spec, change.field) != getattr(earlier_spec, change.field))
-    if isinstance(change, SetSchedule):
-        old_schedule, new_schedule = earlier_spec.schedule or {}, later_spec.schedule or {}
-        return any(new_schedule.get(k) == v and old_schedule.get(k) != v for k, v in change.schedule.items())
+    match change:
+        case SetRange():
+            old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
+            return new is not None and new.numeric and _moves_range(change, old, new)
+        case FixParameter():
+            old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
+            return new is not None and new.value == change.value and (old is None or old.value != change.value)
+        case AddParameter():
+            return change.name in later_spec.searched and change.name not in earlier_spec.searched
+        case SetField():
+            return bool(change.value == getattr(later_spec, change.field) != getattr(earlier_spec, change.field))
+        case SetSchedule():
+            old_schedule, new_schedule = earlier_spec.schedule or {}, later_spec.schedule or {}
+            return any(new_schedule.get(k) == v and old_schedule.get(k) != v for k, v in change.schedule.items())
     return False
 
 
@@ -165,9 +150,6 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
     return moved or (new.scale == change.scale != old.scale)
 
 
-# --- what each rule predicts ------------------------------------------------------------------------------------------------------
-
-
 def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     """Predict that the best trial beyond the old end of a range will be better than the best trial inside the old range.
 
@@ -182,22 +164,48 @@ def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     end = old.low if finding.side == "low" else old.high
     if not new.numeric or not new.contains(end) or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high)):
         return None
-    than = (
-        _best_objective_value(study)
-        if _are_results_comparable(study.spec, new_spec) and not _is_best_score_perfect(study)
-        else None
-    )
+    costs = study.costs[study.feasible]
+    perfect = not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.lowest_possible_cost(study, costs)
+    than = _best_objective_value(study) if _are_results_comparable(study.spec, new_spec) and not perfect else None
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise_of_result(study))
-    chance = forecast.chance_of_best_beyond(study, new_spec, expects)
+    chance = _chance_of_best_beyond(study, new_spec, expects)
     if chance == 0:
         return None
     return expects, None if chance is None else min(chance, finding.confidence)
 
 
-def _is_best_score_perfect(study: Study) -> bool:
-    """Return True if the best trial has the highest possible score."""
-    costs = study.costs[study.feasible]
-    return not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.lowest_possible_cost(study, costs)
+def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> float | None:
+    """Return the probability that the prediction comes true in the trials of the next study, without earlier trials; None if
+    unknown.
+
+    A Gaussian process over all hyperparameters forecasts the results of the settings that the sampler seed of the next study
+    determines. High costs are compressed, so that a few bad trials do not hide how results change towards the end of the range.
+    """
+    tried = settings.read_settings(study)
+    succeeded = ~tried.failed
+    if not succeeded.any():
+        return None
+    try:
+        points = list(draw_trials(after, min(after.trials or len(tried), MAX_FORECAST_SETTINGS)))
+    except AdvisorError:  # an adaptive sampler chooses settings by results, so the settings are not known yet
+        return None
+    names = [*tried.numeric, *tried.choices]
+    new_positions = [study.spec.parameters[n].to_positions([p.get(n, "") for p in points]) for n in names]
+    chosen = np.flatnonzero(succeeded)[choose_evenly_by_rank(tried.costs[succeeded])]
+    columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
+    threshold = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
+    costs = np.append(tried.costs[chosen], threshold)
+    values = surface.compress_costs(costs)[: len(chosen)]
+    results = surface.draw_results_at(columns[0], columns[1], values, new_positions)
+    if not len(results) or expectation.parameter not in names:
+        return None
+    positions = new_positions[names.index(expectation.parameter)]
+    beyond = positions > 1 if expectation.side == "high" else positions < 0
+    if not beyond.any():
+        return None
+    results = np.maximum(surface.expand_costs(results, costs), curve_tails.lowest_possible_cost(study, costs))
+    rival = np.min(results, axis=1, where=~beyond, initial=min(threshold, default=math.inf))
+    return float(np.mean(rival - results[:, beyond].min(1) > expectation.min_lead))
 
 
 def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
@@ -208,34 +216,28 @@ def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
     """
     study, finding, new_spec = case.study, case.finding, case.next_spec
     try:
-        judged_endings = curve_tails.best_curve_endings(
-            study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST
-        )
+        endings = curve_tails.best_curve_endings(study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST)
     except MissingData:
         return None
-    improving_endings = [e for e in judged_endings if e.trial.id in finding.trials] or judged_endings
+    improving_endings = [e for e in endings if e.trial.id in finding.trials] or endings
     first = improving_endings[0]
-    forecast_share = first.end.share_of_forecast(
-        (new_spec.max_train_steps or 0) / curve_tails.median_planned_steps(study, improving_endings)
+    length_ratio = (new_spec.max_train_steps or 0) / curve_tails.median_planned_steps(study, improving_endings)
+    forecast = curve_tails.forecast_longer_training(
+        study, first, first.end.share_of_forecast(length_ratio), PREDICTION_COVERAGE
     )
-    prediction, probability = (
-        curve_tails.forecast_longer_training(study, first, forecast_share, PREDICTION_COVERAGE),
-        (1 + PREDICTION_COVERAGE) / 2,
-    )
+    probability = (1 + PREDICTION_COVERAGE) / 2
     costs = study.cost_curve(study.ranked()[0]).finite.values
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
-    now, middle, worst = (
-        sign * v
-        for v in (prediction.current_best, prediction.point_forecast, prediction.high if study.minimize else prediction.low)
-    )
-    bound = max(_best_cost_reached(case, probability) - (now - worst), curve_tails.lowest_possible_cost(study, costs))
+    worst = sign * (forecast.high if study.minimize else forecast.low)
+    gain = sign * forecast.current_best - worst
+    bound = max(_best_cost_reached(case, probability) - gain, curve_tails.lowest_possible_cost(study, costs))
+    middle = sign * forecast.point_forecast
     value, expected, than = (study.objective_value(cost) for cost in (min(bound, best), min(middle, best), best))
     return BestReaches(value=value, expected=expected, than=than), probability if bound <= best else None
 
 
 def _predict_best_not_worse(case: _PredictionBasis) -> PredictedResult | None:
-    """Predict that fewer training steps or a fixed unimportant hyperparameter make the best objective value worse by no more
-    than noise."""
+    """Predict that the best objective value gets worse by no more than noise."""
     study = case.study
     best, sd = _best_objective_value(study), _noise_of_result(study)
     if best is None:
@@ -260,7 +262,7 @@ def _best_cost_reached(case: _PredictionBasis, probability: float) -> float:
 
 
 def _predict_fewer_failures(case: _PredictionBasis) -> PredictedResult | None:
-    """Predict an upper bound on the share of failed trials from existing trials in the search space of the next study."""
+    """Predict an upper bound on the share of failed trials."""
     study, new_spec = case.study, case.next_spec
     if not new_spec.searches_within(study.spec):
         return None
@@ -275,8 +277,7 @@ def _predict_fewer_failures(case: _PredictionBasis) -> PredictedResult | None:
 
 
 def _predict_share_of_better(case: _PredictionBasis) -> PredictedResult | None:
-    """Predict a lower bound on the share of trials that are better than the median of the analysed study, from existing trials
-    in the search space of the next study."""
+    """Predict a lower bound on the share of trials that are better than the median of the analysed study."""
     study, new_spec = case.study, case.next_spec
     best_first = study.ranked()
     if not best_first or not _are_results_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
@@ -293,8 +294,7 @@ def _predict_share_of_better(case: _PredictionBasis) -> PredictedResult | None:
 
 
 def _predict_problem_settled(case: _PredictionBasis) -> PredictedResult | None:
-    """Predict that the rule does not find the same problem again. Return None if the next study does not search the
-    hyperparameter, so that the rule cannot find it."""
+    """Predict that the rule does not find the same problem again, if it can."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.next_spec.searched:
         return None
     return Settled(side=case.finding.side), None
@@ -310,9 +310,6 @@ _PREDICTORS: Mapping[Expectation, Callable[[_PredictionBasis], PredictedResult |
 }
 
 
-# --- what they share --------------------------------------------------------------------------------------------------------------
-
-
 def _ended_trials(study: Study) -> list[Trial]:
     return [t for t in study.trials if study.ended[t.index]]
 
@@ -325,15 +322,11 @@ def _best_objective_value(study: Study) -> float | None:
 def _noise_of_result(study: Study) -> float:
     """Return the standard deviation of one trial's result: between seeds if a setting was repeated, else between evaluations at
     successive steps."""
-    sd, best = (
-        noise.noise_between_seeds(study)[0] or noise.noise_between_evaluations(study),
-        abs(_best_objective_value(study) or 0.0),
-    )
-    return sd if sd > _RELATIVE_ROUNDING_ERROR * best else 0.0
+    sd = noise.noise_between_seeds(study)[0] or noise.noise_between_evaluations(study)
+    return sd if sd > _RELATIVE_ROUNDING_ERROR * abs(_best_objective_value(study) or 0.0) else 0.0
 
 
 def _are_results_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    """Return True if both studies have the same number of steps and the same schedule, so that results are comparable."""
     return (old_spec.max_train_steps, old_spec.schedule) == (new_spec.max_train_steps, new_spec.schedule)
 
 

@@ -1,4 +1,5 @@
-"""Lists the settings (hyperparameters and commit) of a tracking store in the order in which they were first run.
+"""Lists the settings (hyperparameters and commit) of a tracking store in the order in which they were first run, and finds the
+settings that a user names.
 
 The position of a setting in this list is also the number of the question whether to keep the setting, so the number need not be
 stored. A setting that was never run cannot be kept, so it has no position. A tag on one run of each setting stores the earlier
@@ -8,16 +9,19 @@ decisions about the setting.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import FiniteFloat
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from advisor.computed.decision import repeats
-from advisor.history.selection import logged_run_name
 from advisor.model.errors import AdvisorError
-from advisor.model.space import FloatArray, SettingKey
+from advisor.model.space import FloatArray, HyperparameterValue, SettingKey, as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import shorten
 from advisor.stats import difference
@@ -29,21 +33,29 @@ MIN_RELATIVE_DEVIATION = 1e-9
 rounding. Our choice."""
 
 
-@dataclass(frozen=True, slots=True)
+_MIN_RUN_ID_CHARS = 6
+"""Minimum length of an abbreviated run id, in characters."""
+
+
+_MIN_COMMIT_CHARS = 7
+"""Minimum length of an abbreviated commit hash, in characters."""
+
+
+@pydantic_dataclass(frozen=True)
 class GateRecord:
     """The stored decisions about a setting for one metric: the latest answer and, if the setting was ever kept, that decision."""
 
     decision: Decision
     against: str
     """Id of a run of the incumbent setting."""
-    at: float
+    at: FiniteFloat
     """Time of the latest question about the setting, in seconds since 1970."""
     looks: int
     """Number of questions about the setting so far."""
     metric: str
     tags: tuple[str, ...] = ()
     """Names of the tags that distinguish settings, in addition to hyperparameters."""
-    kept_at: float | None = None
+    kept_at: FiniteFloat | None = None
     """Time of the decision to keep the setting, in seconds since 1970; None if it was never kept. Later questions about the
     setting do not change the time of the decision."""
     kept_against: str = ""
@@ -100,27 +112,28 @@ def proposed_settings(study: Study, key: repeats.SettingKeyFunction) -> list[Pro
     """Return all settings of the study, in the order in which they were first run."""
     with_results = {key(s.trials[0]): s for s in repeats.group_into_settings(study, study.trials, key)}
     groups: dict[SettingKey, list[Trial]] = {}
+    owners: dict[str, set[SettingKey]] = {}
     for trial in sorted(study.trials, key=repeats.start_sort_key):
         groups.setdefault(key(trial), []).append(trial)
-    owners: dict[str, set[SettingKey]] = {}
-    for setting_key, trials in groups.items():
-        for trial in trials:
-            owners.setdefault(logged_run_name(trial), set()).add(setting_key)
+        owners.setdefault(logged_run_name(trial), set()).add(key(trial))
     settings = []
     for setting_key, trials in groups.items():
         name = logged_run_name(trials[0])
         name = name if len(owners[name]) == 1 else trials[0].name
         setting = with_results.get(setting_key)
-        results = setting.trials if setting is not None else ()
-        failed_ids = {t.id for t in (setting.failed if setting is not None else ())}
+        results, costs, failed = (
+            (setting.trials, setting.costs, setting.failed) if setting is not None else ((), np.empty(0), ())
+        )
+        failed_ids = {t.id for t in failed}
         failed_trials = [t for t in trials if t.id in failed_ids or t.status in ("diverged", "infeasible", "not_learned")]
         short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
-        costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records_by_metric(t).get(study.spec.objective.metric)) is not None]
+        record = max(records, key=lambda r: r.at, default=None)
+        kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
+        if record is not None and kept is not None:  # the latest decision to keep the setting stays valid
+            record = replace(record, kept_at=kept.kept_at, kept_against=kept.kept_against)
         not_replaced = _drop_superseded_runs(failed_trials, results), _drop_superseded_runs(short, results)
-        settings.append(
-            ProposedSetting(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest_record(records))
-        )
+        settings.append(ProposedSetting(setting_key, name, tuple(trials), results, costs, *not_replaced, record))
     return settings
 
 
@@ -142,30 +155,11 @@ def _records_by_metric(trial: Trial) -> dict[str, GateRecord]:
         data: Any = trial.parsed_fact("gate")
     except ValueError:
         return {}
-    items = data.items() if isinstance(data, dict) else ()
-    return {metric: record for metric, entry in items if (record := _parse_record(metric, entry)) is not None}
-
-
-def _parse_record(metric: str, entry: Any) -> GateRecord | None:
-    try:
-        decision, kept_at = entry["decision"], entry.get("kept_at")
-        times = [float(t) for t in (entry["at"], kept_at) if t is not None]
-        if decision not in get_args(Decision) or not np.isfinite(times).all():
-            return None
-        tags = tuple(str(name) for name in entry.get("tags", ()))
-        own = (str(entry["against"]), times[0], int(entry["looks"]), metric, tags)
-        return GateRecord(decision, *own, times[1] if kept_at is not None else None, str(entry.get("kept_against", "")))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return None
-
-
-def _latest_record(records: Sequence[GateRecord]) -> GateRecord | None:
-    """Return the latest record of a setting, supplemented by the latest decision to keep the setting."""
-    if not records:
-        return None
-    kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
-    latest = max(records, key=lambda r: r.at)
-    return latest if kept is None else replace(latest, kept_at=kept.kept_at, kept_against=kept.kept_against)
+    records = {}
+    for metric, entry in data.items() if isinstance(data, dict) else ():
+        with suppress(ValueError, TypeError):
+            records[metric] = GateRecord(**{**entry, "metric": metric})
+    return records
 
 
 def updated_tag_text(record: GateRecord, old_value: str = "") -> str:
@@ -241,3 +235,62 @@ def describe_setting_differences(candidate: ProposedSetting, incumbent: Proposed
     return tuple(
         f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}" for n in dict.fromkeys(names)
     )
+
+
+def find_trials(study: Study, text: str, experiment: str, key: repeats.SettingKeyFunction = repeats.key) -> tuple[Trial, ...]:
+    """Return the trials that `text` names by a run's name or id (including repeats), by a commit, or by values NAME=VALUE,...
+
+    key: function that returns the key of a trial's setting; trials with equal keys are repeats of one setting. Raises
+    AdvisorError if no trial matches, or if the text names trials of different settings.
+    """
+    named_trials = [t for t in study.trials if text in (t.name, t.id, logged_run_name(t))]
+    if not named_trials and len(text) >= _MIN_RUN_ID_CHARS:
+        named_trials = [t for t in study.trials if t.id.startswith(text)]
+    if len({key(t) for t in named_trials}) > 1:
+        raise AdvisorError(
+            f"{len(named_trials)} trials of {experiment!r} are called {text!r} and differ in their settings; pass an id"
+        )
+    if named_trials:
+        return tuple(t for t in study.trials if key(t) == key(named_trials[0]))
+    if matching_trials := tuple(t for t in study.trials if len(text) >= _MIN_COMMIT_CHARS and t.commit.startswith(text)):
+        return matching_trials
+    values_by_name = parse_filters(text)
+    if not values_by_name:
+        some = ", ".join(t.name for t in study.trials[:5])
+        raise AdvisorError(f"experiment {experiment!r} has no trial {text!r}; it has {some}, ...; or give NAME=VALUE")
+    for name in values_by_name:
+        if not any(name in t.params or name in t.tags for t in study.trials):
+            known_names = ", ".join(sorted({n for t in study.trials for n in (*t.params, *t.tags)})[:12])
+            raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known_names}")
+    matching_trials = tuple(
+        t
+        for t in study.trials
+        if all(matches_filter_value(t.params.get(n, t.tags.get(n)), v) for n, v in values_by_name.items())
+    )
+    if not matching_trials:
+        raise AdvisorError(f"no trial of {experiment!r} has {text}")
+    return matching_trials
+
+
+def parse_filters(text: str) -> Mapping[str, str]:
+    """Return {name: value} for a text of the form NAME=VALUE,...; empty if the text does not have this form."""
+    words = [word.partition("=") for word in text.split(",")]
+    return {name: value for name, _, value in words} if all(equals for _, equals, _ in words) else {}
+
+
+def logged_run_name(trial: Trial) -> str:
+    """Return the name that the user gave to the run. If several runs have the same name, we append a part of the id to each
+    name; this function removes that part."""
+    name, _, suffix = trial.name.rpartition(" (")
+    return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
+
+
+def matches_filter_value(value: HyperparameterValue | None, text: str) -> bool:
+    """Return True if `text`, the value in a filter NAME=VALUE, means the given value. Numbers are compared as numbers, and
+    other values as text without regard to case."""
+    if value is None:
+        return False
+    number = as_number(text)
+    if isinstance(value, bool) or math.isnan(number):
+        return str(value).lower() == text.lower()
+    return math.isclose(as_number(value), number, rel_tol=1e-6)

@@ -4,7 +4,7 @@ pays."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy import stats
@@ -15,7 +15,6 @@ from advisor.engine.rule import Rule
 from advisor.history.judge import outcomes
 from advisor.history.model import History, Round, hit_rates
 from advisor.history.pool import StudyWithEarlierTrials, round_numbers
-from advisor.model.finding import Verdict
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import describe_parameter
 from advisor.model.study import Study
@@ -41,9 +40,8 @@ def build_history(
     the next study, so that tuning still pays.
     """
     counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
-    rounds = tuple(
-        _describe_round(studies[: i + 1], number, rules, counted[i]) for i, number in enumerate(round_numbers(studies))
-    )
+    by_id = {rule.rule_id(): rule for rule in rules}
+    rounds = tuple(_describe_round(studies[: i + 1], n, by_id, counted[i]) for i, n in enumerate(round_numbers(studies)))
     return History(
         objective=studies[-1].spec.objective,
         rounds=rounds,
@@ -53,12 +51,14 @@ def build_history(
     )
 
 
-def _describe_round(studies: Sequence[Study], number: int, rules: Sequence[Rule], counted: int) -> Round:
+def _describe_round(studies: Sequence[Study], number: int, rules: Mapping[str, Rule], counted: int) -> Round:
     """Describe the round of the last study in `studies`."""
     *earlier, study = studies
     best = study.ranked()[:1]
     incumbent = min(map(_best_cost, studies))
     parent = next((s for s in earlier if s.name == study.spec.parent), earlier[-1] if earlier else study)
+    old, new = parent.spec.parameters, study.spec.parameters
+    changed = [p for n, p in new.items() if n not in old or describe_parameter(old[n]) != describe_parameter(p)]
     return Round(
         study=study.name,
         number=number,
@@ -70,51 +70,30 @@ def _describe_round(studies: Sequence[Study], number: int, rules: Sequence[Rule]
         best_trial=best[0].name if best else None,
         incumbent=study.objective_value(incumbent) if math.isfinite(incumbent) else None,
         changed=describe_study_changes(parent.spec, study.spec),
-        why=_reasons_for_changes(parent.spec, study.spec),
-        outcomes=outcomes(study, _verdict_finder(study, rules)),
+        why=tuple(dict.fromkeys(p.why for p in changed if p.why)),
+        outcomes=outcomes(study, lambda rule: judge(study, [rules[rule]])[0] if rule in rules else None),
         counted=counted,
     )
-
-
-def _verdict_finder(study: Study, rules: Sequence[Rule]) -> Callable[[str], Verdict | None]:
-    by_id = {rule.rule_id(): rule for rule in rules}
-    return lambda rule: judge(study, [by_id[rule]])[0] if rule in by_id else None
 
 
 def _best_cost(study: Study) -> float:
     return float(np.min(study.costs[study.feasible], initial=math.inf))
 
 
-# --- what changed -----------------------------------------------------------------------------------------------------------------
-
-
-def describe_study_changes(earlier_study: StudySpec, later_study: StudySpec) -> tuple[str, ...]:
+def describe_study_changes(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
     """Return the differences between two studies, one phrase for each."""
     phrases = []
-    for name in dict.fromkeys([*earlier_study.parameters, *later_study.parameters]):
-        old, new = (
-            None if p is None else describe_parameter(p)
-            for p in (earlier_study.parameters.get(name), later_study.parameters.get(name))
-        )
+    for name in {**before.parameters, **after.parameters}:
+        old, new = (describe_parameter(s.parameters[name]) if name in s.parameters else None for s in (before, after))
         if old != new:
             phrases.append(f"{name}: {new or 'removed'}, {f'was {old}' if old else 'new'}")
     for field in ("max_train_steps", "trials", "seeds"):
-        old, new = getattr(earlier_study, field), getattr(later_study, field)
+        old, new = getattr(before, field), getattr(after, field)
         if old != new and new is not None:
             phrases.append(f"{field}: {new:,}" + (f", was {old:,}" if old is not None else ""))
-    if (earlier_study.schedule or {}) != (later_study.schedule or {}):
-        phrases.append("schedule: " + (", ".join(f"{k} {v}" for k, v in (later_study.schedule or {}).items()) or "none"))
+    if (before.schedule or {}) != (after.schedule or {}):
+        phrases.append("schedule: " + (", ".join(f"{k} {v}" for k, v in (after.schedule or {}).items()) or "none"))
     return tuple(phrases)
-
-
-def _reasons_for_changes(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
-    """Return the reasons that the later study file states for the parameters that changed."""
-    old = old_spec.parameters
-    changed = [p for n, p in new_spec.parameters.items() if n not in old or describe_parameter(old[n]) != describe_parameter(p)]
-    return tuple(dict.fromkeys(p.why for p in changed if p.why))
-
-
-# --- when tuning no longer pays ---------------------------------------------------------------------------------------------------
 
 
 def _reason_to_stop(studies: Sequence[Study]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from advisor.engine.explain import find_first_cause
 from advisor.engine.guard.hindsight import Hindsight
 from advisor.engine.guard.verdicts import RunningTrialState
-from advisor.history.advice import AdviceRecord
+from advisor.history.lineages import AdviceRecord
 from advisor.history.model import History
 from advisor.model.finding import Finding, Goal, Verdict, sort_by_priority
 from advisor.model.frozen import FrozenModel

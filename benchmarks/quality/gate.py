@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from cases import REAL
 
-from advisor.history.case import MAX_RUNS_PER_SETTING
+from advisor.history.answer import MAX_RUNS_PER_SETTING
 from advisor.history.gate import DEFAULT_WORTHWHILE_GAIN, MAX_MISS_PROBABILITY, MAX_WRONGLY_KEPT_SHARE
 from advisor.model.space import FloatArray
 from advisor.stats import difference

@@ -21,7 +21,7 @@ from advisor.cli.brief import Json, bounded_answer_json
 from advisor.cli.mcp.quoting import name_in_backticks, quote_store_texts, without_invisible_characters
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
-from advisor.history.case import GateQuestion
+from advisor.history.answer import GateQuestion
 from advisor.history.lineages import read_lineages
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.history.advice import AdviceRecord
+from advisor.history.lineages import AdviceRecord
 from advisor.history.model import History, HitRate, Outcome, Round
 from advisor.model.message import Percent
 from advisor.model.prediction import Settled, describe_prediction

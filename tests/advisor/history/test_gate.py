@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gate_studies import loop, repeated
 
-from advisor.history.case import GateQuestion
+from advisor.history.answer import GateQuestion
 from advisor.history.gate import MAX_WRONGLY_KEPT_SHARE, answer_for_study, make_gate_record
 from advisor.history.proposals import updated_tag_text
 from advisor.model.errors import AdvisorError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import make_study
 
-from advisor.history.ladder import TRANSFER_TEST_LEVEL, read_ladder
+from advisor.history.ladder import N_NEW_SEEDS, N_REPEATED_RATES, TRANSFER_TEST_LEVEL, propose_further_runs, read_ladder
 from advisor.model.errors import AdvisorError
 
 RATES = [2.0**-k for k in range(10, 2, -1)]
@@ -117,3 +117,34 @@ def test_studies_must_share_their_objective():
 def test_the_next_size_exceeds_the_known_ones():
     with pytest.raises(AdvisorError, match="--next must exceed the largest size of the ladder"):
         read_ladder([study([0.015] * 3)], next_size=16)
+
+
+SIZES = (1e6, 4e6, 16e6)
+LOG_RATES = np.log(2.0) * np.arange(-10.0, -2.0)
+
+
+def further(best=-6.0, ends=(None, None, None), log_rates=LOG_RATES):
+    point = log_rates, (log_rates - best * np.log(2)) ** 2
+    return propose_further_runs(SIZES, [point] * 3, ends)
+
+
+def test_every_size_gets_the_best_rate_and_its_neighbours():
+    found = further()
+    assert [r.size for r in found] == list(SIZES)
+    assert {r.seeds for r in found} == {N_NEW_SEEDS}
+    assert found[0].rates == pytest.approx([2.0**k for k in range(-8, -3)], rel=0.01)
+
+
+@pytest.mark.parametrize(("best", "first"), [(-10.0, -10), (-3.0, -7)])
+def test_neighbours_lie_on_one_side_if_the_best_rate_is_at_an_end(best, first):
+    assert further(best)[0].rates == pytest.approx([2.0**k for k in range(first, first + N_REPEATED_RATES)], rel=0.01)
+
+
+def test_a_sweep_of_four_rates_is_repeated_as_a_whole():
+    assert len(further(log_rates=LOG_RATES[:4])[0].rates) == 4
+
+
+def test_open_ends_ask_for_two_rates_beyond():
+    low, high = further(ends=("low", None, "high"))
+    assert (low.size, low.rates) == (1e6, pytest.approx((2.0**-11, 2.0**-12), rel=0.01))
+    assert (high.size, high.rates) == (16e6, pytest.approx((2.0**-2, 2.0**-1), rel=0.01))

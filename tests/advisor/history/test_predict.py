@@ -10,11 +10,11 @@ from studies import make_study, verdict
 
 from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
-from advisor.history import forecast, predict
+from advisor.history import predict
 from advisor.history.judge import outcomes
 from advisor.history.predict import MAX_STATED_PROBABILITY, add_predictions, is_change_made
 from advisor.model.change import AddParameter, FixParameter, RunPlan, SetRange
-from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
+from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning import plan
 from advisor.planning.base import base
@@ -55,7 +55,7 @@ def test_a_forecast_requires_the_lead_that_the_judgement_requires():
     study = round_of(RATES, [falling(r) for r in RATES], study="s")
     spec = next_studies(study, "space-boundary")[0]
     expects = spec.predictions[0].expects
-    chances = [forecast.chance_of_best_beyond(study, spec, expects.model_copy(update={"noise": sd})) for sd in (0.0, 0.02, 1.0)]
+    chances = [predict._chance_of_best_beyond(study, spec, expects.model_copy(update={"noise": sd})) for sd in (0.0, 0.02, 1.0)]
     assert chances[0] > chances[1] > chances[2] == 0
 
 
@@ -187,8 +187,8 @@ def test_a_range_is_widened_if_its_end_moves_the_same_way(low, high, made):
 @pytest.mark.parametrize(("stated", "written"), [(0.0, 0.01), (0.4567, 0.457), (1.0, 0.99)])
 def test_a_written_probability_is_never_0_or_1(stated, written):
     expects = BestBeyond(parameter="lr", side="high", end=0.1, noise=0.0)
-    made = predict._round_predicted_values(Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated))
-    assert made.probability == pytest.approx(written)
+    finding = found("space-boundary", "boundary").findings[0]
+    assert predict._rounded_prediction(finding, expects, stated).probability == pytest.approx(written)
 
 
 def test_a_prediction_is_no_surer_than_its_finding_and_an_end_that_stays_has_none():

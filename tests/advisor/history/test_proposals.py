@@ -9,7 +9,9 @@ from gate_studies import loop, repeated
 from advisor.history.proposals import (
     GateRecord,
     default_incumbent,
+    find_trials,
     noise_floor,
+    parse_filters,
     positions_in_loop,
     proposed_settings,
     setting_key_with_tags,
@@ -97,3 +99,43 @@ def test_several_settings_are_represented_by_the_best_repeated_one():
     every = proposed_settings(study, setting_key_with_tags())
     assert setting_of_trials(every, study.trials) is every[0]
     assert setting_of_trials(every, study.trials[3:]) is every[1]
+
+
+STUDY = loop(
+    ("base", 1.0, {"seed": 0}),
+    ("base", 1.1, {"seed": 1}),
+    ("wide", 0.9, {"params": {"lr": 0.2}, "tags": {"idea": "wider", "mlflow.source.git.commit": "abcdef1234"}}),
+    ("wide", 0.8, {"params": {"lr": 0.3}}),
+)
+
+
+def found(part):
+    return [t.index for t in find_trials(STUDY, part, "loop")]
+
+
+def test_a_name_stands_for_the_setting():
+    assert found("base") == [0, 1]
+    assert found(STUDY.trials[1].name) == [0, 1]
+    assert found(STUDY.trials[2].id) == [2]
+    with pytest.raises(AdvisorError, match="pass an id"):
+        found("wide")
+
+
+def test_a_commit_a_parameter_or_a_tag():
+    assert found("abcdef1") == [2]
+    assert found("lr=0.20") == [2]
+    assert found("idea=WIDER") == [2]
+    assert found("lr=0.2,idea=wider") == [2]
+    assert STUDY.trials[2].tags == {"idea": "wider"}
+
+
+@pytest.mark.parametrize("part", ["nothing", "abcdef", "lr=9", "size=3", "lr=0.2,other"])
+def test_what_is_not_there_is_said_in_one_line(part):
+    with pytest.raises(AdvisorError, match="loop") as error:
+        found(part)
+    assert "\n" not in str(error.value)
+
+
+def test_filters():
+    assert parse_filters("a=1,b=x=y") == {"a": "1", "b": "x=y"}
+    assert parse_filters("a=1,b") == parse_filters("") == {}
