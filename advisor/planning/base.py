@@ -12,7 +12,7 @@ from advisor.model.space import HyperparameterValue, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.model.words import clean, setting
-from advisor.planning import batch_sizes, roles
+from advisor.planning import roles
 from advisor.planning.recipes.recipe import recipe_notes
 
 VALIDATION_DATA_ADVICE = (
@@ -152,8 +152,8 @@ def _next_study_notes(study: Study, parameters: Mapping[str, Parameter]) -> Iter
     if length and length != declared:
         sizes = [f"{clean(n)} {setting(parameters[n].value)}" for n in fixed if parameter_kinds.is_batch_size(n)]
         yield SAME_EPOCHS_NOTE.format(size=sizes[0], length=length, whole=declared)
-    if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.lacks_throughput(study):
-        yield batch_sizes.MEASURE_THROUGHPUT_ADVICE
+    if any(parameter_kinds.is_batch_size(n) for n in fixed) and roles.lacks_throughput(study):
+        yield roles.MEASURE_THROUGHPUT_ADVICE
 
 
 def _max_train_steps(study: Study, parameters: Mapping[str, Parameter]) -> int | None:

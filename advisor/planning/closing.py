@@ -27,7 +27,7 @@ from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, listed, plain_number, setting, share
-from advisor.planning import gain, price
+from advisor.planning import price
 from advisor.planning.base import base as base_study, best_trial_setting, is_random_search, round_study_name, validate_spec
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.designs.explore import explore, still_compares_values
@@ -124,8 +124,8 @@ def _small_gain_probability(study: Study, verdicts: Sequence[Verdict], rules: Se
     if not is_random_search(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec) or not best:
         return None
     state = assess_evidence(study, verdicts, rules).state
-    if state != "wrong" and gain.is_search_hopeless(study, spec):
-        return gain.MAX_HOPELESS_GAIN_PROBABILITY
+    if state != "wrong" and price.is_search_hopeless(study, spec):
+        return price.MAX_HOPELESS_GAIN_PROBABILITY
     if state != "fine" or not still_compares_values(study, study.spec):
         return None
     chance = promising.chance_of_gain(study, list(draw_trials(spec, spec.trials or 1)))

@@ -50,20 +50,29 @@ class StudyDraft:
         if isinstance(change, RepeatTrial) and self.current_spec != self.start:
             raise ChangeConflictError("the changed study may find a better trial, which should be repeated instead")
         if isinstance(change, SetRange):
-            change = self._snap_to_study_ends(change)
+            change = self._with_unrounded_ends(change)
             keep = roles.reason_against_change(change, self.start.parameters.get(change.parameter))
             if keep is not None:
                 raise ChangeConflictError(keep)
-        others = {
-            self.rule_by_part[part] for part in _changed_parts(change, self.current_spec) if part in self.rule_by_part
-        } - {rule}
+        others = {self.rule_by_part.get(part, rule) for part in _changed_parts(change, self.current_spec)} - {rule}
         if isinstance(change, SetRange):
             change = self._without_parts_of_others(rule, change)
         if others and not (isinstance(change, SetRange) and _changed_parts(change, self.current_spec)):
-            if self._repeats_earlier_change(change):
+            # An earlier change may have added the same parameter, or moved the same field in the same direction.
+            if isinstance(change, AddParameter) and change.name in self.current_spec.searched:
                 return False
+            if isinstance(change, SetField):
+                before, now = getattr(self.start, change.field), getattr(self.current_spec, change.field)
+                if before is not None and (now - before) * (change.value - before) > 0:
+                    return False
             raise ChangeConflictError(f"{' and '.join(sorted(others))} already set {target(change)}")
-        after = self._changed_spec(change)
+        try:
+            after = validate_spec(change.apply(self.current_spec))
+        except ValidationError:
+            old = self.current_spec.parameters.get(target(change))
+            limited = old is not None and old.limits is not None
+            reason = "exceeds the declared limits" if limited else "contradicts a change with higher priority"
+            raise ChangeConflictError(f"its change of {target(change)} {reason}") from None
         if after == self.current_spec:
             return False
         for part in _changed_parts(change, self.current_spec):
@@ -71,9 +80,9 @@ class StudyDraft:
         self.current_spec = after
         return True
 
-    def _snap_to_study_ends(self, change: SetRange) -> SetRange:
-        """Return the change of a range with ends aligned to the study's range. If a new end equals the study's end up to
-        rounding, use the study's end, because ends inferred from trials are rounded in the study."""
+    def _with_unrounded_ends(self, change: SetRange) -> SetRange:
+        """Return the change with the study's own ends if its ends equal these up to rounding, because ends inferred from trials
+        are rounded."""
         start = self.start.parameters.get(change.parameter)
         if start is None or start.low is None or start.high is None:
             return change
@@ -99,25 +108,6 @@ class StudyDraft:
             # Two rules determined the range, so keep both reasons.
             update["why"] = f"{now.why.rstrip('.')}. {change.why}"
         return change.model_copy(update=update)
-
-    def _repeats_earlier_change(self, change: Change) -> bool:
-        """Return whether an earlier change already added the same parameter, or moved the same field in the same direction."""
-        if isinstance(change, AddParameter):
-            return change.name in self.current_spec.searched
-        if not isinstance(change, SetField):
-            return False
-        before, now = getattr(self.start, change.field), getattr(self.current_spec, change.field)
-        return before is not None and (now - before) * (change.value - before) > 0
-
-    def _changed_spec(self, change: Change) -> StudySpec:
-        try:
-            return validate_spec(change.apply(self.current_spec))
-        except ValidationError:
-            name = target(change)
-            old = self.current_spec.parameters.get(name)
-            if old is not None and old.limits is not None:
-                raise ChangeConflictError(f"its change of {name} exceeds the declared limits") from None
-            raise ChangeConflictError(f"its change of {name} contradicts a change with higher priority") from None
 
 
 def target(change: Change) -> str:

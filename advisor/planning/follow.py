@@ -22,8 +22,7 @@ from advisor.model.words import clean
 from advisor.planning.base import validate_spec
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.draft import ChangeConflictError, StudyDraft
-from advisor.planning.stage_edits import StageEdits
-from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION_STAGE, recommends_only_advice
+from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION_STAGE, StageEdits, recommends_only_advice
 from advisor.planning.states import assess_evidence
 
 
@@ -56,23 +55,30 @@ class FindingFollower:
         edits: collects the changes and notes of the finding's stage. savings: edits of earlier stages that have no study.
         """
         if finding.confidence < MIN_CONFIDENCE:
-            self.defer(
-                finding, f"the finding is too uncertain: it is right with a probability of {100 * finding.confidence:.0f} %"
-            )
+            chance = f"{100 * finding.confidence:.0f} %"
+            self.defer(finding, f"the finding is too uncertain: it is right with a probability of {chance}")
             return
         if finding.severity == "note" and finding.goal in REGULARISATION_STAGE and not recommends_only_advice(finding):
             self.defer(finding, "the problem does not make the best results worse")
             return
         if (cause := self._cause_to_fix_first(finding)) is not None:
-            self.defer(finding, f"the problem probably disappears {_fix_condition_text(cause)}")
+            # A range is named without its end values, because other findings may set different values.
+            ranges = [c.parameter for c in cause.changes if isinstance(c, SetRange)]
+            when = f"after this: {clean(first_sentence(cause.action)).rstrip('.')}"
+            when = f"when the range of {clean(ranges[0])} has changed" if ranges else when
+            self.defer(finding, f"the problem probably disappears {when}")
             self.settled.append(finding)
             return
         # Create all changes before applying the first one, because study designs need the draft without this finding's changes.
-        before, changes = (
-            len(self.deferred),
-            [m for c in finding.changes for m in self._apply_design(finding, c, edits, savings)],
-        )
-        changed = [change for change in changes if not isinstance(change, Advise) and self._apply_change(finding, change)]
+        before = len(self.deferred)
+        changes = [m for c in finding.changes for m in self._apply_design(finding, c, edits, savings)]
+        changed = []
+        for change in changes:
+            try:
+                if not isinstance(change, Advise) and self.draft.apply(finding.rule, change):
+                    changed.append(change)
+            except ChangeConflictError as conflict:
+                self.defer(finding, str(conflict))
         edits.changes += changed
         minor = finding.severity == "note" and finding.explained_by is not None
         if changed or (len(self.deferred) == before and not minor):
@@ -92,7 +98,7 @@ class FindingFollower:
             if not isinstance(made, StudySpec):
                 return made
             validate_spec(made)
-            follows = {f.rule for e in savings for f in e.findings if any(c in e.changes for c in f.changes)}
+            follows = {f.rule for e in savings for f in e.changing_findings}
             if change.plan == "exploit" and assess_evidence(self.study, self.verdicts, self.rules, follows).state != "fine":
                 self.defer(finding, "an adaptive search needs a known effect, a known variation and a settled space")
                 return ()
@@ -119,22 +125,12 @@ class FindingFollower:
             return change
         return change.model_copy(update={"value": round_up_steps(fixed * change.value / usual)})
 
-    def _apply_change(self, finding: Finding, change: Change) -> bool:
-        """Apply one change, and return whether it altered the draft."""
-        try:
-            return self.draft.apply(finding.rule, change)
-        except ChangeConflictError as conflict:
-            self.defer(finding, str(conflict))
-            return False
-
     def defer(self, finding: Finding, reason: str) -> None:
         """Record that the first of the next studies does not follow the finding. Only the first reason given for a finding is
         recorded.
         """
         if not any((d.rule, d.message) == (finding.rule, finding.message) for d in self.deferred):
             self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
-
-    # --- causes -----------------------------------------------------------------------------------------------------------------
 
     def _cause_to_fix_first(self, finding: Finding) -> Finding | None:
         """Return the finding that must be fixed before this finding's changes are applied; None if there is no such cause."""
@@ -154,12 +150,3 @@ class FindingFollower:
             return False
         blocks = finding.goal == "pipeline" and any(self._cause_to_fix_first(f) == finding for f in self.findings)
         return finding.severity == "critical" or (finding.severity == "warning" and blocks)
-
-
-def _fix_condition_text(cause: Finding) -> str:
-    """Return the condition for following a finding that this cause explains, as a clause. The clause names a changed range
-    without its end values, because other findings may set different values."""
-    ranges = [c.parameter for c in cause.changes if isinstance(c, SetRange)]
-    if ranges:
-        return f"when the range of {clean(ranges[0])} has changed"
-    return f"after this: {clean(first_sentence(cause.action)).rstrip('.')}"

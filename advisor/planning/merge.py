@@ -17,7 +17,7 @@ Each stage with changes becomes a study with a single goal. Each study builds on
   learning rate and the best rate is known well enough, the next study searches another hyperparameter together with the
   learning rate (`designs.open_next`).
 - Last, ranges are narrowed to the region in which the best setting probably lies (`ranges`), except for ends that a finding
-  set. Learning-rate ranges may be widened for a new batch size (`batch_rates`). If a pipeline fault is critical, results prove
+  set. Learning-rate ranges may be widened for a new batch size. If a pipeline fault is critical, results prove
   nothing, so ranges stay unchanged.
 """
 
@@ -31,7 +31,7 @@ from advisor.model.finding import Verdict, sort_by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.planning import batch_rates, new_scores
+from advisor.planning import new_scores
 from advisor.planning.base import base, with_training_lengths
 from advisor.planning.closing import closing_study, stop_if_settled
 from advisor.planning.designs import per_optimizer
@@ -40,7 +40,7 @@ from advisor.planning.draft import StudyDraft
 from advisor.planning.follow import Deferred
 from advisor.planning.goals import slug
 from advisor.planning.merger import UNLIKELY_GAIN_REASON, WAITS, PlanMerger
-from advisor.planning.ranges import narrowed
+from advisor.planning.ranges import narrowed, with_range_for_batch_size
 from advisor.planning.stages import SPACE_STAGE, STABILITY_STAGE, Stage, stage_order
 
 RELIABLE_STAGES: tuple[Stage, ...] = (STABILITY_STAGE, SPACE_STAGE)
@@ -93,7 +93,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     if not merger.has_critical_pipeline_fault:
         owned, whole = merger.draft.rule_by_part.keys(), merger.specs
         specs = tuple(narrowed(study, s, owned | per_optimizer.usual_rate_range_parts(study, whole, s)) for s in specs)
-        specs = tuple(batch_rates.with_wider_rate_range(study, spec) for spec in specs)
+        specs = tuple(with_range_for_batch_size(study, spec) for spec in specs)
     stop = ""
     if len(specs) == 1:
         instead, stop = stop_if_settled(study, verdicts, rules, specs[0])
@@ -104,13 +104,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     again = scores_changed and (not merger.drafted_indices or new_scores.score_changing_fixes(specs[0], findings))
     if again and specs[0].probe is None:
         specs, unsized = (merger.train_best_settings_instead(specs[0]),), frozenset()
-    deferred = tuple(_with_goal_in_reason(d, specs) for d in merger.deferred)
-    return Plan(specs=specs, deferred=deferred, unsized=unsized, new_scores=scores_changed, stop=stop)
-
-
-def _with_goal_in_reason(deferred: Deferred, specs: Sequence[StudySpec]) -> Deferred:
-    """Return the deferred finding; if it waits for the first study, include that study's goal in the reason."""
-    if deferred.reason != WAITS:
-        return deferred
-    reason = f"“{specs[0].goal.partition(':')[0]}” {WAITS}" if specs else UNLIKELY_GAIN_REASON
-    return deferred.model_copy(update={"reason": reason})
+    # If a finding waits for the first study, the reason includes that study's goal.
+    waits = f"“{specs[0].goal.partition(':')[0]}” {WAITS}" if specs else UNLIKELY_GAIN_REASON
+    deferred = [d.model_copy(update={"reason": waits}) if d.reason == WAITS else d for d in merger.deferred]
+    return Plan(specs=specs, deferred=tuple(deferred), unsized=unsized, new_scores=scores_changed, stop=stop)

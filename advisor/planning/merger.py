@@ -11,7 +11,7 @@ from advisor.model.change import Advise, Change, RepeatTrial
 from advisor.model.finding import Finding, Goal
 from advisor.model.space import RangeSide
 from advisor.model.spec import Sampler, StudySpec
-from advisor.planning import new_scores, rate_end
+from advisor.planning import new_scores, ranges
 from advisor.planning.base import round_study_name, validate_spec
 from advisor.planning.closing import closing_study, with_open_questions
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
@@ -19,11 +19,12 @@ from advisor.planning.designs.open_next import search_next_hyperparameter
 from advisor.planning.designs.rate_sweep import rate_sweep_study
 from advisor.planning.follow import FindingFollower
 from advisor.planning.goals import comparison_goal, goal_after_manual_fix, goal_text
-from advisor.planning.stage_edits import StageEdits
 from advisor.planning.stages import (
+    MIN_SURE_CONFIDENCE,
     REGULARISATION_STAGE,
     SPACE_STAGE,
     Stage,
+    StageEdits,
     only_narrows_ranges,
     recommends_only_advice,
     says_to_stop_tuning,
@@ -57,16 +58,14 @@ class PlanMerger(FindingFollower):
 
     @property
     def has_critical_pipeline_fault(self) -> bool:
-        """Whether a pipeline fault is critical, so that results prove nothing about the search space and the training length."""
+        """Whether results prove nothing about the search space and the training length."""
         return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
-
-    # --- stages -----------------------------------------------------------------------------------------------------------------
 
     def add_sweep(self) -> None:
         """If only one setting was trained, add a sweep of the learning rate."""
         spec = rate_sweep_study(self.study, self.draft.current_spec)
         if spec is not None:
-            self.specs.append(self._with_stage_advice(self._with_round_fields(spec), self.stages_without_study))
+            self.specs.append(_with_notes(self._with_round_fields(spec), _advice(self.stages_without_study)))
             self.stages_without_study, self.sweeps_learning_rate_first = [], True
 
     def add_closing_study(self, spec: StudySpec) -> None:
@@ -77,7 +76,7 @@ class PlanMerger(FindingFollower):
         for finding in (f for edits in later for f in edits.findings):
             self.defer(finding, WAITS)
         now = [e for e in self.stages_without_study if e not in later]
-        self.specs.append(self._with_stage_advice(_with_notes(spec, [r for e in now for r in e.field_change_reasons]), now))
+        self.specs.append(_with_notes(spec, [*(r for e in now for r in e.field_change_reasons), *_advice(now)]))
 
     def defer_stage(self, stage: Stage) -> None:
         """Defer all findings of the stage. Advice that does not affect training is added to the notes of the learning-rate
@@ -93,57 +92,62 @@ class PlanMerger(FindingFollower):
         """Apply the changes of the stage's findings, and add a study if these changes need a separate one."""
         edits = StageEdits("", [f for f in self.findings if f.goal in stage])
         if stage is REGULARISATION_STAGE and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
-            self._add_wider_rate_study()
+            before = self.draft.current_spec
+            if not self.specs and (changes := self._widen_rate_range()):
+                self._add_study(StageEdits(goal_text(changes, before, self.draft.current_spec), (), changes=changes))
         before = self.draft.current_spec
-        for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self.cause_count(f))):
+        # Repeats are planned last, and only without any other change.
+        repeats = {id(f): any(isinstance(c, RepeatTrial) for c in f.changes) for f in edits.findings}
+        for finding in sorted(edits.findings, key=lambda f: (repeats[id(f)], self.cause_count(f))):
             self.follow(finding, edits, self.stages_without_study)
         if stage is SPACE_STAGE and edits.request is None and self.draft.current_spec != before and not self.specs:
             edits.changes += self._widen_rate_range()
         by_hand = next((f for f in edits.findings if self.needs_manual_fix(f)), None)
-        if edits.request is None and by_hand is None and self.draft.current_spec == before:
+        plain = by_hand is None and edits.request is None
+        if plain and self.draft.current_spec == before:
             self._place_notes(edits)
             return
-        edits.goal = (
-            goal_text(edits.changes_by_priority, before, self.draft.current_spec)
-            if edits.changes or by_hand is None
-            else goal_after_manual_fix(str(by_hand.action))
-        )
-        compared = self._repeat_comparison_goal(edits)
-        edits.goal = edits.goal if compared is None else compared
-        idle = bool(self.study.searched) and not self.draft.current_spec.searched and not edits.only_repeats_trial
-        idle = idle or (
-            says_to_stop_tuning(self.findings) and only_narrows_ranges(edits.changes, before, self.draft.current_spec)
-        )
-        plain = by_hand is None and edits.request is None
-        saves, shortens = (
-            (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or idle) and plain,
-            edits.has_only_notes and edits.only_shortens_training(before) and plain,
-        )
-        if self.drafted_indices and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
-            self._apply_to_studies(edits)
-        elif saves or (shortens and not self.specs):
+        edits.goal = self._goal_of(edits, before, by_hand)
+        self._place_edits(edits, before, plain=plain)
+
+    def _goal_of(self, edits: StageEdits, before: StudySpec, by_hand: Finding | None) -> str:
+        """Return the goal of the stage. If the stage only asks for more trials to compare a hyperparameter's values, the goal
+        says so."""
+        after = self.draft.current_spec
+        name = next((f.subject for f in edits.changing_findings), None) if edits.only_adds_trials else None
+        compared = after.searched.get(name or "")
+        if name is not None and compared is not None and (compared.role == "scientific" or not compared.numeric):
+            return comparison_goal(name, compared)
+        if by_hand is not None and not edits.changes:
+            return goal_after_manual_fix(str(by_hand.action))
+        return goal_text(edits.changes_by_priority, before, after)
+
+    def _place_edits(self, edits: StageEdits, before: StudySpec, *, plain: bool) -> None:
+        """Add a study for the stage, unless its changes can join other studies or wait. before: the draft before the stage.
+        plain: whether the stage needs neither a study design nor a fix by hand."""
+        after, start = self.draft.current_spec, self.draft.start
+        idle = bool(self.study.searched) and not after.searched and not edits.only_repeats_trial
+        idle = idle or (says_to_stop_tuning(self.findings) and only_narrows_ranges(edits.changes, before, after))
+        saves = plain and (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or idle)
+        shortens = edits.only_shortens_training(before)
+        waits = shortens and plain and not self.specs and all(f.severity == "note" for f in edits.changing_findings)
+        # Shorter training costs nothing if the only planned study only narrows the search space.
+        narrows = len(self.specs) == 1 and self.specs[0].searches_within(start) and self.specs[0].schedule == start.schedule
+        sure = all(f.confidence >= MIN_SURE_CONFIDENCE for f in edits.changing_findings)
+        joins = narrows and shortens and sure and edits.request is None and not self.has_critical_pipeline_fault
+        if self.drafted_indices and self.specs[-1].probe is None and (saves or joins):
+            for i in self.drafted_indices:
+                for change in edits.changes:
+                    self.specs[i] = validate_spec(change.apply(self.specs[i]))
+            self.specs[0] = _with_notes(self.specs[0], [*edits.field_change_reasons, *edits.notes])
+        elif saves or waits:
             self.stages_without_study.append(edits)
         else:
-            if not self.specs and edits.request is None and by_hand is None:
+            if not self.specs and plain:
                 self.first = (edits, before)
             if any(e.only_restores_schedule(self.study.spec) for e in self.stages_without_study):
                 edits.goal = f"Use the schedule of the study file and {edits.goal[0].lower()}{edits.goal[1:]}"
             self._add_study(edits)
-
-    def _repeat_comparison_goal(self, edits: StageEdits) -> str | None:
-        """Return the stage's goal if the stage only asks for more trials to compare a hyperparameter's values; else None."""
-        leads = [f.subject for f in edits.findings if any(c in edits.changes for c in f.changes)]
-        name = leads[0] if leads and edits.only_adds_trials else None
-        parameter = self.draft.current_spec.searched.get(name or "")
-        tuned = parameter is None or (parameter.numeric and parameter.role != "scientific")
-        return None if tuned or name is None or parameter is None else comparison_goal(name, parameter)
-
-    def _add_wider_rate_study(self) -> None:
-        """If no study has been added yet and the best trials lie at an end of the learning-rate range, add a study with a wider
-        range."""
-        before = self.draft.current_spec
-        if not self.specs and (changes := self._widen_rate_range()):
-            self._add_study(StageEdits(goal_text(changes, before, self.draft.current_spec), (), changes=changes))
 
     def _widen_rate_range(self) -> list[Change]:
         """If the best trials lie at an end of the learning rate's range, widen the range in the draft. Return the change in a
@@ -152,8 +156,8 @@ class PlanMerger(FindingFollower):
         Findings about this end of the range then no longer count as deferred, even if they are unlikely to be right.
         """
         before = self.draft.current_spec
-        change = None if self.has_critical_pipeline_fault else rate_end.wider_rate_range(self.study, before)
-        if change is None or not self.draft.apply(rate_end.__name__, change):
+        change = None if self.has_critical_pipeline_fault else ranges.wider_rate_range(self.study, before)
+        if change is None or not self.draft.apply("the planner", change):
             return []
         ends = {s for s in get_args(RangeSide) if getattr(change, s) != getattr(before.parameters[change.parameter], s)}
         same = [f for f in self.findings if f.goal == "boundary" and f.subject == change.parameter and f.side in ends]
@@ -172,21 +176,18 @@ class PlanMerger(FindingFollower):
         if edits.only_repeats_trial:
             self._replace_repeats_by_search(edits, before)
             return
-        opened = (
-            search_next_hyperparameter(self.study, self.specs[0])
-            if len(self.specs) == 1 and not self.has_critical_pipeline_fault
-            else None
-        )
-        if opened is not None and (edits.only_adds_trials or self.specs[0].searches_within(before)):
-            for finding in (f for f in edits.findings if any(c in edits.changes for c in f.changes)):
-                self.defer(
-                    finding, f"the next study searches {next(iter(opened.searched))} together with another hyperparameter"
-                )
+        within = self.specs[0].searches_within(before)
+        alone = len(self.specs) == 1 and not self.has_critical_pipeline_fault
+        opened = search_next_hyperparameter(self.study, self.specs[0]) if alone else None
+        if opened is not None and (edits.only_adds_trials or within):
+            rate = next(iter(opened.searched))
+            for finding in edits.changing_findings:
+                self.defer(finding, f"the next study searches {rate} together with another hyperparameter")
             self.specs, self.drafted_indices = [opened], []
             return
         spec = with_open_questions(self.study, self.verdicts, self.rules, self.specs[0])
         fewer = spec.searched.keys() < self.specs[0].searched.keys()
-        tells = edits.only_adds_trials or edits.only_shortens_training(before) or self.specs[0].searches_within(before)
+        tells = edits.only_adds_trials or edits.only_shortens_training(before) or within
         moves = all(f.goal in (*SPACE_STAGE, *REGULARISATION_STAGE) or f.severity == "note" for f in edits.findings)
         if (fewer and (tells or moves)) or (tells and len(self.specs) == 1 and spec is not self.specs[0]):
             goal = spec.goal if edits.only_adds_trials else edits.goal
@@ -231,36 +232,12 @@ class PlanMerger(FindingFollower):
         steps: also add a study for stages that only save steps. By default, such stages wait until nothing else remains to be
         changed.
         """
-        start = self.draft.start
+        start, spec, best = self.draft.start, self.draft.current_spec, self.study.ranked()[:1]
         goals = [e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))]
-        if goals and not self._only_repeats_best_trial(self.draft.current_spec):
-            self._add_study(StageEdits(goals[-1], ()))
-
-    def _only_repeats_best_trial(self, spec: StudySpec) -> bool:
-        """Return whether the study would only train the best trial's setting again."""
-        best = self.study.ranked()[:1]
         values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}
-        return not spec.searched and bool(best) and all(best[0].params.get(n) == v for n, v in values.items())
-
-    def _saves_steps(self, edits: StageEdits, before: StudySpec) -> bool:
-        """Return whether the stage only shortens training while the only planned study only narrows the search space."""
-        first, start = self.specs[0], self.draft.start
-        narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
-        return (
-            narrows
-            and not self.has_critical_pipeline_fault
-            and edits.request is None
-            and edits.only_shortens_training(before)
-            and edits.is_sure
-        )
-
-    def _apply_to_studies(self, edits: StageEdits) -> None:
-        """Apply the stage's changes to the planned studies, because these changes cost nothing. Studies that a study design
-        created stay unchanged."""
-        for i in self.drafted_indices:
-            for change in edits.changes:
-                self.specs[i] = validate_spec(change.apply(self.specs[i]))
-        self.specs[0] = self._with_stage_advice(_with_notes(self.specs[0], edits.field_change_reasons), [edits])
+        if not goals or (not spec.searched and best and values.items() <= best[0].params.items()):
+            return
+        self._add_study(StageEdits(goals[-1], ()))
 
     def _place_notes(self, edits: StageEdits) -> None:
         """Add the advice of a stage without changes to the notes of a study. If no study is planned yet, keep the advice for
@@ -276,10 +253,6 @@ class PlanMerger(FindingFollower):
             elif notes:
                 self.defer(finding, WAITS)
 
-    def _with_stage_advice(self, spec: StudySpec, stages: Sequence[StageEdits]) -> StudySpec:
-        """Return the spec with the advice of these stages added to its notes."""
-        return _with_notes(spec, [note for edits in stages for note in edits.notes])
-
     def _add_study(self, edits: StageEdits) -> None:
         """Add the stage's study: the requested study design or, if none is requested, the draft."""
         request, current = edits.request, self.draft.current_spec
@@ -287,15 +260,13 @@ class PlanMerger(FindingFollower):
         spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
         repeated = {n for n in current.notes if any(n in earlier.notes for earlier in self.specs)}
         spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
-        if self.specs:
-            for finding in (f for stage in (*self.stages_without_study, edits) for f in stage.findings):
-                self.defer(finding, WAITS)
+        stages = [*self.stages_without_study, edits]
+        for finding in (f for stage in stages for f in stage.findings) if self.specs else ():
+            self.defer(finding, WAITS)
         if not self.specs:
-            self.early_advice = [note for stage in self.stages_without_study for note in stage.notes]
+            self.early_advice = _advice(self.stages_without_study)
         plain = self._with_round_fields(spec)
-        self.specs.append(
-            self._with_stage_advice(_with_notes(plain, edits.field_change_reasons), [*self.stages_without_study, edits])
-        )
+        self.specs.append(_with_notes(plain, [*edits.field_change_reasons, *_advice(stages)]))
         self.stages_without_study = []
         if request is None:
             self.drafted_indices.append(len(self.specs) - 1)
@@ -316,12 +287,11 @@ class PlanMerger(FindingFollower):
         return validate_spec(spec.model_copy(update=update))
 
 
-def _repeats_trial(finding: Finding) -> bool:
-    """Return whether the finding asks to repeat a trial. Repeats are planned last, and only without any other change."""
-    return any(isinstance(c, RepeatTrial) for c in finding.changes)
-
-
 def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
     for note in notes:
         spec = note.apply(spec)
     return spec
+
+
+def _advice(stages: Sequence[StageEdits]) -> list[Advise]:
+    return [note for edits in stages for note in edits.notes]

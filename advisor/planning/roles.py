@@ -10,15 +10,16 @@ until a finding answers which of its values is best.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
+from advisor.computed.batch import throughput, tried_sizes
 from advisor.computed.space.extension import round_inferred_range
 from advisor.model import parameter_kinds
 from advisor.model.change import SetRange
 from advisor.model.space import HyperparameterValue, as_number, is_training_length
 from advisor.model.spec import Parameter, ParameterRole
 from advisor.model.study import Study
-from advisor.planning import batch_sizes
 
 MAX_COMPARED_ARCHITECTURE_VALUES = 4
 """An architecture hyperparameter with an inferred range becomes a list of choices if at most this many distinct values were
@@ -26,13 +27,17 @@ tried."""
 COSTS = "it changes the cost of training and serving, so compare its values in a separate study"
 
 
+MEASURE_THROUGHPUT_ADVICE = (
+    "Choose the batch size by throughput and memory before the next trials: measure them with "
+    "advisor_pytorch.probes.batch_size_sweep, and again after a change of the model or the optimizer."
+)
+
+
 def default_role(name: str) -> tuple[ParameterRole, str]:
     """Return the default role of a hyperparameter with this name, and the reason for the role."""
     if is_training_length(name):
-        return (
-            "fixed",
-            "training length is not tuned within a study; set it from the steps of the best results in the last study",
-        )
+        steps = "set it from the steps of the best results in the last study"
+        return "fixed", f"training length is not tuned within a study; {steps}"
     if parameter_kinds.is_batch_size(name):
         return "fixed", "choose the batch size by throughput, not by validation quality"
     if parameter_kinds.chooses_optimizer(name):
@@ -59,7 +64,7 @@ def parameter_in_next_study(study: Study, name: str, best: Mapping[str, Hyperpar
     if parameter.role in ("fixed", "derived"):
         return parameter
     if parameter_kinds.is_batch_size(name):
-        return batch_sizes.batch_size_parameter(study, name, best.get(name))
+        return _batch_size_parameter(study, name, best.get(name))
     if is_training_length(name) and name in best and parameter.searched:
         reason = default_role(name)[1]
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
@@ -83,17 +88,12 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
     parameter = study.spec.parameters[name]
     reason = "compared, because it changes the cost of training and serving; the same {what} as in the last study"
     tried = sorted({x for t in study.trials if (x := as_number(t.params.get(name))) and x.is_integer()})
-    if (
-        name in study.inferred
-        and parameter.type == "int"
-        and parameter.numeric
-        and len(tried) <= MAX_COMPARED_ARCHITECTURE_VALUES
-    ):
-        why = reason.format(what="values")
-        return Parameter(
-            role="scientific", type="int", choices=tuple(map(int, tried)), limits=parameter.limits, when=parameter.when, why=why
-        )
-    return parameter.model_copy(update={"role": "scientific", "why": reason.format(what="range")})
+    integers = name in study.inferred and parameter.type == "int" and parameter.numeric
+    if not integers or len(tried) > MAX_COMPARED_ARCHITECTURE_VALUES:
+        return parameter.model_copy(update={"role": "scientific", "why": reason.format(what="range")})
+    values, why = tuple(map(int, tried)), reason.format(what="values")
+    when, limits = parameter.when, parameter.limits
+    return Parameter(role="scientific", type="int", choices=values, limits=limits, when=when, why=why)
 
 
 def reason_against_change(change: SetRange, now: Parameter | None) -> str | None:
@@ -109,3 +109,53 @@ def reason_against_change(change: SetRange, now: Parameter | None) -> str | None
     if now.low is not None and now.high is not None and now.low <= change.low and change.high <= now.high:
         return None
     return f"larger values of {name} cost more in training and serving, so they are compared only if you ask for it"
+
+
+def _batch_size_parameter(study: Study, name: str, best: HyperparameterValue | None) -> Parameter:
+    """Return the batch size of the next study: a list of choices if batch sizes are compared or no trial has a result, else
+    fixed at a power of two, based on throughput and memory use if the trials logged these.
+
+    Playbook: "Choosing the batch size". The batch size is chosen for speed and not tuned for validation quality. If the
+    optimizer is tuned separately for each batch size, results hardly depend on the batch size, but training time does. best:
+    batch size of the best trial; None if it is unknown.
+    """
+    parameter, limit = study.spec.parameters[name], tried_sizes.smallest_oom_batch_size(study)
+    if parameter.role == "scientific" or best is None:
+        return _batch_size_choices(parameter, name, limit)
+    fastest = throughput.recommended_batch_size(study, name)
+    size = fastest or tried_sizes.largest_good_batch_size(study, name) or as_number(best)
+    if not size > 0:  # the choice is not a number but a word, such as "auto"
+        return parameter.fix_value(best, why="as in the best trial")
+    value = tried_sizes.usable_batch_size(study, name, size)
+    enough = size < max(as_number(t.params[name]) for t in study.trials if name in t.params)
+    if fastest is None:
+        near = "" if value == size else f", {size:g}, as a power of two"
+        why = f"the largest among the best trials{near}; once each size is tuned, choose by throughput instead"
+    elif value == size:
+        why = "larger batches hardly raise the throughput" if enough else "the highest throughput that was tried"
+    else:
+        had = "beyond which larger batches hardly raise the throughput" if enough else "which had the highest throughput"
+        why = f"the power of two nearest to {size:g}, {had}"
+    if fastest is not None and math.isfinite(limit):
+        why += f"; {limit:g} ran out of memory"
+    return parameter.fix_value(int(value) if value.is_integer() else value, why=why)
+
+
+def _batch_size_choices(parameter: Parameter, name: str, limit: float) -> Parameter:
+    """Return the batch size as a list of choices: the declared choices, or all powers of two in its range below `limit`."""
+    if parameter.low is None or parameter.high is None:
+        return parameter
+    first, last = math.ceil(math.log2(max(parameter.low, 1))), math.floor(math.log2(max(parameter.high, 1)))
+    sizes = tuple(2**i for i in range(first, last + 1) if not 2**i >= limit)
+    if not sizes:
+        return parameter
+    why = f"{name} is a list of powers of two: hardware is less efficient at other sizes"
+    if len(sizes) == 1:
+        return Parameter(role="fixed", type="int", value=sizes[0], limits=parameter.limits, when=parameter.when, why=why)
+    return Parameter(role=parameter.role, type="int", choices=sizes, limits=parameter.limits, when=parameter.when, why=why)
+
+
+def lacks_throughput(study: Study) -> bool:
+    """Return whether the study logged the throughput of fewer than two batch sizes, which are too few to choose a batch size by
+    throughput."""
+    return len(throughput.throughput_by_batch_size(study)) < 2

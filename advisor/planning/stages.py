@@ -6,10 +6,11 @@ goals of all earlier stages have been met.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from advisor.model.change import Advise, Change, RunPlan, SetRange, only_saves_trials
+from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField, SetRange, SetSchedule, only_saves_trials
 from advisor.model.finding import Finding, Goal
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import StudySpec
@@ -22,13 +23,10 @@ of a doubled learning rate."""
 MIN_CONFIDENCE = 0.5
 """Minimum confidence at which the changes of a finding are applied; below this confidence, the finding is more likely wrong
 than right."""
-
 MIN_SURE_CONFIDENCE = 0.7
 """Minimum confidence at which a finding may change the order of goals."""
-
 MIN_FEASIBLE = 5
 """With fewer feasible trials than this, the best one is weak evidence of where good settings lie."""
-
 
 Stage: TypeAlias = tuple[Goal, ...]
 """A possible goal of a study, represented by the topics of the findings that need a study with this goal."""
@@ -54,7 +52,8 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     space comes first.
 
     A sure finding on the training length comes before an unsure finding on the end of a range. Overfitting that does not harm
-    the objective comes last; harmful overfitting comes before findings on the training length that are only notes.
+    the objective comes last; harmful overfitting comes before findings on the training length that are only notes, because
+    regularised trials may need more steps.
 
     Instability matters only if it limits training to learning rates that are too low (playbook: "Identifying unstable
     workloads"). Instability does not matter if the best trials lie at the low end of the learning-rate range, or if all
@@ -69,43 +68,28 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
         ordered = list(STAGES)
     else:
         ordered = [SPACE_STAGE if s is STABILITY_STAGE else STABILITY_STAGE if s is SPACE_STAGE else s for s in STAGES]
-    if {f.severity for f in findings if f.goal in REGULARISATION_STAGE} == {"note"}:
+    regularisation = [f for f in findings if f.goal in REGULARISATION_STAGE]
+    length_only_notes = {f.severity for f in findings if f.goal in _TRAINING_LENGTH_STAGE} == {"note"}
+    if {f.severity for f in regularisation} == {"note"}:
         ordered.sort(key=lambda stage: stage is REGULARISATION_STAGE)
-    elif _regularises_before_length(findings):
+    elif length_only_notes and any(f.confidence >= MIN_SURE_CONFIDENCE for f in regularisation if f.severity != "note"):
         ordered.remove(REGULARISATION_STAGE)
         ordered.insert(ordered.index(_TRAINING_LENGTH_STAGE), REGULARISATION_STAGE)
-    return _move_length_first(ordered) if _only_length_is_sure(findings) else ordered
-
-
-def _regularises_before_length(findings: Sequence[Finding]) -> bool:
-    """Return whether a finding on overfitting is sure, while all findings on the training length are only notes.
-
-    Regularised trials may need more steps than earlier trials, so regularisation then comes before the training length.
-    """
-    sure = any(f.goal in REGULARISATION_STAGE and f.confidence >= MIN_SURE_CONFIDENCE for f in findings if f.severity != "note")
-    return sure and {f.severity for f in findings if f.goal in _TRAINING_LENGTH_STAGE} == {"note"}
-
-
-def _move_length_first(stages: Sequence[Stage]) -> list[Stage]:
-    """Return the stages, with the search space moved to directly after the training length."""
-    others = [s for s in stages if s is not SPACE_STAGE]
-    after = others.index(_TRAINING_LENGTH_STAGE) + 1
-    return [*others[:after], SPACE_STAGE, *others[after:]]
+    if _only_length_is_sure(findings):
+        ordered.remove(SPACE_STAGE)
+        ordered.insert(ordered.index(_TRAINING_LENGTH_STAGE) + 1, SPACE_STAGE)
+    return ordered
 
 
 def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
     """Return whether a finding on the training length is sure, while all findings of earlier stages are unsure and concern range
     ends.
     """
-    causes = [f for f in findings if f.explained_by is None and not recommends_only_advice(f) and not _only_saves_trials(f)]
+    causes = [f for f in findings if f.explained_by is None and not all(map(only_saves_trials, f.changes))]
+    causes = [f for f in causes if not recommends_only_advice(f)]
     earlier = [f for f in causes if f.goal in (*STABILITY_STAGE, *SPACE_STAGE)]
     length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= MIN_SURE_CONFIDENCE for f in causes)
     return length and bool(earlier) and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier)
-
-
-def _only_saves_trials(finding: Finding) -> bool:
-    """Return whether the finding's changes only save trials."""
-    return all(map(only_saves_trials, finding.changes))
 
 
 def _instability_limits_training(study: Study, finding: Finding) -> bool:
@@ -134,3 +118,58 @@ def says_to_stop_tuning(findings: Sequence[Finding]) -> bool:
 def recommends_only_advice(finding: Finding) -> bool:
     """Return whether the finding recommends only advice, which a search space cannot express."""
     return all(isinstance(c, Advise) for c in finding.changes)
+
+
+@dataclass
+class StageEdits:
+    """The edits that the findings of one stage make to the next study."""
+
+    goal: str
+    findings: Sequence[Finding]
+    changes: list[Change] = field(default_factory=list)
+    """Changes of the stage's findings that altered the draft."""
+    request: RunPlan | None = None
+    """The request for a study design that creates the stage's study; None to use the draft."""
+    notes: list[Advise] = field(default_factory=list)
+    """Advice in the stage's findings: recommendations that a search space cannot express."""
+
+    @property
+    def changes_by_priority(self) -> list[Change]:
+        """The changes in the order of their findings, most important first. Changes from a study design come before all others."""
+        asked = [c for f in self.findings for c in f.changes]
+        return sorted(self.changes, key=lambda c: asked.index(c) if c in asked else -1)
+
+    @property
+    def changing_findings(self) -> list[Finding]:
+        """The findings that changed the draft."""
+        return [f for f in self.findings if any(c in self.changes for c in f.changes)]
+
+    @property
+    def field_change_reasons(self) -> list[Advise]:
+        """The reasons for changed study fields, such as the number of steps, as notes for the study file."""
+        return [Advise(text=c.why) for c in self.changes if isinstance(c, SetField) and c.field != "trials"]
+
+    @property
+    def only_saves_trials(self) -> bool:
+        """Whether the stage only fixed unimportant hyperparameters or dropped inferior values, which yields no better result."""
+        return all(map(only_saves_trials, self.changes))
+
+    def only_restores_schedule(self, spec: StudySpec) -> bool:
+        """Return whether the stage only restores the learning-rate schedule that `spec` already declared."""
+        asked = dict(spec.schedule or {}).items()
+        return self._only(lambda c: isinstance(c, SetSchedule) and c.schedule.items() <= asked)
+
+    @property
+    def only_adds_trials(self) -> bool:
+        return self._only(lambda c: isinstance(c, SetField) and c.field == "trials")
+
+    @property
+    def only_repeats_trial(self) -> bool:
+        return self._only(lambda c: isinstance(c, RepeatTrial))
+
+    def only_shortens_training(self, before: StudySpec) -> bool:
+        old = before.max_train_steps or 0
+        return self._only(lambda c: isinstance(c, SetField) and c.field == "max_train_steps" and c.value < old)
+
+    def _only(self, test: Callable[[Change], bool]) -> bool:
+        return bool(self.changes) and all(map(test, self.changes))

@@ -15,7 +15,6 @@ from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import parse_study_file
 from advisor.model.words import listed, setting
 from advisor.planning import roles
-from advisor.planning.recipes import step_law
 
 RECIPE_NAMES = ("sft", "lora", "dpo", "grpo", "pretrain")
 RECIPES_WITH_TOKEN_LENGTH = ("sft", "lora", "pretrain")
@@ -23,6 +22,9 @@ RECIPES_WITH_TOKEN_LENGTH = ("sft", "lora", "pretrain")
 whose completions the model generates."""
 DEFAULT_TOKENS_PER_BATCH = 65_536
 """Default number of tokens in a batch for fine-tuning: 32 sequences of 2,048 tokens."""
+DEFAULT_TOKENS_PER_PARAMETER = 20
+"""Default number of training tokens per parameter. Chinchilla used 1.4 trillion tokens for 70 billion parameters (Hoffmann et
+al. 2022, arXiv:2203.15556)."""
 MIN_STEPS = 10
 """Minimum number of optimizer steps of a study whose length is given in tokens."""
 RECIPE_RANGE_NOTE = "Without your values, the recipe searches"
@@ -64,8 +66,14 @@ def first_study_of_recipe(wish: RecipeRequest) -> tuple[str, StudySpec]:
         spec = _with_steps(spec, wish.max_train_steps or spec.max_train_steps or 1)
         if wish.tokens is not None:
             spec = _with_steps_from_tokens(spec, wish.tokens, wish.batch_tokens or DEFAULT_TOKENS_PER_BATCH)
-    spec = _with_trials(_with_parameters(spec, wish.parameters), wish.trials)
-    spec = _without_predictions_outside(spec)
+    spec = _with_parameters(spec, wish.parameters)
+    if wish.trials is not None and wish.trials != spec.trials:  # the listed settings are too few or too many
+        spec = spec.model_copy(update={"trials": wish.trials, "settings": ()})
+    # The user's ranges may exclude the predicted values.
+    ranges = {n: p for n, p in spec.searched.items() if p.numeric}
+    expected = {p: p.expects for p in spec.predictions if isinstance(p.expects, BestNear) and p.expects.parameter in ranges}
+    predictions = tuple(p for p, near in expected.items() if ranges[near.parameter].contains(near.value))
+    spec = spec.model_copy(update={"predictions": predictions})
     return comment.replace("{metric}", objective.metric), spec
 
 
@@ -107,9 +115,9 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
     size = wish.model_parameters
     if size is None:
         raise AdvisorError("--recipe pretrain needs the model's number of parameters without embeddings, such as --params 124M")
-    tokens = wish.tokens or step_law.DEFAULT_TOKENS_PER_PARAMETER * size
-    batch = wish.batch_tokens or step_law.batch_tokens_power_of_two(tokens)
-    rate = step_law.learning_rate(size, tokens)
+    tokens = wish.tokens or DEFAULT_TOKENS_PER_PARAMETER * size
+    batch = wish.batch_tokens or step_law_batch_size(tokens)
+    rate = step_law_learning_rate(size, tokens)
     why = (
         f"the first hyperparameter to tune; Step Law predicts {rate:.3g} for {_format_large_number(size)} parameters and "
         f"{_format_large_number(tokens)} tokens: 1.79 * N^-0.713 * D^0.307 (arXiv:2503.04715)"
@@ -123,18 +131,13 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
     update = {"settings": settings, "predictions": (near,)}
     spec = spec.with_parameter("learning_rate", new).model_copy(update=update)
     spec = _with_steps_from_tokens(spec, tokens, batch)
-    return spec.model_copy(update={"notes": (*spec.notes, _batch_note(tokens, wish))})
-
-
-def _batch_note(tokens: int, wish: RecipeRequest) -> str:
-    """Return a note on the predicted batch size. If we chose the number of tokens, the note also states this number."""
-    predicted = f"{STEP_LAW_NOTE} a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
+    note = f"{STEP_LAW_NOTE} a batch of {_format_large_number(step_law_batch_tokens(tokens))} tokens: 0.58 * D^0.571."
     if wish.batch_tokens is not None:
-        predicted += " Its learning rate suits this batch; a smaller batch needs a lower rate."
+        note += " Its learning rate suits this batch; a smaller batch needs a lower rate."
     if wish.tokens is None:
-        ratio = f"{step_law.DEFAULT_TOKENS_PER_PARAMETER} tokens per parameter"
-        predicted += f" {ratio} are as in Chinchilla (arXiv:2203.15556); --tokens sets another number."
-    return predicted
+        ratio = f"{DEFAULT_TOKENS_PER_PARAMETER} tokens per parameter"
+        note += f" {ratio} are as in Chinchilla (arXiv:2203.15556); --tokens sets another number."
+    return spec.model_copy(update={"notes": (*spec.notes, note)})
 
 
 def _scaled_rate(factor: HyperparameterValue | None, rate: float) -> float:
@@ -154,14 +157,11 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
     same_space = {n for n, p in parameters.items() if p.searched} == set(spec.searched) - set(own)
     settings = spec.settings if same_space else ()
     replaced = {n: p for n, p in spec.searched.items() if parameters.get(n) is not p}
-    notes = (f"{RECIPE_RANGE_NOTE} {n} {_values_text(p)}: {p.why}." for n, p in replaced.items())
+    notes = []
+    for name, p in replaced.items():
+        values = listed(map(setting, p.options)) if p.options else f"from {setting(p.low)} to {setting(p.high)}"
+        notes.append(f"{RECIPE_RANGE_NOTE} {name} {values}: {p.why}.")
     return spec.model_copy(update={"parameters": parameters, "settings": settings, "notes": (*notes, *spec.notes)})
-
-
-def _values_text(parameter: Parameter) -> str:
-    if parameter.low is None or parameter.high is None:
-        return listed(map(setting, parameter.options))
-    return f"from {setting(parameter.low)} to {setting(parameter.high)}"
 
 
 @lru_cache(maxsize=1)
@@ -177,30 +177,28 @@ def recipe_notes(spec: StudySpec) -> tuple[str, ...]:
     return tuple(note for note in spec.notes if note in _notes_of_recipes() or note.startswith(starts))
 
 
-def _without_predictions_outside(spec: StudySpec) -> StudySpec:
-    """Return the study without predictions of values that the user's ranges exclude."""
-    ranges = {n: p for n, p in spec.searched.items() if p.numeric}
-    kept = (
-        p
-        for p in spec.predictions
-        if isinstance(p.expects, BestNear)
-        and p.expects.parameter in ranges
-        and ranges[p.expects.parameter].contains(p.expects.value)
-    )
-    return spec.model_copy(update={"predictions": tuple(kept)})
-
-
-def _with_trials(spec: StudySpec, trials: int | None) -> StudySpec:
-    """Return the study with this number of trials; if the number differs from that of the study's listed settings, draw the
-    trials from the search space."""
-    if trials is None or trials == spec.trials:
-        return spec
-    return spec.model_copy(update={"trials": trials, "settings": ()})
-
-
 def _format_large_number(number: float) -> str:
     """Return a large number with three significant digits and a unit: 124 million."""
     for size, unit in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
     return f"{number:,.0f}"
+
+
+def step_law_learning_rate(parameters: float, tokens: float) -> float:
+    """Return the best peak learning rate of pre-training that Step Law predicts (Li et al. 2025, "Predictable Scale: Part I,
+    Step Law", arXiv:2503.04715, fitted to 3,700 trainings). We use Step Law only to centre the ranges of the first study.
+
+    parameters: number of the model's parameters without embeddings. tokens: number of training tokens.
+    """
+    return float(1.79 * parameters**-0.713 * tokens**0.307)
+
+
+def step_law_batch_tokens(tokens: float) -> float:
+    """Return the predicted best number of tokens in a batch, which does not depend on the model's size."""
+    return float(0.58 * tokens**0.571)
+
+
+def step_law_batch_size(tokens: float) -> int:
+    """Return the power of two that, on a logarithmic scale, is nearest to the predicted number of tokens in a batch."""
+    return int(2 ** max(round(math.log2(step_law_batch_tokens(tokens))), 0))

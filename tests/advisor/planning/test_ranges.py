@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
+from planning_studies import found
 from studies import make_study
 
-from advisor.model.change import SetField, SetRange
+from advisor.model.change import AddParameter, SetField, SetRange
 from advisor.model.finding import Finding, Verdict
-from advisor.model.spec import Parameter, Sampler
+from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number
 from advisor.planning import plan
 from advisor.planning.base import base
 from advisor.planning.designs.per_optimizer import divide_by_optimizer
-from advisor.planning.ranges import narrowed
+from advisor.planning.ranges import narrowed, wider_rate_range, with_range_for_batch_size
 
 LR = Parameter(low=1e-5, high=1e-1, scale="log", why="tune it in each study; unchanged since the last round")
 ACTIVATION = Parameter(role="scientific", choices=("relu", "gelu"))
@@ -119,3 +123,124 @@ def test_a_range_that_a_finding_widened_stays() -> None:
     study = sweep()
     wider = study.spec.with_parameter("lr", LR.model_copy(update={"high": 1.0}))
     assert narrowed(study, wider, keep=[("lr", "high")]) == wider
+
+
+BATCH_SPACE = {
+    "batch_size": Parameter(type="int", low=32, high=1024, scale="log"),
+    "lr": Parameter(low=1e-3, high=0.05, scale="log"),
+}
+
+
+def batch_study(trials: Sequence[tuple[int, float, float]]) -> Study:
+    """Return the study of trials (batch size, learning rate, cost)."""
+    params = [{"batch_size": size, "lr": rate} for size, rate, _ in trials]
+    return make_study(params, {"val/loss": [[2.0, 1.0, cost] for *_, cost in trials]}, space=BATCH_SPACE)
+
+
+def of_1024(shown: Study) -> StudySpec:
+    spec = base(shown).with_parameter("batch_size", Parameter(role="fixed", type="int", value=1024))
+    return with_range_for_batch_size(shown, spec.model_copy(update={"goal": "Narrow lr: 0.001 to 0.05"}))
+
+
+SMALL = [(32, 0.001, 0.5), (32, 0.002, 0.4), (64, 0.004, 0.5), (64, 0.03, 0.9)]
+
+
+def test_the_range_reaches_half_a_decade_beyond_the_best_of_its_size_if_that_is_the_outermost() -> None:
+    spec = of_1024(batch_study([*SMALL, (1024, 0.003, 0.9), (900, 0.01, 0.7), (1000, 0.04, 0.3)]))
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (1e-3, 0.13)
+    assert spec.goal == "Search higher lr: 0.001 to 0.13"
+    assert "highest" in (spec.parameters["lr"].why or "")
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        [(1024, 0.003, 0.9), (1000, 0.04, 0.3)],
+        [(1024, 0.003, 0.9), (900, 0.02, 0.3), (1000, 0.04, 0.7)],
+        [(256, 0.003, 0.9), (300, 0.02, 0.7), (400, 0.04, 0.3)],
+    ],
+    ids=["two trials near it", "a worse one further out", "other sizes"],
+)
+def test_otherwise_the_range_stays(large: list[tuple[int, float, float]]) -> None:
+    spec = of_1024(batch_study([*SMALL, *large]))
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (1e-3, 0.05)
+    assert spec.goal == "Narrow lr: 0.001 to 0.05"
+
+
+def test_a_better_trial_with_a_lower_rate_and_a_larger_batch_keeps_the_range() -> None:
+    large = [(700, 0.003, 0.9), (900, 0.01, 0.7), (1000, 0.04, 0.3), (2048, 0.02, 0.2)]
+    spec = of_1024(batch_study([*SMALL, *large]))
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (1e-3, 0.05)
+
+
+RATE = Parameter(low=1e-4, high=1e-1, scale="log")
+DECAY = Parameter(low=1e-6, high=1e-2, scale="log")
+DROPOUT = AddParameter(name="dropout", parameter=Parameter(role="scientific", choices=(0.0, 0.1, 0.3), why="Trials overfit"))
+
+
+def placed(best: list[float], others: list[float], **more: Any) -> Study:
+    """Trials at these positions of the learning rate's range, the best ones first; equal positions are one setting."""
+    rng = np.random.default_rng(0)
+    places = [*best, *others]
+    decays = {u: DECAY.value_at_position(float(rng.random())) for u in dict.fromkeys(places)}
+    params = [{"lr": RATE.value_at_position(u), "weight_decay": decays[u]} for u in places]
+    costs = [[2.0, 1.0 + 0.01 * i] for i in range(len(places))]
+    return make_study(params, {"val/loss": costs}, space={"lr": RATE, "weight_decay": DECAY}, **more)
+
+
+LOW, HIGH = [0.2, 0.1, 0.05, 0.9, 0.3], [0.8, 0.9, 0.95, 0.1, 0.7]
+REST = [0.5, 0.4, 0.6, 0.45, 0.55, 0.35, 0.65]
+
+
+@pytest.mark.parametrize(("best", "expected"), [(LOW, (3.3e-5, 0.1)), (HIGH, (1e-4, 0.3))])
+def test_it_comes_before_a_comparison_of_regularisers(best: list[float], expected: Any) -> None:
+    first, second = plan(placed(best, REST), [found("overfit", "regularisation", DROPOUT)]).specs
+    assert first.goal.startswith("Widen lr: ")
+    assert (first.parameters["lr"].low, first.parameters["lr"].high) == pytest.approx(expected)
+    assert "dropout" not in first.parameters
+    assert "dropout" in second.searched
+    assert second.parameters["lr"].domain == first.parameters["lr"].domain
+
+
+def test_a_note_on_regularisation_leads_to_no_study() -> None:
+    made = plan(placed(LOW, REST), [found("overfit", "regularisation", DROPOUT, severity="note")])
+    assert all("dropout" not in spec.parameters for spec in made.specs)
+    assert [(d.rule, d.reason) for d in made.deferred] == [("overfit", "the problem does not make the best results worse")]
+
+
+def test_a_range_that_is_cut_at_one_end_is_moved_at_the_other() -> None:
+    cut = SetRange(parameter="lr", low=1e-3, high=0.1, scale="log", why="the good trials lie there")
+    (spec,) = plan(placed(HIGH, REST), [found("wide", "sampling", cut, subject="lr")]).specs
+    assert spec.goal == "Search higher lr: 0.001 to 0.3"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        placed([0.5, 0.1, 0.05, 0.2, 0.3], REST),  # the best trial lies inside
+        placed([0.2, 0.1, 0.8, 0.9, 0.3], REST),  # too few of the best lie at one end
+        placed(LOW, REST[:4]),  # too few trials
+        placed(HIGH, [*REST, 0.99], status=["complete"] * 12 + ["diverged"]),  # rates beyond the best one fail
+        placed(LOW, [*REST, 0.15, 0.12, 0.02, 0.01]),  # results get worse towards the end
+        placed([0.2] * 5, [*REST, 0.42, 0.58]),  # repeats of one setting
+        placed(HIGH, [*REST, 1.2]),  # a trial lies beyond the range already
+        placed([0.2, 0.19, 0.18, 0.05, 0.08], REST),  # the outermost of the best are the worst of them
+    ],
+)
+def test_the_range_stays_if_nothing_or_too_little_speaks_for_its_end(made: Study) -> None:
+    assert wider_rate_range(made, made.spec) is None
+
+
+def test_an_end_that_a_finding_set_stays() -> None:
+    made = placed(LOW, REST)
+    assert wider_rate_range(made, made.spec) is not None
+    set_by_finding = made.spec.with_parameter("lr", RATE.model_copy(update={"low": 2e-4}))
+    assert wider_rate_range(made, set_by_finding) is None
+
+
+@pytest.mark.parametrize(("outermost", "moved"), [(0.95, False), (0.8, True)])
+def test_without_other_hyperparameters_one_worse_setting_further_out_shows_the_optimum(outermost: float, moved: bool) -> None:
+    places = [0.9, 0.85, 0.75, 0.7, 0.2, outermost, *REST[:5]]
+    costs = [[2.0, 1.0 + 0.01 * i] for i in range(len(places))]
+    made = make_study([{"lr": RATE.value_at_position(u)} for u in places], {"val/loss": costs}, space={"lr": RATE})
+    assert (wider_rate_range(made, made.spec) is not None) == moved

@@ -6,7 +6,16 @@ from advisor.contract.metric_direction import direction_of_metric
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import format_study_file, parse_study_file
-from advisor.planning.recipes.recipe import RECIPE_NAMES, RecipeRequest, first_study_of_recipe, read, recipe_notes
+from advisor.planning.recipes.recipe import (
+    RECIPE_NAMES,
+    RecipeRequest,
+    first_study_of_recipe,
+    read,
+    recipe_notes,
+    step_law_batch_size,
+    step_law_batch_tokens,
+    step_law_learning_rate,
+)
 from advisor.planning.sampling.halton import draw_trials
 
 
@@ -140,3 +149,20 @@ def test_the_metric_is_the_users():
     comment, spec = first_study_of_recipe(wish("grpo", metric="eval_accuracy", direction="maximize"))
     assert spec.objective.metric == "eval_accuracy"
     assert 'TuningCallback("eval_accuracy")' in comment
+
+
+def test_the_formula_is_the_published_one():
+    assert step_law_learning_rate(1e9, 1e11) == pytest.approx(1.79 * 1e9**-0.713 * 1e11**0.307)
+    assert step_law_learning_rate(1e9, 1e11) == pytest.approx(1.63e-3, rel=0.01)
+    assert step_law_batch_tokens(1e11) == pytest.approx(1.11e6, rel=0.01)
+
+
+def test_the_rate_falls_with_the_model_and_rises_with_the_data():
+    assert step_law_learning_rate(1e9, 1e10) < step_law_learning_rate(1e8, 1e10) < step_law_learning_rate(1e8, 1e11)
+
+
+@pytest.mark.parametrize("tokens", [1, 1e6, 2.5e9, 1e13])
+def test_the_batch_is_the_nearest_power_of_two(tokens):
+    batch = step_law_batch_size(tokens)
+    assert batch & (batch - 1) == 0
+    assert batch == 1 or 2**-0.5 <= batch / step_law_batch_tokens(tokens) <= 2**0.5
