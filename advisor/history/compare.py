@@ -3,8 +3,7 @@ additional complexity of the candidate.
 
 The method follows the Deep Learning Tuning Playbook, section "Determining whether to adopt a training pipeline change or
 hyperparameter configuration". The candidate and the incumbent are each a set of trials: one trial with its repeats, all trials
-of a configuration, or a whole study.
-"""
+of a configuration, or a whole study."""
 
 from __future__ import annotations
 
@@ -115,8 +114,7 @@ def compare(
     (`repeats.MIN_RELATIVE_DIFFERENCE`). level: probability that one of two equally good settings is adopted in place of the
     other. The test is two-sided, as in the rule `adopt`, because users often call the better setting the candidate. power:
     probability that the advised number of seeds shows a true improvement of the observed size. max_seeds: maximum number of
-    seeds per setting to advise. Raises AdvisorError if candidate and incumbent cannot be compared.
-    """
+    seeds per setting to advise. Raises AdvisorError if candidate and incumbent cannot be compared."""
     sides = candidate, incumbent
     tried = _compared_settings(*sides)
     # Users repeat the settings that they want to adopt.
@@ -214,8 +212,7 @@ def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
     """Return the standard deviation of the improvement between validation sets of the same size. sides: (study, trials), first
     of the candidate and then of the incumbent.
 
-    Raises MissingData if the standard deviation cannot be computed.
-    """
+    Raises MissingData if the standard deviation cannot be computed."""
     errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
     return math.hypot(*errors) * math.sqrt(1 - validation.ERROR_CORRELATION)
 
@@ -254,10 +251,7 @@ def _decide_adoption(
     power: float,
     max_seeds: int,
 ) -> tuple[Decision, tuple[int, int], str]:
-    """Return (decision, further seeds for (candidate, incumbent), reason for the decision).
-
-    refusal: reason to reject the candidate with any number of seeds; None if there is none.
-    """
+    """Return (decision, further seeds for (candidate, incumbent), reason). refusal: reason to reject with any number of seeds."""
     if refusal is not None:
         return "do not adopt", (0, 0), refusal
     if trial.sure is None:

@@ -74,8 +74,7 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
     """Return the kinds of budget in which the candidate exceeds the incumbent by more than the tolerance.
 
     If all runs of the study took the same time with different numbers of steps, time is the budget, and more steps do not count
-    as an excess.
-    """
+    as an excess."""
     ignored = _BUDGETS_FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
     larger = []
     for kind, tolerance in BUDGET_TOLERANCES.items():
@@ -88,8 +87,7 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
 def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> str:
     """Return a clause about runs without a result if the candidate has more of them than the incumbent; else an empty text.
 
-    Failed runs are compared by their share and killed runs by their number, because users kill runs that look bad.
-    """
+    Failed runs are compared by their share and killed runs by their number, because users kill runs that look bad."""
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
     failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.runs_ended_early))
@@ -102,9 +100,8 @@ def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> 
 
 
 def parse_metric_limit(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
-    """Parse a limit of the form METRIC=VALUE, and add the mean of the metric's last values over the trials. Raises AdvisorError if
-    no run logged the metric.
-    """
+    """Parse a limit of the form METRIC=VALUE, and add the mean of the metric's last values over the trials. Raises AdvisorError
+    if no run logged the metric."""
     name, _, bound = text.partition("=")
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
     if not name or not math.isfinite(value):
@@ -125,8 +122,7 @@ def _last_metric_value(study: Study, trial: Trial, name: str) -> float:
 def _is_time_fixed(study: Study) -> bool:
     """Return True if complete runs took the same training time, within the tolerance, but different numbers of steps.
 
-    Training times that are proportional to step counts are not fixed, even if both differ little between runs.
-    """
+    Training times that are proportional to step counts are not fixed, even if both differ little between runs."""
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _trained_steps))
     if len(trials) < 2 or not np.isfinite(times).all() or not np.isfinite(steps).all() or not np.median(times) > 0:

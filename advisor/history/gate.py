@@ -5,8 +5,7 @@ The decisions have two guarantees, however often a question is asked. First, ove
 kept candidates that are no better than the setting that they replaced is at most `MAX_WRONGLY_KEPT_SHARE`. Second, as long as a
 setting has fewer runs than the maximum, a candidate with a worthwhile improvement is discarded with a probability of at most 20
 %. A candidate that is undecided at the maximum number of runs is discarded. A candidate that had a larger budget, has more runs
-without a result, or violates a limit is discarded even if it is better.
-"""
+without a result, or violates a limit is discarded even if it is better."""
 
 from __future__ import annotations
 
@@ -50,9 +49,8 @@ minimum to start a loop of proposals."""
 
 
 def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> Answer:
-    """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is
-    ambiguous or invalid.
-    """
+    """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is ambiguous or
+    invalid."""
     case = build_case(study, question, experiment)
     early_answer = _decide_without_test(case)
     if early_answer is not None:
@@ -139,8 +137,7 @@ def _build_sequential_test(case: Case, floor: NoiseFloor, worthwhile_gain: float
 
 
 def _decide_without_test(case: Case) -> Answer | None:
-    """Return the answer if it needs no statistical test: a result is missing, a limit is violated, or the standard deviation
-    between seeds is unknown; else None."""
+    """Return the answer if it needs no statistical test, else None."""
     candidate, incumbent = case.candidate, case.incumbent
     name = quote_name(candidate.name)
     if not candidate.runs_with_result:
@@ -191,11 +188,7 @@ def _decide_with_test(case: Case, test: SequentialTest) -> tuple[Decision, str, 
 
 
 def _count_next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
-    """Return the number of runs to do next: (of the candidate, of the incumbent).
-
-    The total is the smallest number of runs that may lead to a decision, but at most the number of runs of both settings so
-    far.
-    """
+    """Return the smallest number of runs that may lead to a decision, but at most as many as there are: (candidate, incumbent)."""
     runs, step = (0, 0), test.next_run(max_runs)
     needed = test.plan_runs(max_runs)
     limit = min(sum(needed) if needed is not None else max_runs, test.candidate.size + test.incumbent.size)

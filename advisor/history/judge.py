@@ -100,7 +100,6 @@ def _judge_best_beyond(study: Study, expectation: BestBeyond) -> JudgementWithRe
 
 
 def _judge_best_near(study: Study, expects: BestNear) -> JudgementWithReason:
-    """Judge a prediction that the best trial lies near a hyperparameter value."""
     low, high = expects.ends
     valued = [(t, v) for t in study.ranked() if math.isfinite(v := as_number(t.params.get(expects.parameter)))]
     near = [t for t, value in valued if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
@@ -116,8 +115,6 @@ def _judge_best_near(study: Study, expects: BestNear) -> JudgementWithReason:
 
 
 def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReason:
-    """Judge a prediction that the share of trials is above or below a bound. The judgement is None if the observed share would
-    also be likely if the true share had not changed."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
         return None, "no trial has ended"

@@ -3,8 +3,7 @@ the best rate for the next size.
 
 Each model size has a sweep over the learning rate. `advisor.stats.optimum` estimates the best learning rate and the best
 objective value of each size, with their uncertainty; `advisor.stats.extrapolation` extrapolates both to another size. Other
-hyperparameters that vary within a model size count as noise.
-"""
+hyperparameters that vary within a model size count as noise."""
 
 from __future__ import annotations
 
@@ -135,8 +134,7 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
     of trainable parameters.
 
     next_size: model size to predict; None for the largest size times the ratio of the two largest sizes. Raises AdvisorError if
-    fewer than two sizes have enough learning rates, or if the studies differ in their objective or learning rate.
-    """
+    fewer than two sizes have enough learning rates, or if the studies differ in their objective or learning rate."""
     objective = studies[0].spec.objective
     if any(s.spec.objective != objective for s in studies):
         raise AdvisorError("the studies differ in their objective; pass --objective and --direction")
@@ -232,8 +230,6 @@ class _LadderAnalysis:
 
 
 def _judge_prediction(predicted: Estimate, largest_size: Estimate) -> PredictionResult:
-    """Compare a prediction with the estimate at the largest size: kept if the median of the estimate lies in the predicted
-    interval, not kept if the two intervals do not overlap."""
     if predicted.low <= largest_size.value <= predicted.high:
         return "kept"
     return "not kept" if largest_size.high < predicted.low or largest_size.low > predicted.high else "cannot be told"
@@ -281,7 +277,6 @@ def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[
 
 
 def _rates_and_costs(sweep: LearningRateSweep, rate: str) -> tuple[FloatArray, FloatArray]:
-    """Return (logarithms of learning rates, costs) of the sweep's trials."""
     rates = np.log([as_number(t.params[rate]) for t in sweep.trials])
     return rates, sweep.study.costs[[t.index for t in sweep.trials]]
 
@@ -291,8 +286,7 @@ def _count_learning_rates(sweep: LearningRateSweep, rate: str) -> int:
 
 
 def _find_open_sweep_end(sweep: LearningRateSweep, optimum: Optimum, rate: str) -> SweepEnd | None:
-    """Return the end of the sweep beyond which the best learning rate may lie; None if the best rate lies inside the sweep. No
-    better rate lies beyond the high end if trials with higher learning rates failed."""
+    """No better rate lies beyond the high end if trials with higher learning rates failed."""
     rates = _rates_and_costs(sweep, rate)[0]
     if np.mean(optimum.positions <= rates.min()) > MAX_SWEEP_END_PROBABILITY:
         return "low"
@@ -334,8 +328,7 @@ def propose_further_runs(
     models is seldom enough, because the least certain model size determines the uncertainty of the trend.
     `benchmarks/quality/ladder.py` measures how often such runs decide whether the best learning rate changes with the model
     size. We do not predict this frequency for two reasons: a sweep with one seed per rate does not show its noise, and the
-    uncertainty shrinks more slowly than with the square root of the number of runs.
-    """
+    uncertainty shrinks more slowly than with the square root of the number of runs."""
     each = zip(sizes, points, ends, strict=True)
     if any(ends):
         return tuple(FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in each if e is not None)

@@ -44,8 +44,7 @@ def read_lineages(
     """Return the lineage of the study or experiment `name`, or all lineages if `name` is None. Hit rates are computed from the
     whole tracking store.
 
-    Raises AdvisorError if the study does not exist or no trial in its lineage has a result.
-    """
+    Raises AdvisorError if the study does not exist or no trial in its lineage has a result."""
     reader = StudyReader(tracking_uri, on_progress=on_progress)
     groups = lineages(reader.studies_in_store)
     matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
@@ -101,8 +100,7 @@ class AdviceRecord(FrozenModel):
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
     """Return one record for each rule whose advice was followed at least `MIN_STUDIES_FOLLOWED` times; empty if the tracking
-    store cannot be read.
-    """
+    store cannot be read."""
     try:
         reader = StudyReader(tracking_uri)
         groups = [g for g in lineages(reader.studies_in_store) if any(p.spec is not None and p.spec.predictions for p in g)]

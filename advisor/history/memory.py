@@ -37,8 +37,7 @@ class TriedSetting(FrozenModel):
     """Distance from the requested setting, averaged over the searched hyperparameters: 0 for equal settings, 1 for settings at
     opposite ends of every range.
 
-    If no hyperparameter varies, the distance is 0 for the requested setting and 1 for every other setting.
-    """
+    If no hyperparameter varies, the distance is 0 for the requested setting and 1 for every other setting."""
     outcome: Outcome
     """The decision to keep or discard the setting or, without a decision, the state of its runs."""
     runs: int
@@ -69,8 +68,7 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
     NAME=VALUE,... of any setting.
 
     If no hyperparameter varies, for example because only the code changes, return the named setting and then the most recent
-    other settings. Raises AdvisorError if the text names neither a run nor a hyperparameter.
-    """
+    other settings. Raises AdvisorError if the text names neither a run nor a hyperparameter."""
     key = setting_key_with_tags(recorded_tag_names(study))
     wanted = _requested_values(study, text, experiment)
     settings = proposed_settings(study, key)
@@ -94,7 +92,6 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
 
 
 def _requested_values(study: Study, text: str, experiment: str) -> dict[str, HyperparameterValue]:
-    """Return the values of the searched hyperparameters in the setting that `text` names; empty if no hyperparameter varies."""
     values = parse_filters(text)
     if values and all(name in study.spec.parameters for name in values):
         return {n: value if math.isnan(as_number(value)) else as_number(value) for n, value in values.items()}
@@ -130,8 +127,6 @@ def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, bes
 def _mean_parameter_distance(
     study: Study, params: Mapping[str, HyperparameterValue], requested: Mapping[str, HyperparameterValue]
 ) -> float:
-    """Return the distance of two settings, averaged over the hyperparameters. The distance of two numbers is relative to the
-    length of the range; the distance of other values is 0 if they are equal, else 1."""
     distances = []
     for name, value in requested.items():
         parameter = study.spec.parameters[name]

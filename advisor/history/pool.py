@@ -1,8 +1,7 @@
 """Finds the trials of earlier rounds that count as data for a later round.
 
 An earlier trial counts if its setting lies in the later round's search space, and if its planned length and the logged facts
-about its code, data and training are the same as in the later round. Failed trials can also count as data.
-"""
+about its code, data and training are the same as in the later round. Failed trials can also count as data."""
 
 from __future__ import annotations
 
@@ -108,7 +107,6 @@ def _assign_to_round(study: Study, trial: Trial, number: int | None) -> Trial:
 
 
 def _reason_incomparable(later_study: Study, study: Study) -> str | None:
-    """Return the reason why no trial of `study` can count as data for `later_study`; None if some trials can count."""
     if study.spec.objective != later_study.spec.objective:
         return "have another objective"
     if later_study.probe is not None or study.probe is not None:

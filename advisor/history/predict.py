@@ -3,8 +3,7 @@ study after it has run.
 
 Each prediction belongs to one rule and to one change in the next study. The probability of a prediction follows from the test
 or interval of the rule; if the rule has neither, no probability is stated. A rule declares in its attribute `predicts` which
-outcome its advice should have.
-"""
+outcome its advice should have."""
 
 from __future__ import annotations
 
@@ -97,8 +96,6 @@ def add_predictions(
 
 
 def _is_followed(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    """Return True if the new study file contains the change or, if the change requests a study design, the changes of that
-    design."""
     design = STUDY_DESIGNS[change.plan](change, study, old_spec) if isinstance(change, RunPlan) else (change,)
     if isinstance(design, StudySpec):
         return design.goal == new_spec.goal
@@ -138,11 +135,8 @@ def is_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpe
 
 
 def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
-    """Return True if an end of the range moves in the direction that the change requests, or if the scale changes as requested.
-
-    The new end need not equal the requested value, because another finding may move the end further, or the end may be rounded
-    to a value that the training script supports.
-    """
+    """Return True if an end moves in the requested direction, or the scale changes as requested. Another finding may move the
+    end further, and the training script may support only some values, so the new end need not be the requested one."""
     if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
         return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
     ends = ((old.low, new.low, change.low), (old.high, new.high, change.high))
@@ -154,8 +148,7 @@ def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     """Predict that the best trial beyond the old end of a range will be better than the best trial inside the old range.
 
     The stated probability is at most the confidence of the finding about the end of the range. There is no prediction if no
-    possible result is better by more than noise.
-    """
+    possible result is better by more than noise."""
     study, finding, new_spec = case.study, case.finding, case.next_spec
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
     new = new_spec.parameters.get(name or "")
@@ -179,8 +172,7 @@ def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyo
     unknown.
 
     A Gaussian process over all hyperparameters forecasts the results of the settings that the sampler seed of the next study
-    determines. High costs are compressed, so that a few bad trials do not hide how results change towards the end of the range.
-    """
+    determines. High costs are compressed, so that a few bad trials do not hide how results change towards the end of the range."""
     tried = settings.read_settings(study)
     succeeded = ~tried.failed
     if not succeeded.any():
@@ -212,8 +204,7 @@ def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
     """Predict a bound on the best objective value after longer training: the pessimistic end of the forecast's 90 % interval.
 
     The bound also allows for new settings, because even the best new setting may be worse than the present best one. If the
-    bound is worse than the best value so far, predict that best value instead, without a probability.
-    """
+    bound is worse than the best value so far, predict that best value instead, without a probability."""
     study, finding, new_spec = case.study, case.finding, case.next_spec
     try:
         endings = curve_tails.best_curve_endings(study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST)
@@ -237,7 +228,6 @@ def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
 
 
 def _predict_best_not_worse(case: _PredictionBasis) -> PredictedResult | None:
-    """Predict that the best objective value gets worse by no more than noise."""
     study = case.study
     best, sd = _best_objective_value(study), _noise_of_result(study)
     if best is None:
@@ -251,8 +241,7 @@ def _best_cost_reached(case: _PredictionBasis, probability: float) -> float:
     """Return the cost that the best trial of the next study reaches with the given probability if its trials are distributed
     like existing trials.
 
-    If enough existing trials lie in the search space of the next study, only these trials count.
-    """
+    If enough existing trials lie in the search space of the next study, only these trials count."""
     study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.trials_in_next_space if len(case.trials_in_next_space) >= MIN_TRIALS_FOR_BOUND else ended_trials
     costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in trials])
@@ -262,7 +251,6 @@ def _best_cost_reached(case: _PredictionBasis, probability: float) -> float:
 
 
 def _predict_fewer_failures(case: _PredictionBasis) -> PredictedResult | None:
-    """Predict an upper bound on the share of failed trials."""
     study, new_spec = case.study, case.next_spec
     if not new_spec.searches_within(study.spec):
         return None
@@ -277,7 +265,6 @@ def _predict_fewer_failures(case: _PredictionBasis) -> PredictedResult | None:
 
 
 def _predict_share_of_better(case: _PredictionBasis) -> PredictedResult | None:
-    """Predict a lower bound on the share of trials that are better than the median of the analysed study."""
     study, new_spec = case.study, case.next_spec
     best_first = study.ranked()
     if not best_first or not _are_results_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
@@ -294,7 +281,6 @@ def _predict_share_of_better(case: _PredictionBasis) -> PredictedResult | None:
 
 
 def _predict_problem_settled(case: _PredictionBasis) -> PredictedResult | None:
-    """Predict that the rule does not find the same problem again, if it can."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.next_spec.searched:
         return None
     return Settled(side=case.finding.side), None
@@ -320,8 +306,7 @@ def _best_objective_value(study: Study) -> float | None:
 
 
 def _noise_of_result(study: Study) -> float:
-    """Return the standard deviation of one trial's result: between seeds if a setting was repeated, else between evaluations at
-    successive steps."""
+    """Return the standard deviation of a result between seeds if known, else between evaluations at successive steps."""
     sd = noise.noise_between_seeds(study)[0] or noise.noise_between_evaluations(study)
     return sd if sd > _RELATIVE_ROUNDING_ERROR * abs(_best_objective_value(study) or 0.0) else 0.0
 
@@ -335,8 +320,7 @@ def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: fl
     of `total` trials have this property.
 
     The share among the new trials exceeds the bound with a probability of at most 10 %. The bound must lie below `old_share`
-    (beta-binomial distribution, Jeffreys prior).
-    """
+    (beta-binomial distribution, Jeffreys prior)."""
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
     bound = max(min(int(np.searchsorted(cumulative, PREDICTION_COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)
     return bound / new_trials, float(cumulative[bound])

@@ -3,8 +3,7 @@ settings that a user names.
 
 The position of a setting in this list is also the number of the question whether to keep the setting, so the number need not be
 stored. A setting that was never run cannot be kept, so it has no position. A tag on one run of each setting stores the earlier
-decisions about the setting.
-"""
+decisions about the setting."""
 
 from __future__ import annotations
 
@@ -196,8 +195,7 @@ def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSe
     """Return (default incumbent, reason): the setting that was kept last, else the best repeated setting, else the first
     setting with a result.
 
-    If the candidate was kept before, the setting that the candidate replaced is the default incumbent.
-    """
+    If the candidate was kept before, the setting that the candidate replaced is the default incumbent."""
     others = [p for p in settings if p is not candidate and len(p.costs)]
     if not others:
         raise AdvisorError(f"there is no result to compare {candidate.name!r} with; run the baseline first")
@@ -220,8 +218,7 @@ def positions_in_loop(settings: Sequence[ProposedSetting], candidate: ProposedSe
     Repeated settings are ordered by their second runs.
 
     The statistical test needs a different number for each setting, because it divides the permitted error among the numbers by
-    weights that sum to 1.
-    """
+    weights that sum to 1."""
     place = [p.key for p in settings].index(candidate.key)
     seconds = sorted((repeats.start_sort_key(p.trials[1]), p is candidate) for p in settings if len(p.trials) > 1)
     repeat = next((i + 1 for i, (_, own) in enumerate(seconds) if own), len(seconds) + 1)
@@ -241,8 +238,7 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.SettingKe
     """Return the trials that `text` names by a run's name or id (including repeats), by a commit, or by values NAME=VALUE,...
 
     key: function that returns the key of a trial's setting; trials with equal keys are repeats of one setting. Raises
-    AdvisorError if no trial matches, or if the text names trials of different settings.
-    """
+    AdvisorError if no trial matches, or if the text names trials of different settings."""
     named_trials = [t for t in study.trials if text in (t.name, t.id, logged_run_name(t))]
     if not named_trials and len(text) >= _MIN_RUN_ID_CHARS:
         named_trials = [t for t in study.trials if t.id.startswith(text)]

@@ -37,8 +37,7 @@ def build_history(
     objective.
 
     pooled: the last study, with earlier trials that count as its data. open_findings: True if a finding recommends a change to
-    the next study, so that tuning still pays.
-    """
+    the next study, so that tuning still pays."""
     counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
     by_id = {rule.rule_id(): rule for rule in rules}
     rounds = tuple(_describe_round(studies[: i + 1], n, by_id, counted[i]) for i, n in enumerate(round_numbers(studies)))
@@ -52,7 +51,6 @@ def build_history(
 
 
 def _describe_round(studies: Sequence[Study], number: int, rules: Mapping[str, Rule], counted: int) -> Round:
-    """Describe the round of the last study in `studies`."""
     *earlier, study = studies
     best = study.ranked()[:1]
     incumbent = min(map(_best_cost, studies))
@@ -100,8 +98,7 @@ def _reason_to_stop(studies: Sequence[Study]) -> str | None:
     """Return the reason why tuning no longer pays; None if it still pays or if the standard deviation between seeds is unknown.
 
     Tuning no longer pays if the improvement in the last rounds is no larger than the usual difference between two runs of one
-    setting.
-    """
+    setting."""
     if len(studies) <= ROUNDS_WITHOUT_GAIN:
         return None
     variance = repeats.variance_between_seeds([s for study in studies for s in repeats.full_length_settings(study)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import numpy as np
 
 from advisor.model import formula, parameter_kinds
+from advisor.model.change import AddParameter, SetRange
 from advisor.model.space import HyperparameterValue, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
@@ -46,6 +48,9 @@ def base(study: Study) -> StudySpec:
     best = best_trial_setting(study, spec)
     parameters = {name: roles.parameter_in_next_study(study, name, best) for name in spec.parameters}
     choices = [len(p.options) for p in parameters.values() if p.searched]
+    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
+    interval = int(np.median(np.concatenate(gaps))) if gaps else 0
+    regular = interval >= 1 and np.mean(np.concatenate(gaps) == interval) > 0.9
     return StudySpec(
         study=spec.study,
         round=spec.round + 1,
@@ -57,7 +62,7 @@ def base(study: Study) -> StudySpec:
         sampler=spec.sampler,
         max_train_steps=_max_train_steps(study, parameters),
         final_train_steps=spec.final_train_steps,
-        evaluate_every=spec.evaluate_every or _evaluation_interval(study),
+        evaluate_every=spec.evaluate_every or (interval if regular else None),
         checkpoints=spec.checkpoints,
         seeds=spec.seeds,
         schedule=spec.schedule,
@@ -73,8 +78,7 @@ def round_study_name(spec: StudySpec, number: int) -> str:
 def best_trial_setting(study: Study, spec: StudySpec) -> dict[str, HyperparameterValue]:
     """Return the best trial's values of the spec's hyperparameters; empty if no trial has a result.
 
-    For a probe with a baseline, return the values that the probe fixes.
-    """
+    For a probe with a baseline, return the values that the probe fixes."""
     values: dict[str, HyperparameterValue] = {}
     if study.probe is not None and study.spec.baseline is not None:
         values = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
@@ -102,6 +106,19 @@ def parameter_with_formula(name: str, setting: dict[str, HyperparameterValue], s
     return parameter.model_copy(update={"when": None})
 
 
+def searched_instead(
+    spec: StudySpec, name: str, low: float, high: float, kind: Literal["int", "float"], why: str
+) -> SetRange | AddParameter:
+    """Return the change that searches the hyperparameter in this range, on a log scale."""
+    old = spec.parameters.get(name)
+    if old is not None and old.searched:
+        return SetRange(parameter=name, low=low, high=high, scale="log", why=why)
+    when = old.when if old is not None else None
+    return AddParameter(
+        name=name, parameter=Parameter(type=kind, low=low, high=high, scale="log", role="nuisance", when=when, why=why)
+    )
+
+
 def learning_rate(spec: StudySpec) -> str | None:
     """Return the name of the hyperparameter that is the study's learning rate; None if the study has no learning rate. If the
     study has several learning rates, prefer one that is searched."""
@@ -110,14 +127,12 @@ def learning_rate(spec: StudySpec) -> str | None:
 
 
 def is_random_search(spec: StudySpec) -> bool:
-    """Return whether each trial of the study has a different setting, drawn from the search space."""
     return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
 
 
 def validate_spec(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
     """Validate the spec, which is necessary after `model_copy`. Parameters that are the same in the valid spec `before` are not
-    validated again. Raises ValidationError.
-    """
+    validated again. Raises ValidationError."""
     valid = before.parameters if before is not None else {}
     parameters = {n: p if valid.get(n) is p else p.model_dump() for n, p in spec.parameters.items()}
     return StudySpec.model_validate({**spec.model_dump(exclude={"parameters"}), "parameters": parameters})
@@ -137,9 +152,6 @@ def with_training_lengths(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _next_study_notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield notes for the next study: those of the recipe, an objective on test data, a declared training length that does not
-    fit the trials, and a batch size that becomes fixed.
-    """
     yield from recipe_notes(study.spec)
     objective, fixed = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
     if objective.chosen_on_test_data:
@@ -164,14 +176,3 @@ def _max_train_steps(study: Study, parameters: Mapping[str, Parameter]) -> int |
     alike = [t for t in study.trials if t.status == "complete" and all(t.params.get(n) == parameters[n].value for n in fixed)]
     ends = [int(c.steps[-1]) for t in alike if len(c := study.cost_curve(t)) > 1]
     return int(np.median(ends)) if fixed and whole and ends and max(ends) < MIN_FULL_LENGTH_RATIO * whole else whole
-
-
-def _evaluation_interval(study: Study) -> int | None:
-    """Return the number of steps between two evaluations; None if this number is unknown or varies in more than a tenth of the
-    intervals."""
-    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
-    if not gaps:
-        return None
-    every = np.concatenate(gaps)
-    usual = int(np.median(every))
-    return usual if usual >= 1 and np.mean(every == usual) > 0.9 else None

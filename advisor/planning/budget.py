@@ -8,8 +8,7 @@ from a study design, its number of trials stays unchanged.
 
 *Budget.* A budget is a number of steps or a duration; durations are estimated from the logged times of steps. The budget is
 spent on the studies in their planned order. If the budget is too small for a study, the study searches fewer hyperparameters,
-and its notes name the omitted ones.
-"""
+and its notes name the omitted ones."""
 
 from __future__ import annotations
 
@@ -45,49 +44,30 @@ _BUDGET_PATTERN = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\
 """Pattern of a number with its unit. Commas separate thousands only, because `1,5h` is ambiguous."""
 
 
-# --- how many trials ------------------------------------------------------------------------------------------------------------
-
-
 def with_trial_numbers(study: Study, following: Plan) -> tuple[StudySpec, ...]:
-    """Return the next studies, each with as many trials as its question needs."""
+    """Return the next studies, each with as many trials as its question needs. If a finding already raised the number of trials,
+    the raised number stays. If scores change, earlier trials do not count."""
     carried = base(study).trials or 1
     made: list[StudySpec] = []
     for spec in following.specs:
+        sized = spec
         explores = spec.study in following.unsized and study.spec.baseline is None and bool(study.ranked())
         if explores and is_random_search(spec) and (spec.trials or 0) >= carried:
-            made.append(_with_trial_number(study, spec, carried, scores_changed=following.new_scores, first=not made))
-        else:
-            made.append(spec)
+            if spec.trials == carried:
+                needed = trials_needed(effect_state(study), len(spec.searched))
+                needed -= 0 if following.new_scores else _earlier_result_count(study, spec)
+                sized = spec.model_copy(update={"trials": _next_trial_count(spec, needed)})
+            ladder = "" if made else _ladder_note(study, sized, carried)
+            sized = sized.model_copy(update={"notes": (*spec.notes, ladder)}) if ladder else sized
+        made.append(sized)
     return tuple(made)
 
 
-def _with_trial_number(study: Study, spec: StudySpec, carried: int, *, scores_changed: bool, first: bool) -> StudySpec:
-    """Return the study with as many trials as its search needs. If a finding already raised the number of trials above
-    `carried`, the raised number stays.
-
-    scores_changed: True if earlier trials do not count, because their scores are not comparable with new scores. first: whether
-    to add a note that offers a cheaper search of fewer hyperparameters.
-    """
-    needed = trials_needed(effect_state(study), len(spec.searched))
-    counted = 0 if scores_changed else _earlier_result_count(study, spec)
-    trials = _next_trial_count(spec, needed - counted) if spec.trials == carried else spec.trials
-    sized = spec.model_copy(update={"trials": trials})
-    ladder = _ladder_note(study, sized, carried) if first else ""
-    return sized.model_copy(update={"notes": (*spec.notes, ladder)}) if ladder else sized
-
-
-def _coefficient_count(spec: StudySpec) -> int:
-    """Return the number of coefficients of a quadratic response to the searched hyperparameters."""
-    numbers = sum(p.numeric for p in spec.searched.values())
-    return math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
-
-
 def _next_trial_count(spec: StudySpec, needed: int) -> int:
-    """Return the number of trials to run in the next search: at least one per coefficient of a quadratic response and one per
-    choice.
-    """
+    numbers = sum(p.numeric for p in spec.searched.values())
+    coefficients = math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
     carried = spec.trials or needed
-    least = max(_coefficient_count(spec), min(TRIALS_FOR_RATE_ONLY, carried))
+    least = max(coefficients, min(TRIALS_FOR_RATE_ONLY, carried))
     return max(min(max(needed, least), MAX_TRIALS_RATIO * carried), _min_trial_count(spec))
 
 
@@ -96,8 +76,7 @@ def _earlier_result_count(study: Study, spec: StudySpec) -> int:
     earlier trials.
 
     Results of longer earlier trials also count, because a study is shortened only if the last part of training does not improve
-    the objective.
-    """
+    the objective."""
     longer = (spec.max_train_steps or 0) > (study.spec.max_train_steps or 0) or spec.schedule != study.spec.schedule
     return 0 if longer or not spec.searches_within(study.spec) else len(trials_in_space(spec, study.ranked()))
 
@@ -118,9 +97,7 @@ def trial_number_reason(study: Study, spec: StudySpec) -> str:
 
 
 def _min_trial_count(spec: StudySpec) -> int:
-    """Return the minimum number of trials: each choice gets at least one trial, and each compared value gets enough trials to
-    tune the other hyperparameters. A search of only a learning rate needs `TRIALS_FOR_RATE_ONLY`.
-    """
+    """Each choice gets at least one trial, and each compared value enough trials to tune the other hyperparameters."""
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return TRIALS_FOR_RATE_ONLY
     tunes = any(p.numeric and p.role == "nuisance" for p in spec.searched.values())
@@ -129,13 +106,10 @@ def _min_trial_count(spec: StudySpec) -> int:
 
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
-    """Return a note that offers a cheaper search of fewer hyperparameters; empty if no such search exists."""
     new = names_of_changed_ranges(study, spec)
-    fewer = (
-        None
-        if enough_trials_for_response(trials, spec)
-        else search_fewer_hyperparameters(study, spec, MAX_TRIALS_RATIO * trials, why="", keep=new)
-    )
+    if enough_trials_for_response(trials, spec):
+        return ""
+    fewer = search_fewer_hyperparameters(study, spec, MAX_TRIALS_RATIO * trials, why="", keep=new)
     if fewer is None:
         return ""
     every, least = (max(settings_needed(len(s.searched)), _min_trial_count(s)) for s in (spec, fewer))
@@ -147,9 +121,6 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
         f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only {which}"
         f"{listed(kept)}, with {count(least, 'trial')}, and fix all other hyperparameters."
     )
-
-
-# --- within a budget ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -201,7 +172,6 @@ def within(study: Study, specs: Sequence[StudySpec], budget: CostLimit) -> tuple
 
 
 def _affordable(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec | None:
-    """Return the study with at most `runs` runs; None if so few runs cannot answer the study's question."""
     trials = runs // (spec.seeds or 1)
     if trials >= (spec.trials or 1):
         return spec

@@ -3,8 +3,7 @@
 The planner switches from exploration to exploitation only if there is positive evidence for it (`states`). While evidence is
 missing, the planner chooses the cheapest study that provides this evidence: a search of the learning rate for a newly fixed
 batch size, a search of fewer hyperparameters, or more trials of the same space. Long runs and repeats of the best trial are
-planned last.
-"""
+planned last."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from advisor.model.finding import MissingData, Verdict
 from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.prediction import round_significant
 from advisor.model.space import is_learning_rate
-from advisor.model.spec import Parameter, Sampler, StudySpec
+from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, listed, plain_number, setting, share
@@ -73,8 +72,7 @@ def closing_study(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rul
 def with_open_questions(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
     """Adapt a study that only adds trials, shortens trials or narrows ranges, so that the study also answers open questions.
 
-    If this study has too few trials for all hyperparameters, it searches only some of them, including all whose ranges changed.
-    """
+    If this study has too few trials for all hyperparameters, it searches only some of them, including all whose ranges changed."""
     evidence = assess_evidence(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
@@ -90,13 +88,12 @@ def with_open_questions(study: Study, verdicts: Sequence[Verdict], rules: Sequen
 def stop_if_settled(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
 ) -> tuple[StudySpec | None, str]:
-    """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place; if the best setting
-    was repeated already, return (None, the reason to stop). In all other cases, return (`spec`, "").
+    """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place; if the best
+    setting was repeated already, return (None, the reason to stop). In all other cases, return (`spec`, "").
 
     A search is stopped in two cases. A model predicts no gain: the study compares no values, has the space of `study`, and this
     space is not known to be wrong. Or the study searched only a learning rate, all rates give the same result within noise, and
-    the evaluation does not change.
-    """
+    the evaluation does not change."""
     chance = None if still_compares_values(study, spec) else _small_gain_probability(study, verdicts, rules, spec)
     same_search = not promising.trains_differently(study, spec) and spec.searches_within(base_study(study))
     scores_change = needs_new_scores(spec, [f for v in verdicts for f in v.findings])
@@ -118,8 +115,6 @@ def stop_if_settled(
 
 
 def _small_gain_probability(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:
-    """If the search is unlikely to find a better setting, return an upper bound of the probability that it finds one; else
-    None."""
     best = trials_in_space(spec, study.ranked()[:1])
     if not is_random_search(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec) or not best:
         return None
@@ -148,7 +143,10 @@ def _studies_for_open_questions(
         if evidence.effect != "fine" or evidence.variation != "fine":
             yield smaller_search(study, base)
         if "fine" not in (evidence.effect, evidence.variation) and not still_compares_values(study, base):
-            yield _repeats_to_measure_noise(study, base)
+            # Repeats show if the differences between trials are only noise.
+            again = repeat_best_trial(study, base) if len(settings.read_settings(study)) >= TRIALS_FOR_RATE_ONLY else None
+            note = NOISE_TEST_NOTE.format(names=listed(map(clean, base.searched)))
+            yield again and again.model_copy(update={"notes": (*again.notes, note)})
         yield explore(study, verdicts, rules, base, evidence)
     designs: list[StudyDesignName] = ["exploit"] if searching and evidence.state == "fine" else []
     designs += ["rounds"] if base.final_train_steps and (evidence.effect == "fine" or not searching) else []
@@ -159,10 +157,7 @@ def _studies_for_open_questions(
 
 
 def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return a search of the learning rate for a batch size that this study searched and the next study fixes.
-
-    Return None if enough settings with this batch size were already tried.
-    """
+    """Return a search of the learning rate for a newly fixed batch size; None if enough rates were tried with this size."""
     sizes = [n for n in study.searched if parameter_kinds.is_batch_size(n) and base.parameters[n].role == "fixed"]
     rates = [n for n in base.searched if is_learning_rate(n)]
     if not sizes or not rates:
@@ -177,36 +172,20 @@ def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
     for other in [n for n, p in base.searched.items() if p.role == "scientific" and n in study.inferred and n in best]:
         why = "fixed for now at the best trial's value, because the learning rate is tuned first"
         base = FixParameter(parameter=other, value=best[other], why=why, for_now=True).apply(base)
-    for rate in rates:
-        base = base.with_parameter(rate, _widen_to_decade(study, rate, base.parameters[rate]))
+    for name in rates:
+        rate = base.parameters[name]
+        if name not in study.inferred or rate.low is None or rate.high is None or not 0 < rate.low <= rate.high < 10 * rate.low:
+            continue
+        middle, (least, most) = math.sqrt(rate.low * rate.high), rate.declared_limits
+        low, high = (round_significant(middle * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
+        why = f"a decade around the rates that were tried, {plain_number(rate.low)} to {plain_number(rate.high)}"
+        update = {"low": max(low, least), "high": min(high, most), "scale": "log", "why": why}
+        base = base.with_parameter(name, rate.model_copy(update=update))
     return base.model_copy(update={"goal": goal, "trials": max(TRIALS_FOR_RATE_ONLY, settings_needed(len(base.searched)))})
 
 
-def _widen_to_decade(study: Study, name: str, rate: Parameter) -> Parameter:
-    """Return the learning rate with a range of at least a decade if its range was inferred from tried rates."""
-    if name not in study.inferred or rate.low is None or rate.high is None or not 0 < rate.low <= rate.high < 10 * rate.low:
-        return rate
-    middle, (least, most) = math.sqrt(rate.low * rate.high), rate.declared_limits
-    low, high = (round_significant(middle * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
-    why = f"a decade around the rates that were tried, {plain_number(rate.low)} to {plain_number(rate.high)}"
-    return rate.model_copy(update={"low": max(low, least), "high": min(high, most), "scale": "log", "why": why})
-
-
-def _repeats_to_measure_noise(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return repeats of the best setting, which show if differences between trials are only noise.
-
-    Return None if this setting was repeated already, or if fewer than `TRIALS_FOR_RATE_ONLY` settings were tried.
-    """
-    again = repeat_best_trial(study, base) if len(settings.read_settings(study)) >= TRIALS_FOR_RATE_ONLY else None
-    return again and again.model_copy(
-        update={"notes": (*again.notes, NOISE_TEST_NOTE.format(names=listed(map(clean, base.searched))))}
-    )
-
-
 def _with_power_note(study: Study, spec: StudySpec, evidence: ExplorationEvidence) -> StudySpec:
-    """Return the study of repeats with a note on the smallest effect that the test would have found, if a test found no effect
-    of any hyperparameter.
-    """
+    """If a test found no effect of any hyperparameter, note the smallest effect that it would have found."""
     tried, searched = settings.read_settings(study).result_count, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
     if pruned or evidence.effect == "fine" or not searched or power.detectable_effect(tried, searched) > MIN_EFFECT_IN_SEED_SD:

@@ -1,8 +1,7 @@
 """The draft of the next study, to which findings apply their changes.
 
 Once a rule has set a part of the draft, later rules cannot change this part. If several rules cut the same end of a range,
-however, the tighter cut applies.
-"""
+however, the tighter cut applies."""
 
 from __future__ import annotations
 
@@ -128,8 +127,7 @@ def target(change: Change) -> str:
 
 def _changed_parts(change: Change, spec: StudySpec) -> list[SpecPart]:
     """Return the parts of the spec that a change sets. The ends and the scale of a numeric range are separate parts; any other
-    parameter or field is set as a whole.
-    """
+    parameter or field is set as a whole."""
     name = target(change)
     now = spec.parameters.get(name)
     if not isinstance(change, SetRange) or now is None or not now.numeric:

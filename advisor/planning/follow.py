@@ -52,8 +52,7 @@ class FindingFollower:
     def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
         """Apply the finding's changes to the draft, or defer the finding.
 
-        edits: collects the changes and notes of the finding's stage. savings: edits of earlier stages that have no study.
-        """
+        edits: collects the changes and notes of the finding's stage. savings: edits of earlier stages that have no study."""
         if finding.confidence < MIN_CONFIDENCE:
             chance = f"{100 * finding.confidence:.0f} %"
             self.defer(finding, f"the finding is too uncertain: it is right with a probability of {chance}")
@@ -89,8 +88,7 @@ class FindingFollower:
     def _apply_design(
         self, finding: Finding, change: Change, edits: StageEdits, savings: Sequence[StageEdits]
     ) -> tuple[Change, ...]:
-        """Return the change itself; if it requests a study design, return the design's changes, or none if the design creates a
-        separate study."""
+        """Return the changes of the study design that the change requests, or the change itself; none for a design's own study."""
         if not isinstance(change, RunPlan):
             return (self._lengthen_draft(finding, change),)
         try:
@@ -112,8 +110,8 @@ class FindingFollower:
         return ()
 
     def _lengthen_draft(self, finding: Finding, change: Change) -> Change:
-        """Return the change. If the change lengthens trials that are shorter than the draft's training length, apply the same
-        factor to the draft's length."""
+        """If the change lengthens trials that are shorter than the draft's training, return it with the draft's length, times the
+        same factor."""
         fixed = self.draft.current_spec.max_train_steps
         if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
             return change
@@ -127,13 +125,11 @@ class FindingFollower:
 
     def defer(self, finding: Finding, reason: str) -> None:
         """Record that the first of the next studies does not follow the finding. Only the first reason given for a finding is
-        recorded.
-        """
+        recorded."""
         if not any((d.rule, d.message) == (finding.rule, finding.message) for d in self.deferred):
             self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
 
     def _cause_to_fix_first(self, finding: Finding) -> Finding | None:
-        """Return the finding that must be fixed before this finding's changes are applied; None if there is no such cause."""
         cause = find_cause(finding, self.findings)
         waits = finding.explained_by is not None and finding.explained_by.waits
         return cause if waits and cause in self.settled else None

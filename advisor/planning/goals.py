@@ -1,7 +1,6 @@
 """Describes the goal of a study in words: a verb, an object and the numbers, such as `Widen learning_rate: 0.001 to 1`.
 
-The report's headline, its list of recommended actions and the study's file name all use these words.
-"""
+The report's headline, its list of recommended actions and the study's file name all use these words."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def goal_text(changes: Sequence[Change], before: StudySpec, after: StudySpec) ->
     Changes with the same verb are listed together; the study file lists all other changes. A change that fixes an unimportant
     hyperparameter comes last, because it only saves trials. A goal that would only fix one value also names the first change of
     another kind: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so the
-    goal names both.
-    """
+    goal names both."""
     parts = [p for c in sorted(changes, key=only_saves_trials) if (p := _goal_part(c, before, after)) is not None]
     if not parts:
         return "Repeat the study"
@@ -57,18 +55,12 @@ def goal_text(changes: Sequence[Change], before: StudySpec, after: StudySpec) ->
     if len(numbers) == 1:
         goal = _goal_sentence(verb, *next(iter(numbers.items())))
         also = [_goal_sentence(*p) for p in parts if p[0] != "Fix"][:1] if verb == "Fix" else []
-        also = also or _rate_to_tune(next(iter(numbers)), after)
+        name = next(iter(numbers))
+        if not also and parameter_kinds.is_batch_size(name) and name in after.fixed_values:
+            also = [f"Tune {clean(rate)}" for rate in after.searched if is_learning_rate(rate)][:1]
         return " and ".join([goal, *(f"{text[0].lower()}{text[1:]}" for text in also)])
     shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES_IN_GOAL]]
     return f"{verb} {listed(numbers, limit=MAX_NAMES_IN_GOAL)}: {'; '.join(shown)}"
-
-
-def _rate_to_tune(fixed: str, after: StudySpec) -> list[str]:
-    """Return ["Tune NAME"] with the learning rate's name if `fixed` is a batch size that `after` fixes; else an empty list."""
-    new = after.parameters.get(fixed)
-    if not parameter_kinds.is_batch_size(fixed) or new is None or new.role != "fixed":
-        return []
-    return [f"Tune {clean(name)}" for name in after.searched if is_learning_rate(name)][:1]
 
 
 def _goal_sentence(verb: str, subject: str, numbers: str) -> str:
@@ -78,8 +70,7 @@ def _goal_sentence(verb: str, subject: str, numbers: str) -> str:
 def goal_after_manual_fix(action: str) -> str:
     """Return the goal of a study that waits for a fix by hand, such as `Search again once this is done: Shuffle the data`.
 
-    The goal contains the first clause of the action; the study's notes contain the whole action.
-    """
+    The goal contains the first clause of the action; the study's notes contain the whole action."""
     return f"{GOAL_AFTER_FIX}{re.split(r'[:,.](?= |$)', action, maxsplit=1)[0]}"
 
 
@@ -94,7 +85,6 @@ def slug(text: str) -> str:
 
 
 def _goal_part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
-    """Return (verb, object, numbers) of a change; None if the study does not show the change."""
     match change:
         case SetRange():
             return _range_goal_part(change.parameter, before, after)
@@ -108,7 +98,12 @@ def _goal_part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str
         case AddParameter():
             return _range_goal_part(change.name, before, after)
         case FixParameter():
-            return _fixed(change, before, after)
+            name, old, fixed = change.parameter, before.parameters.get(change.parameter), after.parameters.get(change.parameter)
+            value = change.value if fixed is None or fixed.value is None else fixed.value
+            start, end = math.nan if old is None or old.searched else as_number(old.value), as_number(value)
+            if start == end or not math.isfinite(start) or not math.isfinite(end) or is_training_length(name):
+                return "Fix", clean(name), f"at {setting(value)}"
+            return "Raise" if end > start else "Lower", clean(name), f"{plain_number(start)} to {plain_number(end)}"
         case SetField():
             return _field_goal_part(change, before, after)
         case SetSchedule():
@@ -123,19 +118,6 @@ def _goal_part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str
         case Forbid():
             return "Narrow", "the space", f"without a region of {listed(map(clean, change.region.where))} that fails"
     return None
-
-
-def _fixed(change: FixParameter, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
-    name, old, new = change.parameter, before.parameters.get(change.parameter), after.parameters.get(change.parameter)
-    value = change.value if new is None or new.value is None else new.value
-    numbers = (math.nan if old is None or old.searched else as_number(old.value), as_number(value))
-    if numbers[0] == numbers[1] or not all(map(math.isfinite, numbers)) or is_training_length(name):
-        return "Fix", clean(name), f"at {setting(value)}"
-    return (
-        "Raise" if numbers[1] > numbers[0] else "Lower",
-        clean(name),
-        f"{plain_number(numbers[0])} to {plain_number(numbers[1])}",
-    )
 
 
 def _field_goal_part(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
@@ -177,7 +159,6 @@ def domain(parameter: Parameter) -> str:
 
 
 def _range_change_verb(old: Parameter | None, new: Parameter) -> str:
-    """Return the verb that describes the change from the old range to the new range."""
     if old is None or not old.searched or old.low is None or old.high is None or new.low is None or new.high is None:
         return "Add" if old is None else "Search"
     wider = new.low < old.low or new.high > old.high

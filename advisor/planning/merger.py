@@ -111,8 +111,7 @@ class PlanMerger(FindingFollower):
         self._place_edits(edits, before, plain=plain)
 
     def _goal_of(self, edits: StageEdits, before: StudySpec, by_hand: Finding | None) -> str:
-        """Return the goal of the stage. If the stage only asks for more trials to compare a hyperparameter's values, the goal
-        says so."""
+        """Return the stage's goal, which says so if the stage only asks for more trials to compare a hyperparameter's values."""
         after = self.draft.current_spec
         name = next((f.subject for f in edits.changing_findings), None) if edits.only_adds_trials else None
         compared = after.searched.get(name or "")
@@ -153,8 +152,7 @@ class PlanMerger(FindingFollower):
         """If the best trials lie at an end of the learning rate's range, widen the range in the draft. Return the change in a
         list; the list is empty if nothing changed.
 
-        Findings about this end of the range then no longer count as deferred, even if they are unlikely to be right.
-        """
+        Findings about this end of the range then no longer count as deferred, even if they are unlikely to be right."""
         before = self.draft.current_spec
         change = None if self.has_critical_pipeline_fault else ranges.wider_rate_range(self.study, before)
         if change is None or not self.draft.apply("the planner", change):
@@ -168,8 +166,7 @@ class PlanMerger(FindingFollower):
         """Let the first study also answer open questions if this study only adds trials, shortens trials or changes ranges.
 
         If the first study has too few trials for all hyperparameters, it searches only some of them. In this case, later
-        studies are dropped, because they are based on the former search space.
-        """
+        studies are dropped, because they are based on the former search space."""
         if self.first is None:
             return
         edits, before = self.first
@@ -197,8 +194,7 @@ class PlanMerger(FindingFollower):
         """Replace repeats of the best setting by a further search, if exploitation is justified or too few trials of the space
         were run.
 
-        Repeats of a shorter training are also replaced by longer training of the best settings.
-        """
+        Repeats of a shorter training are also replaced by longer training of the best settings."""
         last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
         if last is None:
             return
@@ -230,8 +226,7 @@ class PlanMerger(FindingFollower):
         repeat the best trial.
 
         steps: also add a study for stages that only save steps. By default, such stages wait until nothing else remains to be
-        changed.
-        """
+        changed."""
         start, spec, best = self.draft.start, self.draft.current_spec, self.study.ranked()[:1]
         goals = [e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))]
         values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}
@@ -254,7 +249,6 @@ class PlanMerger(FindingFollower):
                 self.defer(finding, WAITS)
 
     def _add_study(self, edits: StageEdits) -> None:
-        """Add the stage's study: the requested study design or, if none is requested, the draft."""
         request, current = edits.request, self.draft.current_spec
         designed = STUDY_DESIGNS[request.plan](request, self.study, current) if request is not None else ()
         spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
@@ -273,7 +267,6 @@ class PlanMerger(FindingFollower):
             self.draft.current_spec = plain.model_copy(update={"notes": ()})
 
     def _with_round_fields(self, spec: StudySpec) -> StudySpec:
-        """Return the study with the name, parent, round number and sampler seed that fit its position among the next studies."""
         start, last = self.draft.start, self.specs[-1] if self.specs else None
         number = start.round if last is None else last.round + 1
         update = {

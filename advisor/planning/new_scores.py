@@ -2,8 +2,7 @@
 
 Scores change if the validation data changes, or a hyperparameter on which scores depend, such as the maximum length of
 completions. If the next study has no other changes, it trains the best settings again to rank them by the new scores.
-Otherwise, the study gets as many trials as without earlier results (`budget`), and repeats the best setting so far.
-"""
+Otherwise, the study gets as many trials as without earlier results (`budget`), and repeats the best setting so far."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ REPEAT_BEST_FIRST_REASON = (
 def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
     """Return whether the study's notes ask for other validation data, or whether the study fixes a value that changes scores.
 
-    Findings with the severity "note" are ignored here, because users may ignore their advice.
-    """
+    Findings with the severity "note" are ignored here, because users may ignore their advice."""
     serious = [f for f in findings if f.severity != "note"]
     changes = [c for f in serious for c in f.changes if makes_scores_incomparable(c)]
     return bool(score_changing_fixes(spec, serious)) or any(isinstance(c, Advise) and c.text in spec.notes for c in changes)
@@ -59,8 +57,7 @@ def best_trial_per_setting(study: Study) -> list[Trial]:
     """Return the best trial of each of the best settings, at most `MAX_SETTINGS_TRAINED_AGAIN` trials.
 
     The trials are in the order of `Study.ranked`. If the last settings tie with settings beyond this limit, leave out all tied
-    settings.
-    """
+    settings."""
     best = repeats.first_trial_per_setting(t for t in study.ranked() if t.params)
     first, beyond = best[:MAX_SETTINGS_TRAINED_AGAIN], best[MAX_SETTINGS_TRAINED_AGAIN:]
     return [t for t in first if not beyond or study.rank_key(t) != study.rank_key(beyond[0])] or first
@@ -70,8 +67,7 @@ def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findi
     """Return a study that trains the best settings again, with the advice in `spec`; return `spec` if no trial has a result.
 
     base: the next study before any change. Of the changes in `spec`, the study keeps only those that fix values on which scores
-    depend; all others wait for the new scores.
-    """
+    depend; all others wait for the new scores."""
     trials = best_trial_per_setting(study)
     first, *rivals = [dict(t.params) for t in trials] or [{}]
     if not first:
@@ -105,8 +101,7 @@ def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findi
 
 
 def _evaluate_first_advice(trials: Sequence[Trial], otherwise: str) -> str:
-    """Return advice to evaluate checkpoints before any new training. The advice lists the paths of the checkpoints if all
-    trials logged them; else return `otherwise`."""
+    """Return advice to evaluate checkpoints, with their paths if all trials logged them, else `otherwise`."""
     paths = [kept[-1] for t in trials if (kept := checkpoints.checkpoint_paths(t))]
     if len(paths) < len(trials) or len(set(paths)) < len(paths):
         return otherwise

@@ -4,8 +4,7 @@ Trials of a random or quasi-random search are exchangeable: after n trials and m
 with probability m / (n + m). Applied to the results so far, the same argument estimates the probability that the new best trial
 leads by more than noise, and the size of its lead (`advisor.stats.best_of.expected_gain`). The estimate needs no model of the
 response. On tabular benchmarks (results of already trained networks), the estimate was better calibrated than a Gaussian
-process; see `docs/decisions.md`.
-"""
+process; see `docs/decisions.md`."""
 
 from __future__ import annotations
 
@@ -133,8 +132,7 @@ def past_power_sentence(study: Study, trials: int, searched: int) -> str:
 
 
 def _effect_text(study: Study, effect: float) -> str:
-    """Return an effect as text. effect: standard deviations of the result between seeds. If this deviation is known, the text
-    also states the effect as a difference of the objective."""
+    """effect: standard deviations between seeds; the text also states it in units of the objective, if possible."""
     times = f"{round_significant(effect, 2):g} times the standard deviation between seeds"
     seeds = repeats.variance_between_seeds(repeats.full_length_settings(study))
     if seeds is None:
@@ -160,8 +158,7 @@ def _seconds_outside_steps(study: Study, trials: Sequence[Trial]) -> float:
     start.
 
     These seconds include the start of the process, regardless of whether the launcher or the training script created the MLflow
-    run. A pause longer than `MAX_RUN_PAUSE_S` is ignored, because the user may have caused it.
-    """
+    run. A pause longer than `MAX_RUN_PAUSE_S` is ignored, because the user may have caused it."""
     starts, ends = [], []
     for trial in trials:
         curve, each = study.cost_curve(trial), _seconds_per_step(study, trial.index)
@@ -191,9 +188,8 @@ class ExpectedGain(NamedTuple):
 
 
 def is_search_hopeless(study: Study, spec: StudySpec) -> bool:
-    """Return whether the search would hardly improve the best result by more than noise, even with as many trials as were run so
-    far.
-    """
+    """Return whether the search would hardly improve the best result by more than noise, even with as many trials as were run
+    so far."""
     trials = max(spec.trials or 1, len(settings.read_settings(study)))
     gain = expected_gain_of_search(study, spec.model_copy(update={"trials": trials}))
     return gain is not None and gain.beyond_noise and gain.chance <= MAX_HOPELESS_GAIN_PROBABILITY
@@ -204,8 +200,7 @@ def expected_gain_of_search(study: Study, spec: StudySpec) -> ExpectedGain | Non
     too few trials.
 
     Trials are not exchangeable if the user must fix something first; if the space, the training length or the schedule differs;
-    if a sampler uses earlier results; or if trials were pruned.
-    """
+    if a sampler uses earlier results; or if trials were pruned."""
     searches = study.probe is None and is_random_search(spec) and spec.sampler.kind != "adaptive"
     if not searches or spec.goal.startswith(GOAL_AFTER_FIX) or not spec.searches_within(study.spec):
         return None
@@ -228,7 +223,6 @@ def expected_gain_of_search(study: Study, spec: StudySpec) -> ExpectedGain | Non
 
 
 def _gain_sentence(study: Study, spec: StudySpec) -> str:
-    """Return a sentence that states the expected gain; empty if the gain is unknown."""
     gain = expected_gain_of_search(study, spec)
     if gain is None:
         return ""

@@ -38,15 +38,14 @@ OUTER_RANGE_SHARE = 1 / 3
 
 
 def narrowed(study: Study, spec: StudySpec, keep: Collection[SpecPart]) -> StudySpec:
-    """Return the next study with narrower ranges, without values that the trials of `study` rule out, because values known to be
-    worse need no trials.
+    """Return the next study with narrower ranges, without values that the trials of `study` rule out, because values known to
+    be worse need no trials.
 
-    The ranges come from a model of all trials (`advisor.computed.space.promising`), even if no rule found the current ranges too
-    wide. Probes, studies with listed settings and studies after an adaptive search keep all ranges. A learning-rate range also
-    stays unchanged if the next study is the first to vary momentum, because good learning rates depend on momentum. keep: parts
-    of the spec that findings set, such as the end of a range. If a finding narrowed one end of a range, the trials may still
-    narrow both ends further; if it moved one outwards, the range stays.
-    """
+    The ranges come from a model of all trials (`advisor.computed.space.promising`), even if no rule found the current ranges
+    too wide. Probes, studies with listed settings and studies after an adaptive search keep all ranges. A learning-rate range
+    also stays unchanged if the next study is the first to vary momentum, because good learning rates depend on momentum. keep:
+    parts of the spec that findings set, such as the end of a range. If a finding narrowed one end of a range, the trials may
+    still narrow both ends further; if it moved one outwards, the range stays."""
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
     new = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
@@ -75,8 +74,7 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[SpecPart]) -> Study
 def _limit_ends_to_findings(
     study: Study, spec: StudySpec, name: str, ends: tuple[float, float], keep: Collection[SpecPart]
 ) -> tuple[float, float]:
-    """Return `ends`, unless findings changed the range of the hyperparameter. If findings only cut one end, return `ends`
-    within this cut; otherwise, return the range that findings set."""
+    """Return `ends`, limited to the cut if findings only cut one end; else the range that findings set, if any."""
     now = spec.parameters[name]
     parts = {part for subject, part in keep if subject == name}
     if not parts:
@@ -99,8 +97,7 @@ def with_range_for_batch_size(study: Study, spec: StudySpec) -> StudySpec:
     too low for a large batch size, or too high for a small one. If, among the trials near the new batch size, the best trial
     has the lowest or highest learning rate, the range is extended to half a decade beyond that rate. If the best learning rate
     grows with the square root of the batch size, it changes by this factor for ten times the batch size. The range stays if the
-    study's best trial has a lower learning rate at a larger batch size, or a higher one at a smaller batch size.
-    """
+    study's best trial has a lower learning rate at a larger batch size, or a higher one at a smaller batch size."""
     fixed = [n for n in study.searched if parameter_kinds.is_batch_size(n) and n in spec.fixed_values]
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log" and n in study.searched]
     for size in fixed[:1] if spec.probe is None and not spec.settings else ():
@@ -149,8 +146,7 @@ def wider_rate_range(study: Study, spec: StudySpec) -> SetRange | None:
 
     Also return None in three cases: results get worse towards the end; trials failed at the end or lie beyond it; or the
     sampler prefers the neighbourhood of good trials. If the study searched only the learning rate, a single worse setting
-    nearer to the end shows that results get worse. If all settings are equally good, an end is moved in at most 8 % of studies.
-    """
+    nearer to the end shows that results get worse. If all settings are equally good, an end is moved in at most 8 % of studies."""
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:
         side, now, start = (_best_trials_end(study, name), spec.parameters[name], extension.round_inferred_range(study, name))

@@ -5,8 +5,7 @@ Playbook: "Identifying scientific, nuisance, and fixed hyperparameters".
 The goal of a study decides which hyperparameters are scientific (compared), nuisance (tuned so that the comparison is fair) and
 fixed. By default, hyperparameters of the optimizer and regularisation strengths are nuisance parameters. The choice of
 optimizer, the architecture, the batch size and the training length are fixed. A scientific hyperparameter stays scientific
-until a finding answers which of its values is best.
-"""
+until a finding answers which of its values is best."""
 
 from __future__ import annotations
 
@@ -99,8 +98,7 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
 def reason_against_change(change: SetRange, now: Parameter | None) -> str | None:
     """Return the reason why a change of a hyperparameter's range must not be applied; None if the change may be applied.
 
-    now: the hyperparameter in the draft of the next study; None if the draft does not contain this hyperparameter.
-    """
+    now: the hyperparameter in the draft of the next study; None if the draft does not contain this hyperparameter."""
     name = change.parameter
     if parameter_kinds.is_batch_size(name):
         return f"{name} is chosen by throughput and memory, not by validation quality"
@@ -117,8 +115,7 @@ def _batch_size_parameter(study: Study, name: str, best: HyperparameterValue | N
 
     Playbook: "Choosing the batch size". The batch size is chosen for speed and not tuned for validation quality. If the
     optimizer is tuned separately for each batch size, results hardly depend on the batch size, but training time does. best:
-    batch size of the best trial; None if it is unknown.
-    """
+    batch size of the best trial; None if it is unknown."""
     parameter, limit = study.spec.parameters[name], tried_sizes.smallest_oom_batch_size(study)
     if parameter.role == "scientific" or best is None:
         return _batch_size_choices(parameter, name, limit)

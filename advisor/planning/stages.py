@@ -1,8 +1,7 @@
 """The stages of planning: the possible goals of a study, in the playbook's order of priority.
 
-Playbook: "Choosing the goal for the next round of experiments". Every study has one goal. Tuning for a goal pays off only after the
-goals of all earlier stages have been met.
-"""
+Playbook: "Choosing the goal for the next round of experiments". Every study has one goal. Tuning for a goal pays off only after
+the goals of all earlier stages have been met."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     Instability matters only if it limits training to learning rates that are too low (playbook: "Identifying unstable
     workloads"). Instability does not matter if the best trials lie at the low end of the learning-rate range, or if all
     unstable trials have learning rates far above the best rate. With fewer feasible trials than `MIN_FEASIBLE`, the best trial
-    is unreliable, so finding a space with more feasible trials comes first.
-    """
+    is unreliable, so finding a space with more feasible trials comes first."""
     wants_lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
     infeasible = any(f.goal == "infeasible" and not (f.explained_by and recommends_only_advice(f)) for f in findings)
     few_feasible = infeasible and int(study.feasible.sum()) < MIN_FEASIBLE
@@ -82,9 +80,6 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
 
 
 def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
-    """Return whether a finding on the training length is sure, while all findings of earlier stages are unsure and concern range
-    ends.
-    """
     causes = [f for f in findings if f.explained_by is None and not all(map(only_saves_trials, f.changes))]
     causes = [f for f in causes if not recommends_only_advice(f)]
     earlier = [f for f in causes if f.goal in (*STABILITY_STAGE, *SPACE_STAGE)]
@@ -93,8 +88,7 @@ def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
 
 
 def _instability_limits_training(study: Study, finding: Finding) -> bool:
-    """Return whether an unstable trial has a learning rate near or below the best learning rate; True if learning rates are
-    unknown."""
+    """True if an unstable trial has a learning rate near or below the best one, or learning rates are unknown."""
     best = study.ranked()[:1]
     rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
     if rate is None:
@@ -105,7 +99,6 @@ def _instability_limits_training(study: Study, finding: Finding) -> bool:
 
 
 def only_narrows_ranges(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the changes only narrow ranges."""
     return bool(changes) and all(isinstance(c, SetRange) for c in changes) and after.searches_within(before)
 
 

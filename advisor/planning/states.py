@@ -2,8 +2,7 @@
 
 Playbook: "Exploration vs exploitation". Before exploitation, the study must show that at least one hyperparameter has an
 effect, how much results vary between seeds, and that the search space is settled. A check that could not run counts as no
-evidence.
-"""
+evidence."""
 
 from __future__ import annotations
 
@@ -25,12 +24,9 @@ QuestionState = Literal["fine", "wrong", "cannot be told"]
 
 SETTINGS_PER_COEFFICIENT = 2
 """Minimum number of settings per coefficient of a quadratic response, to estimate the response and its noise."""
-
-
 MIN_EFFECT_IN_SEED_SD = 3.0
 """Smallest effect worth detecting: the difference of the result between the ends of a range, in standard deviations between
-seeds. We chose this size because the best of a few seeds of one setting leads by about as much.
-"""
+seeds. We chose this size because the best of a few seeds of one setting leads by about as much."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +54,18 @@ def assess_evidence(
 ) -> ExplorationEvidence:
     """Return the evidence from the study and the rules' verdicts. followed: rules to ignore, because the next study follows
     their advice."""
-    others = [v for v in verdicts if v.rule not in followed]
-    return ExplorationEvidence(
-        space=_search_space_state(study, others, rules), effect=effect_state(study), variation=_variation_state(study)
-    )
+    state = {v.rule: question_state(v) for v in verdicts if v.rule not in followed}
+    required = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
+    quiet = [rule for rule, settled in required.items() if settled == "quiet"]
+    space: QuestionState = "cannot be told"
+    if any(state.get(rule) == "wrong" for rule in required):
+        space = "wrong"
+    elif quiet and all(state.get(rule) == "fine" for rule in quiet) and best_trial_lies_inside(study):
+        space = "fine"
+    repeated = repeats.variance_between_seeds(repeats.full_length_settings(study)) is not None
+    enough = bool(study.searched) and settings.read_settings(study).result_count >= settings_needed(len(study.searched))
+    variation: QuestionState = "fine" if repeated or enough else "cannot be told"
+    return ExplorationEvidence(space=space, effect=effect_state(study), variation=variation)
 
 
 def question_state(verdict: Verdict) -> QuestionState:
@@ -75,8 +79,7 @@ def question_state(verdict: Verdict) -> QuestionState:
 
 def settings_needed(searched: int) -> int:
     """Return the number of settings needed to estimate a quadratic response to `searched` hyperparameters and the noise around
-    it.
-    """
+    it."""
     return SETTINGS_PER_COEFFICIENT * comb(searched + 2, 2)
 
 
@@ -87,25 +90,9 @@ def trials_needed(effect: QuestionState, searched: int) -> int:
     return needed if effect == "fine" else max(needed, power.trials_needed(MIN_EFFECT_IN_SEED_SD, searched))
 
 
-def _search_space_state(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> QuestionState:
-    state = {v.rule: question_state(v) for v in verdicts}
-    required = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
-    if any(state.get(rule) == "wrong" for rule in required):
-        return "wrong"
-    quiet = [rule for rule, settled in required.items() if settled == "quiet"]
-    settled = bool(quiet) and all(state.get(rule) == "fine" for rule in quiet)
-    return "fine" if settled and best_trial_lies_inside(study) else "cannot be told"
-
-
 def effect_state(study: Study) -> QuestionState:
     """Return "fine" if at least one hyperparameter has a significant effect on the objective, else "cannot be told"."""
     try:
         return "fine" if importance.compute_importances(study).p_value <= importance.SIGNIFICANCE_LEVEL else "cannot be told"
     except MissingData:
         return "cannot be told"
-
-
-def _variation_state(study: Study) -> QuestionState:
-    repeated = repeats.variance_between_seeds(repeats.full_length_settings(study)) is not None
-    enough = bool(study.searched) and settings.read_settings(study).result_count >= settings_needed(len(study.searched))
-    return "fine" if repeated or enough else "cannot be told"

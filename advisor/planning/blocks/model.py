@@ -70,8 +70,7 @@ class Analyst(Protocol):
     ) -> StudySpec | None:
         """Return the first study that the analysis of these trials plans; None if the analysis plans no study.
 
-        prepare: function that adapts a planned study to this search, before the study's effects are predicted.
-        """
+        prepare: function that adapts a planned study to this search, before the study's effects are predicted."""
 
     def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
         """Return the study without changes that the training script does not support. before: study with the current search

@@ -5,8 +5,7 @@ planned study extends the space, the search adopts this study at once and first 
 Otherwise the adaptive sampler draws the block, based on all trials so far, including trials outside the current space. The
 sampler extends a range if it expects better results beyond one end than inside the range. Ranges never shrink, because the
 sampler avoids regions with bad results anyway. The last trials repeat the leading setting with other seeds, as the playbook
-asks before a setting is adopted.
-"""
+asks before a setting is adopted."""
 
 from __future__ import annotations
 
@@ -39,9 +38,8 @@ BLOCKS_PER_SEARCH = 12
 BLOCKS_BEFORE_ANALYSIS = 3
 """Number of blocks before the first analysis; with fewer blocks, the rules lack data."""
 MIN_GROWTH_TO_REANALYZE = 1.25
-"""Minimum factor by which the number of trials must grow before an unchanged space is analysed again; fewer new trials add little
-statistical power.
-"""
+"""Minimum factor by which the number of trials must grow before an unchanged space is analysed again; fewer new trials add
+little statistical power."""
 MAX_FINAL_REPEATS = 4
 """Maximum number of final trials that repeat the leading setting. The final repeats are also at most a ninth of all trials with
 the current training length."""
@@ -121,13 +119,11 @@ class _SearchState:
 
     @cached_property
     def remaining_steps(self) -> int:
-        """Training steps that remain in the budget."""
         spent = sum(t.steps if t.paid is None else t.paid for t in self.trained_trials)
         return self.search.trials * steps_per_trial(self.search.start) - spent
 
     @property
     def affordable_trials(self) -> int:
-        """Number of trials of the current training length that the budget pays for before the final repeats."""
         return self._affordable_trials_of_space(self.space)
 
     def _affordable_trials_of_space(self, space: StudySpec) -> int:
@@ -137,7 +133,6 @@ class _SearchState:
 
     @property
     def repeat_count(self) -> int:
-        """Number of repeats since the last block of another kind."""
         return sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
 
     @cached_property
@@ -154,17 +149,12 @@ class _SearchState:
 
     @property
     def analysis_is_due(self) -> bool:
-        """Whether there are enough new trials for another analysis."""
         return (
             bool(trials_within_space(self.space, self.trained_trials))
             and len(self.trained_trials) >= MIN_GROWTH_TO_REANALYZE * self.trials_at_last_analysis
         )
 
-    # --- decisions --------------------------------------------------------------------------------------------------------------
-
     def decide_next_block(self) -> Block | None:
-        """Return a block of the study that the analysis plans; if there are not enough new trials for an analysis, return a
-        block of the adaptive sampler."""
         if not self.analysis_is_due:
             return self.adaptive_block(self.space)
         planned = self._adapted_planned_study(self.space, trials_within_space(self.space, self.trained_trials))
@@ -176,8 +166,6 @@ class _SearchState:
         return Block("probe", planned)
 
     def _is_probe_answered(self, probe: StudySpec) -> bool:
-        """Return whether an earlier probe already answered the question of this probe: it asked the same question, with numbers
-        that differ from this probe's numbers by less than a factor of 2."""
         before = [b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == probe.probe]
         now = probe.starts_from or {}
         return any(
@@ -186,8 +174,6 @@ class _SearchState:
         )
 
     def block_after_probe(self) -> Block | None:
-        """Return a block of trials for the study that follows from the last probe; if no study follows, return a block of the
-        probe's baseline."""
         probe = self.blocks[-1]
         following = self._adapted_planned_study(probe.spec, probe.trained) if probe.trained else None
         return self._block_of_planned_study(
@@ -195,10 +181,8 @@ class _SearchState:
         )
 
     def _adapted_planned_study(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
-        """Return the first study that the analysis plans, adapted to this search; None if the analysis plans none.
-
-        If the planned study becomes a block, the predictions in its file are about the trials of this block.
-        """
+        """Return the first study that the analysis plans, adapted to this search. If it becomes a block, the predictions in its
+        file are about the trials of this block."""
         sampler = Sampler(seed=self.search.seed + len(self.trained_trials))
 
         def prepare(planned: StudySpec) -> StudySpec:
@@ -211,15 +195,11 @@ class _SearchState:
         return self.search.analyst.next_study(spec, trials, prepare)
 
     def _block_of_planned_study(self, planned: StudySpec | None) -> Block | None:
-        """Return a block of the planned study if this study changes the space and the budget suffices; else return a block of
-        the adaptive sampler."""
         changing = self._block_if_space_changes(planned) if planned is not None else None
         return changing or self.adaptive_block(self.space)
 
     def _block_if_space_changes(self, planned: StudySpec) -> Block | None:
-        """Return a block of the planned study; None if the study does not change the space, or if the budget is too small for its
-        training length.
-        """
+        """Return a block of the planned study; None if the study does not change the space or costs too much."""
         if not self._is_worthwhile(planned):
             return None
         spec = enclosing_space(self.space, planned)
@@ -232,23 +212,18 @@ class _SearchState:
         return block or self.adaptive_block(spec, kind="extend")
 
     def _is_worthwhile(self, spec: StudySpec) -> bool:
-        """Return whether the study searches hyperparameters. If the study's training length differs from the current one, the
-        budget must also suffice for one more block and the final repeats."""
+        """A change of the training length also needs a budget for one more block and the final repeats."""
         longer = not same_length_and_schedule(spec, self.space)
         return bool(spec.searched) and (
             not longer or (BLOCKS_BEFORE_ANALYSIS + 1) * self.search.trials_per_block <= self._affordable_trials_of_space(spec)
         )
 
-    # --- blocks -----------------------------------------------------------------------------------------------------------------
-
     def quasi_random_block(self, spec: StudySpec, count: int) -> Block | None:
-        """Return a block of at most `count` quasi-random trials of a space; None if the budget has no steps left for a trial."""
         count = min(count, self.remaining_steps // steps_per_trial(spec))
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extension_block(self, spec: StudySpec, count: int) -> Block | None:
-        """Return a block of at most `count` trials from the part of the study's space that lies outside the current space; None
-        if the study adds no such part."""
+        """Return trials from the part of the study's space that lies outside the current space; None if there is no such part."""
         count = min(count, self._affordable_trials_of_space(spec))
         points = draw_trials(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))
@@ -256,9 +231,6 @@ class _SearchState:
         return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None
 
     def adaptive_block(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
-        """Return a block of the adaptive sampler, in a wider space if the model expects more improvement beyond the end of a
-        range; None at the end of the search.
-        """
         space = self.search.analyst.supported_study(
             with_wider_ranges(space, sampler_observations(space, self.trained_trials)), self.space
         )
@@ -267,8 +239,7 @@ class _SearchState:
         return Block(kind, space.model_copy(update=update)) if count else None
 
     def repeat(self) -> Block | None:
-        """Return a block of repeats of the setting with the best mean; None after the last repeat. The best setting may change
-        after each block."""
+        """Return repeats of the setting with the best mean, which may change after each block; None after the last repeat."""
         leading = leader.lowest_cost_trials(leader.group_by_setting(self.trained_trials))[0]
         count = min(self.search.parallel, self.remaining_steps // leading.steps, MAX_FINAL_REPEATS - self.repeat_count)
         if count < 1:
@@ -284,7 +255,6 @@ class _SearchState:
 
 
 def _searched_values(spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
-    """Return the trial's values of the hyperparameters that the study searches; the study file fixes or computes all others."""
     return {name: value for name, value in params.items() if name in spec.searched}
 
 

@@ -21,8 +21,7 @@ def enclosing_space(before: StudySpec, after: StudySpec) -> StudySpec:
     """Return the later study with ranges and choices extended so that they contain the ranges and choices of the earlier study.
     Ranges need not shrink, because the sampler avoids regions with bad results anyway.
 
-    Hyperparameters that the later study fixes stay fixed.
-    """
+    Hyperparameters that the later study fixes stay fixed."""
     parameters = dict(after.parameters)
     for name, old in before.searched.items():
         new = parameters.get(name)
@@ -87,8 +86,7 @@ def _space_contains(spec: StudySpec, params: Mapping[str, HyperparameterValue]) 
 
 def sampler_observations(spec: StudySpec, trials: Sequence[Trained]) -> list[Observation]:
     """Return, for the adaptive sampler, all trials with the study's number of steps and schedule, inside or outside its search
-    space.
-    """
+    space."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     return [
         Observation(spec.with_computed_values(t.params), None if t.failed else sign * t.cost)

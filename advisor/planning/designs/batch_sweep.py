@@ -8,8 +8,7 @@ The request's number `from` is the smallest batch size to try.
 *What.* Each of eight batch sizes is trained for `STEPS_PER_BATCH_SIZE` steps, and each size is twice the previous one. If a
 trial runs out of memory, its failure is recorded, and the remaining trials still run. The rule on throughput analyses the
 result. `advisor_pytorch.probes.batch_size_sweep` also measures throughput and memory, but in one process with the training's
-own step function.
-"""
+own step function."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ from advisor.planning.base import best_trial_setting, fixed_parameters
 SIZES = 8
 STEPS_PER_BATCH_SIZE = 200
 """Number of steps per batch size. The first steps compile, fill caches and start data loaders, so shorter trials would be
-unreliable.
-"""
+unreliable."""
 PROBE = (
     "Measure the throughput of batch sizes with advisor_pytorch.probes.batch_size_sweep: it runs your own step function and stops "
     "at the first size that does not fit in memory."

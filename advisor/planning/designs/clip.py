@@ -13,21 +13,20 @@ log scale. If training is unstable although gradients are already clipped, the s
 than half of all updates amounts to a lower learning rate, so the low end is never chosen below the median norm. If a threshold
 clips most updates, the length of each update is about the learning rate times the threshold. If the threshold is raised, the
 learning-rate range therefore moves down, which keeps the length of updates the same. The high end of the learning-rate range
-lies a decade above the rate that keeps the length of updates the same, because unclipped updates shrink with the gradients.
-"""
+lies a decade above the rate that keeps the length of updates the same, because unclipped updates shrink with the gradients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from advisor.model import parameter_kinds
-from advisor.model.change import AddParameter, Change, RunPlan, SetRange
+from advisor.model.change import Change, RunPlan, SetRange
 from advisor.model.learning_rate import rate_name
 from advisor.model.prediction import round_significant
 from advisor.model.space import MAX_FINITE_VALUE
-from advisor.model.spec import Parameter, StudySpec
+from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.planning.base import searched_instead
 
 MIN_THRESHOLD_RANGE_RATIO = 1.5
 """Minimum ratio of the 90th percentile of norms to the low end of the threshold's range, and of the current threshold to the
@@ -42,45 +41,28 @@ longest previous updates."""
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
     """Return the changes that search the clipping threshold and, if the threshold is raised, move the learning-rate range down."""
-    return (
-        _change_to_search_threshold(request.numbers, base),
-        *_learning_rate_changes(request.numbers, rate_name(study), base),
-    )
-
-
-def _learning_rate_changes(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:
-    """If a threshold that clipped most updates is raised, return the change of the learning-rate range that keeps the length of
-    updates the same."""
-    old, raised_from = base.parameters.get(name or ""), numbers.get("raised_from")
-    if name is None or old is None or raised_from is None or old.low is None or old.high is None:
-        return ()
-    factor = raised_from / numbers["median"]
-    low, high = round_significant(old.low * factor, 2), round_significant(min(ROOM * old.high * factor, old.high), 2)
-    why = (
-        f"With most updates clipped at {raised_from:.3g}, an update is as long as the rate times this; typical norms are "
-        f"{numbers['median']:.3g}, so rates {factor:.2g} times as high give updates of the same length. The range goes up to "
-        f"{ROOM:g} times higher, because updates now shrink with the gradients"
-    )
-    return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
-
-
-def _change_to_search_threshold(numbers: Mapping[str, float], base: StudySpec) -> Change:
-    p90, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
+    numbers = request.numbers
+    p90, threshold, raised_from = numbers.get("p90", math.inf), numbers.get("threshold"), numbers.get("raised_from")
     if threshold is not None:
         middle = min(p90, threshold / LOWER_THRESHOLD_RANGE_FACTOR)
-        low = round_significant(middle / LOWER_THRESHOLD_RANGE_FACTOR, 3)
-        high = round_significant(min(LOWER_THRESHOLD_RANGE_FACTOR * middle, threshold / MIN_THRESHOLD_RANGE_RATIO), 3)
+        low = middle / LOWER_THRESHOLD_RANGE_FACTOR
+        high = min(LOWER_THRESHOLD_RANGE_FACTOR * middle, threshold / MIN_THRESHOLD_RANGE_RATIO)
         why = f"Training was unstable with a clipping threshold of {threshold:.3g}, so search smaller ones"
     else:
-        low = round_significant(
-            min(numbers["median"], p90 / MIN_THRESHOLD_RANGE_RATIO, MAX_FINITE_VALUE / MIN_THRESHOLD_RANGE_RATIO), 3
-        )
-        high = round_significant(min(p90 / low * p90, MAX_FINITE_VALUE), 3)
+        low = min(numbers["median"], p90 / MIN_THRESHOLD_RANGE_RATIO, MAX_FINITE_VALUE / MIN_THRESHOLD_RANGE_RATIO)
+        high = min(p90 / round_significant(low, 3) * p90, MAX_FINITE_VALUE)
         why = f"The 90th percentile of {numbers['norms']:,.0f} unclipped gradient norms after early training is {p90:.3g}"
     name = next((n for n in base.parameters if parameter_kinds.is_clipping_threshold(n)), "grad_clip_norm")
-    old = base.parameters.get(name)
-    if old is not None and old.searched:
-        return SetRange(parameter=name, low=low, high=high, scale="log", why=why)
-    when = old.when if old is not None else None
-    new = Parameter(type="float", low=low, high=high, scale="log", role="nuisance", when=when, why=why)
-    return AddParameter(name=name, parameter=new)
+    changes = [searched_instead(base, name, round_significant(low, 3), round_significant(high, 3), "float", why)]
+    rate = rate_name(study)
+    old = base.parameters.get(rate or "")
+    if rate is not None and old is not None and raised_from is not None and old.low is not None and old.high is not None:
+        factor = raised_from / numbers["median"]
+        low, high = round_significant(old.low * factor, 2), round_significant(min(ROOM * old.high * factor, old.high), 2)
+        why = (
+            f"With most updates clipped at {raised_from:.3g}, an update is as long as the rate times this; typical norms are "
+            f"{numbers['median']:.3g}, so rates {factor:.2g} times as high give updates of the same length. The range goes up to "
+            f"{ROOM:g} times higher, because updates now shrink with the gradients"
+        )
+        changes.append(SetRange(parameter=rate, low=low, high=high, scale="log", why=why))
+    return tuple(changes)

@@ -11,8 +11,7 @@ all compared values equally often.
 *What.* The same study with more trials, enough to detect an effect of `MIN_EFFECT_IN_SEED_SD` standard deviations between seeds
 and to fit a quadratic response. The number of trials is at most doubled, or raised to `TRIALS_FOR_RATE_ONLY` in total if that
 is more. The existing trials count as data of this study. The study's notes state the smallest effect that the trials can
-detect.
-"""
+detect."""
 
 from __future__ import annotations
 
@@ -39,7 +38,10 @@ def explore(
     """Return the study with more trials; None if more trials are not needed or would show nothing new."""
     if not any(p.numeric for p in base.searched.values()) or study.spec.sampler.kind == "adaptive" or not study.ranked():
         return None
-    trials = missing_trial_count(study, base, evidence, _may_improve_beyond_range(study, verdicts, rules))
+    # Results may improve beyond the range if the best trial is close to an end that a rule still checks.
+    edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
+    at_end = any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not best_trial_lies_inside(study)
+    trials = missing_trial_count(study, base, evidence, at_end)
     if trials <= 0:
         return None
     trials = max(trials, *(len(p.options) for p in base.searched.values()))
@@ -58,28 +60,15 @@ def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
 
 def missing_trial_count(study: Study, base: StudySpec, evidence: ExplorationEvidence, at_end: bool) -> int:
     """Return the number of further trials that the open questions need, at most as many as were already run; 0 if none are
-    needed.
-    """
-    searched, tried, results = (
-        len(base.searched),
-        len(settings.read_settings(study)),
-        settings.read_settings(study).result_count,
-    )
-    needed = 0
+    needed."""
+    searched, tried, needed = len(base.searched), settings.read_settings(study), 0
     if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
         needed = trials_needed(evidence.effect, searched)
     if still_compares_values(study, base):
         needed = max(needed, trials_needed("cannot be told", searched))
-    return min(max(needed - results, 0), max(int(study.ended.sum()), TRIALS_FOR_RATE_ONLY - tried))
+    return min(max(needed - tried.result_count, 0), max(int(study.ended.sum()), TRIALS_FOR_RATE_ONLY - len(tried)))
 
 
 def still_compares_values(study: Study, spec: StudySpec) -> bool:
     """Return whether the next study still compares the values of a hyperparameter, as the analysed study's file declares."""
     return any(p.role == "scientific" and name not in study.inferred for name, p in spec.searched.items())
-
-
-def _may_improve_beyond_range(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:
-    """Return whether the best trial is close to a movable end of a range while a rule checks if results improve towards this
-    end."""
-    edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
-    return any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not best_trial_lies_inside(study)

@@ -1,7 +1,7 @@
 """The design `initial`: the first study of a project, from an optimizer and a budget.
 
-Playbook: "Choosing the initial configuration", "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance,
-and fixed hyperparameters".
+Playbook: "Choosing the initial configuration", "How should Adam's hyperparameters be tuned?", "Identifying scientific,
+nuisance, and fixed hyperparameters".
 
 *When.* The user runs `advisor init` for a project without a study.
 
@@ -10,8 +10,7 @@ trials per compared value determines which hyperparameters are tuned; all others
 the learning rate is always tuned, beta1 from 10 trials, epsilon from 25 and beta2 from 50 (our number for the playbook's
 "substantially more"). For SGD, the learning rate is tuned and, from 10 trials, the momentum on a reverse-log scale. If the user
 defines a hyperparameter under another name, such as `lr`, it replaces the default hyperparameter. If `final_train_steps` is
-set, each trial trains for a tenth of these steps.
-"""
+set, each trial trains for a tenth of these steps."""
 
 from __future__ import annotations
 
@@ -35,8 +34,6 @@ REGULARISATION_NOTE = (
     "Add no regularisation yet unless the problem is known to need it. If the best trials overfit, the report adds dropout, label "
     "smoothing or weight decay to the next study."
 )
-
-
 ARCHITECTURE_NOTE = (
     "Start from a well-known architecture that is easy to train: reproduce a paper on a problem like yours, then change it step by "
     "step."
@@ -77,24 +74,28 @@ def first_study_of_project(wish: FirstStudyRequest) -> StudySpec:
     steps, final = wish.max_train_steps, wish.final_train_steps
     if steps is None and final is not None:
         steps = max(round(SHORT_RUN_LENGTH_SHARE * final), 1)
-    trials = _trials_per_value(wish)
-    ladder = {
-        r.name: _tuned_or_fixed_parameter(r, trials, wish)
-        for r in HYPERPARAMETERS_BY_OPTIMIZER[wish.optimizer]
-        if r.name in wish.parameters
-        or not any(denotes_hyperparameter(r.name, name, wish.optimizer) for name in wish.parameters)
-    }
+    trials = max(wish.trials // math.prod(len(p.options) or 1 for p in wish.parameters.values() if p.role == "scientific"), 1)
+    ladder = {}
+    for rung in HYPERPARAMETERS_BY_OPTIMIZER[wish.optimizer]:
+        names = () if rung.name in wish.parameters else wish.parameters
+        if any(denotes_hyperparameter(rung.name, name, wish.optimizer) for name in names):
+            continue
+        ladder[rung.name] = tuned(rung)
+        if trials < rung.min_trials:
+            each = "" if trials == wish.trials else " for each value"
+            why = f"the default of {wish.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{each}"
+            ladder[rung.name] = Parameter(role="fixed", value=rung.default, why=why)
     stated = {
         n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "set by the user")})
         for n, p in wish.parameters.items()
     }
     parameters = {**ladder, **stated}
-    tuned = [n for n, p in parameters.items() if p.searched and p.role == "nuisance"]
+    searched = [n for n, p in parameters.items() if p.searched and p.role == "nuisance"]
     compared = [n for n, p in parameters.items() if p.role == "scientific"]
-    if not tuned and not compared:
+    if not searched and not compared:
         raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
-    what = f"with {', '.join(tuned)} tuned for each" if tuned else "everything else unchanged"
-    goal = f"Compare {', '.join(compared)}: {what}" if compared else f"Find a baseline: {', '.join(tuned)}"
+    what = f"with {', '.join(searched)} tuned for each" if searched else "everything else unchanged"
+    goal = f"Compare {', '.join(compared)}: {what}" if compared else f"Find a baseline: {', '.join(searched)}"
     return StudySpec(
         study=wish.study,
         goal=goal,
@@ -111,20 +112,6 @@ def first_study_of_project(wish: FirstStudyRequest) -> StudySpec:
     )
 
 
-def _trials_per_value(wish: FirstStudyRequest) -> int:
-    """Return the number of trials for each compared value."""
-    values = math.prod(len(p.options) or 1 for p in wish.parameters.values() if p.role == "scientific")
-    return max(wish.trials // values, 1)
-
-
-def _tuned_or_fixed_parameter(rung: TunableHyperparameter, trials: int, wish: FirstStudyRequest) -> Parameter:
-    if trials < rung.min_trials:
-        per_value = "" if trials == wish.trials else " for each value"
-        why = f"the default of {wish.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{per_value}"
-        return Parameter(role="fixed", value=rung.default, why=why)
-    return tuned(rung)
-
-
 def tuned(rung: TunableHyperparameter) -> Parameter:
     """Return a hyperparameter of an optimizer as a searched parameter with its usual range."""
     budget = f"worth tuning with at least {rung.min_trials} trials" if rung.min_trials else "the first hyperparameter to tune"
@@ -134,16 +121,18 @@ def tuned(rung: TunableHyperparameter) -> Parameter:
 
 def _notes(wish: FirstStudyRequest, steps: int | None) -> list[str]:
     compared = [n for n, p in wish.parameters.items() if p.role == "scientific"]
-    searched = [n for n, p in wish.parameters.items() if p.role == "nuisance"]
     notes = [ARCHITECTURE_NOTE, f"The optimizer is {wish.optimizer}; its hyperparameters do not suit other optimizers."]
     if compared:
         notes.append(FAIRNESS_NOTE)
     notes += [EQUAL_STEPS_NOTE for n in compared if parameter_kinds.is_batch_size(n)]
     notes += [MEASURE_PER_VALUE_NOTE for n in compared if parameter_kinds.is_architecture_size(n)]
-    if not any(parameter_kinds.is_regulariser(n) for n in wish.parameters):
+    regularisers = {n: p for n, p in wish.parameters.items() if parameter_kinds.is_regulariser(n)}
+    if not regularisers:
         notes.append(REGULARISATION_NOTE)
     notes.append(EVALUATION_NOTE)
-    notes += [NONE.format(name=n) for n in searched if _always_regularises(n, wish.parameters[n])]
+    for name, p in regularisers.items():
+        if p.role == "nuisance" and not p.contains(0) and "none" not in map(str, p.options):
+            notes.append(NONE.format(name=name))
     if not any(parameter_kinds.is_batch_size(n) for n in wish.parameters):
         notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")
     if wish.final_train_steps and steps:
@@ -151,8 +140,3 @@ def _notes(wish: FirstStudyRequest, steps: int | None) -> list[str]:
             f"Trials of {steps:,} steps answer most questions about {wish.final_train_steps:,} steps; a few long runs follow."
         )
     return notes
-
-
-def _always_regularises(name: str, parameter: Parameter) -> bool:
-    """Return whether every trial uses the regulariser, because its range or choices exclude 0."""
-    return parameter_kinds.is_regulariser(name) and not parameter.contains(0) and "none" not in map(str, parameter.options)

@@ -10,13 +10,12 @@ rates come first, followed by the hyperparameters that matter most, if an effect
 learning rate, only learning rates are searched. All other hyperparameters are fixed at the best trial's values, because this
 combination was tried; medians of several good trials are a combination that was never tried. The final adaptive search then
 varies all hyperparameters that were fixed. The notes state the smallest effect that the trials can detect, and the alternative
-of searching all hyperparameters.
-"""
+of searching all hyperparameters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from advisor.computed.space import importance, settings
 from advisor.model import parameter_kinds
@@ -50,8 +49,7 @@ def smaller_search(study: Study, base: StudySpec, keep: Collection[str] = ()) ->
     """Return the study of fewer hyperparameters; None if there are enough trials to search all hyperparameters, or if there are
     no values at which to fix some of them.
 
-    keep: hyperparameters that the study searches in any case.
-    """
+    keep: hyperparameters that the study searches in any case."""
     tried = settings.read_settings(study)
     if enough_trials_for_response(tried.result_count, base) or study.spec.sampler.kind == "adaptive":
         return None
@@ -78,8 +76,7 @@ def smaller_search(study: Study, base: StudySpec, keep: Collection[str] = ()) ->
 
 def enough_trials_for_response(trials: int, spec: StudySpec) -> bool:
     """Return whether `trials`, or at most twice as many, are enough to estimate a quadratic response to all searched
-    hyperparameters.
-    """
+    hyperparameters."""
     return 2 * trials >= settings_needed(len(spec.searched))
 
 
@@ -89,32 +86,37 @@ def search_fewer_hyperparameters(
     """Return the study with only as many hyperparameters as `trials` allow, but at least `least`; None if no hyperparameter
     would be fixed.
 
-    why: the reason to fix the other hyperparameters. keep: hyperparameters that the study searches in any case.
-    """
+    why: the reason to fix the other hyperparameters. keep: hyperparameters that the study searches in any case."""
     setting = best_trial_setting(study, spec)
-    names = [
-        n
-        for n, p in spec.searched.items()
-        if n in setting and n not in keep and (p.role == "nuisance" or _has_one_usable_value(study, n))
-    ]
+    names = []
+    for name, p in spec.searched.items():
+        # A list of choices that was inferred from trials may have only one value in all usable trials.
+        guess = name in study.inferred and study.searched.get(name, p).options
+        single = bool(guess) and name in study.searched and len({t.params.get(name) for t in study.ranked()}) == 1
+        if name in setting and name not in keep and (p.role == "nuisance" or single):
+            names.append(name)
     others = len(spec.searched) - len(names)
     number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
     if least == 1:
         number = 0
     rates = sum(is_learning_rate(n) for n in names)
-    fixed = _names_by_relevance(names, importance.mean_importances(study))[max(number, least - others, rates) :]
+    shares = importance.mean_importances(study)
+    # A clipping threshold comes late, because it hardly interacts with other hyperparameters.
+    by_relevance = sorted(
+        names,
+        key=lambda n: (
+            not is_learning_rate(n),
+            -shares.get(n, 0.0) if shares.get(n, 0.0) >= MIN_KEPT_IMPORTANCE else 0.0,
+            parameter_kinds.is_clipping_threshold(n),
+            not parameter_kinds.belongs_to_optimizer(n),
+            not parameter_kinds.is_regulariser(n),
+        ),
+    )
+    fixed = by_relevance[max(number, least - others, rates) :]
     for name in (n for n in names if n in fixed):
         reason = f"{why}; the best trial's value"
         spec = FixParameter(parameter=name, value=setting[name], why=reason, for_now=True).apply(spec)
     return spec if fixed else None
-
-
-def _has_one_usable_value(study: Study, name: str) -> bool:
-    """Return whether `name` is an undeclared hyperparameter with a list of choices that has the same value in all usable trials."""
-    parameter = study.searched.get(name)
-    if parameter is None or not parameter.options or name not in study.inferred:
-        return False
-    return len({t.params.get(name) for t in study.ranked()}) == 1
 
 
 def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
@@ -124,8 +126,7 @@ def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
     The range ends at most a decade above the highest usable learning rate, or half a decade if the best learning rate is a
     lower one. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below the best rate. A
     few failures do not prove that a learning rate is too high, but the few trials of this study show more at lower learning
-    rates.
-    """
+    rates."""
     good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
         old = spec.parameters[name]
@@ -150,8 +151,7 @@ def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]
 
     With so few trials, no rule can tell whether results improve on that side. On a side with trials, the range extends at most
     a decade beyond the best rate, unless early results selected the complete trials. keep: hyperparameters whose ranges must
-    stay, because findings changed them.
-    """
+    stay, because findings changed them."""
     reach = math.inf if settings.was_heavily_pruned(study) else MAX_RATE_END_RATIO
     for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
@@ -173,21 +173,3 @@ def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]
                 why = f"the best trial has the {side} rate, {best:.3g}, so the range extends half a decade beyond this rate"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec
-
-
-def _names_by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:
-    """Return the names in the order of relevance: learning rates, hyperparameters of clear importance, other hyperparameters of
-    the optimizer, regularisers.
-
-    A clipping threshold comes last, because it hardly interacts with other hyperparameters.
-    """
-    return sorted(
-        names,
-        key=lambda n: (
-            not is_learning_rate(n),
-            -shares.get(n, 0.0) if shares.get(n, 0.0) >= MIN_KEPT_IMPORTANCE else 0.0,
-            parameter_kinds.is_clipping_threshold(n),
-            not parameter_kinds.belongs_to_optimizer(n),
-            not parameter_kinds.is_regulariser(n),
-        ),
-    )

@@ -6,12 +6,10 @@ Playbook: "Creating a set of studies".
 
 *What.* Up to three values get a separate study each, in which the nuisance hyperparameters are tuned in the same ranges with
 the same number of trials. After these studies, the user compares their best trials. If there are more than three values, or a
-numeric range, all values share one study.
-"""
+numeric range, all values share one study."""
 
 from __future__ import annotations
 
-from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter, StudySpec
 
 MAX_SEPARATE_STUDIES = 3
@@ -25,18 +23,15 @@ def one_study_per_value(spec: StudySpec, name: str, *, limit: int = MAX_SEPARATE
     options = spec.parameters[name].options if name in spec.parameters else ()
     if not 1 < len(options) <= limit:
         return (spec,)
-    return tuple(_study_of_value(spec, name, value, len(options)) for value in options)
-
-
-def _study_of_value(spec: StudySpec, name: str, value: HyperparameterValue, count: int) -> StudySpec:
-    why = f"one study for each of {count} values; compare their best trials"
-    parameters = {name: Parameter(role="fixed", value=value, why=why)}
-    for other, parameter in spec.parameters.items():
-        when = dict(parameter.when or {})
-        if other == name or when.get(name, value) != value:
-            continue
-        when.pop(name, None)
-        parameters[other] = parameter.model_copy(update={"when": when or None})
-    trials = None if spec.trials is None else max(spec.trials // count, 1)
-    goal = f"Compare {name}: {value}, one of {count} values"
-    return spec.model_copy(update={"parameters": parameters, "trials": trials, "goal": goal})
+    trials = None if spec.trials is None else max(spec.trials // len(options), 1)
+    why = f"one study for each of {len(options)} values; compare their best trials"
+    studies = []
+    for value in options:
+        parameters = {name: Parameter(role="fixed", value=value, why=why)}
+        for other, parameter in spec.parameters.items():
+            when = dict(parameter.when or {})
+            if other != name and when.pop(name, value) == value:
+                parameters[other] = parameter.model_copy(update={"when": when or None})
+        goal = f"Compare {name}: {value}, one of {len(options)} values"
+        studies.append(spec.model_copy(update={"parameters": parameters, "trials": trials, "goal": goal}))
+    return tuple(studies)

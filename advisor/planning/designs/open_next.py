@@ -10,8 +10,7 @@ hyperparameter would show no difference either, so the search stops (`closing.st
 *What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its
 best value, because the two interact. All earlier trials must have the same value of the added hyperparameter. With less
 momentum, the best learning rate is higher; with more momentum, it is lower. The new learning-rate range covers the best
-learning rates for less and for more momentum. If no further hyperparameter can be searched, this design plans no study.
-"""
+learning rates for less and for more momentum. If no further hyperparameter can be searched, this design plans no study."""
 
 from __future__ import annotations
 
@@ -52,12 +51,14 @@ _LEARNING_SIGNIFICANCE_LEVEL = 0.01
 
 def search_next_hyperparameter(study: Study, spec: StudySpec) -> StudySpec | None:
     """Return a search of the learning rate and one more hyperparameter, to run instead of `spec`; None if there is no further
-    hyperparameter to search.
-    """
+    hyperparameter to search."""
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log"]
     if len(spec.searched) != 1 or list(study.searched) != rates or study.spec.sampler.kind == "adaptive":
         return None
-    best, within = _best_rate_and_resolution(study, rates[0])
+    tried = [as_number(t.params.get(rates[0])) for t in study.trials if study.ended[t.index]]
+    best = as_number(study.ranked()[0].params.get(rates[0])) if study.ranked() else 0.0
+    below, above = [r for r in tried if 0 < r < best], [r for r in tried if r > best]
+    within = min(above) / max(below) if below and above else math.inf
     found = next(_candidates(spec), None)
     if within > MAX_KNOWN_RATE_RATIO or found is None or equal_rates_reason(study, spec):
         return None
@@ -66,29 +67,20 @@ def search_next_hyperparameter(study: Study, spec: StudySpec) -> StudySpec | Non
     known = f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
     reason = f"the next hyperparameter to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
-    new = _new_parameter(rung, fixed, reason + shifts)
+    now = as_number(fixed.value)
+    least = round_significant(1 - DECADE * (1 - now), 2) if rung.scale == "reverse-log" else -math.inf
+    ends = {"low": max(min(rung.low, now), least), "high": max(rung.high, now)}
+    new = Parameter(type="float", **ends, scale=rung.scale, limits=fixed.limits, why=reason + shifts)
     if shifts:
-        factors = _rate_range_factors(new, as_number(fixed.value), within)
-        low, high = (round_significant(best * factor, 2) for factor in factors)
+        low, high = (round_significant(best * factor, 2) for factor in _rate_range_factors(new, now, within))
     else:
         low, high = _ends_at_worse_rates(study, rates[0], best)
     why = f"around the best rate, {plain_number(best)}; nearby rates are worse on both sides"
     low, high = max(low, old.declared_limits[0]), min(high, old.declared_limits[1])
     why += f"; the lower {clean(name)}, the higher the best rate" if shifts else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
-    goal = f"Tune {clean(name)}: {domain(new)}"
-    trials = max(TRIALS_FOR_RATE_ONLY, settings_needed(2))
-    opened = spec.with_parameter(rates[0], rate).with_parameter(name, new)
-    return validate_spec(opened.model_copy(update={"goal": goal, "trials": trials}))
-
-
-def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> Parameter:
-    """Return the hyperparameter in its usual range. For momentum or beta1, 1 - value at the low end is at most ten times 1 -
-    value in the earlier trials."""
-    now = as_number(fixed.value)
-    low, high = min(rung.low, now), max(rung.high, now)
-    low = max(low, round_significant(1 - DECADE * (1 - now), 2)) if rung.scale == "reverse-log" else low
-    return Parameter(type="float", low=low, high=high, scale=rung.scale, limits=fixed.limits, why=why)
+    update = {"goal": f"Tune {clean(name)}: {domain(new)}", "trials": max(TRIALS_FOR_RATE_ONLY, settings_needed(2))}
+    return validate_spec(spec.with_parameter(rates[0], rate).with_parameter(name, new).model_copy(update=update))
 
 
 def equal_rates_reason(study: Study, spec: StudySpec) -> str:
@@ -123,13 +115,12 @@ def _ends_at_worse_rates(study: Study, name: str, best: float) -> tuple[float, f
 
 
 def _rate_range_factors(new: Parameter, now: float, within: float) -> tuple[float, float]:
-    """Return the ratios of the ends of the new learning-rate range to the best learning rate if the momentum varies; each end is
-    at least half a decade away.
+    """Return the ratios of the ends of the new learning-rate range to the best learning rate if the momentum varies; each end
+    is at least half a decade away.
 
     A step with momentum m is as long as a step without momentum at the learning rate lr / (1 - m), so the best learning rate is
-    proportional to 1 - m. The best learning rate is known to within a factor of `within`, so its true value lies at most the square
-    root of `within` above or below the estimate.
-    """
+    proportional to 1 - m. The best learning rate is known to within a factor of `within`, so its true value lies at most the
+    square root of `within` above or below the estimate."""
     assert new.low is not None
     assert new.high is not None
     room = math.sqrt(within)
@@ -137,19 +128,9 @@ def _rate_range_factors(new: Parameter, now: float, within: float) -> tuple[floa
     return min(1 / HALF_DECADE, least), max(HALF_DECADE, most)
 
 
-def _best_rate_and_resolution(study: Study, rate: str) -> tuple[float, float]:
-    """Return (best learning rate, ratio between the two nearest learning rates on both sides that are worse or failed). The
-    ratio is infinite if one side has no such learning rate."""
-    tried = [as_number(t.params.get(rate)) for t in study.trials if study.ended[t.index]]
-    best = as_number(study.ranked()[0].params.get(rate)) if study.ranked() else 0.0
-    below, above = [r for r in tried if 0 < r < best], [r for r in tried if r > best]
-    return best, min(above) / max(below) if below and above else math.inf
-
-
 def _equal_result_rate_range(study: Study, rate: str) -> tuple[float, float] | None:
-    """Return the lowest and the highest learning rate if the results of all settings tie although the best trial has learned, and
-    the rates differ by at least a factor of `MAX_KNOWN_RATE_RATIO`; else None.
-    """
+    """Return the lowest and the highest learning rate if the results of all settings tie although the best trial has learned,
+    and the rates differ by at least a factor of `MAX_KNOWN_RATE_RATIO`; else None."""
     trials = [t for t in study.ranked() if as_number(t.params.get(rate)) > 0]
     # If a learning rate failed, the results show no flat range, because the best learning rates may lie just below the failed
     # one.
@@ -168,8 +149,6 @@ def _equal_result_rate_range(study: Study, rate: str) -> tuple[float, float] | N
 
 
 def _best_trial_has_learned(study: Study) -> bool:
-    """Return True if a t-test shows that the first evaluation of the best trial is worse than the later half of its
-    evaluations."""
     costs = study.cost_curve(study.ranked()[0]).finite.values
     later = costs[len(costs) // 2 :]
     if len(later) < 2:
@@ -179,9 +158,8 @@ def _best_trial_has_learned(study: Study) -> bool:
 
 
 def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
-    """Yield (name, rung) of the fixed hyperparameters that a study of this size can search: hyperparameters of the optimizer in use
-    or, if the optimizer is unknown, of any optimizer.
-    """
+    """Yield (name, rung) of the fixed hyperparameters that a study of this size can search: hyperparameters of the optimizer in
+    use or, if the optimizer is unknown, of any optimizer."""
     choosers = [p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None]
     own = next(filter(None, map(optimizers.optimizer_in_value, choosers)), None)
     for ladder in dict.fromkeys(rungs[1:] for name, rungs in HYPERPARAMETERS_BY_OPTIMIZER.items() if own in (None, name)):

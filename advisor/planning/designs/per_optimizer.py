@@ -8,8 +8,7 @@ optimizer=sgd,adam`. A good learning rate for SGD is about a hundred times as hi
 *What.* One study per optimizer, each with an equal share of the trials, but at least five. Each study tunes the hyperparameters
 that `advisor.model.optimizers` lists for this optimizer and number of trials. The learning-rate range is the usual one of this
 optimizer, or lower if the searched range is lower, as in fine-tuning; trials of this optimizer narrow it if there are at least
-`MIN_TRIALS_OF_OPTIMIZER`.
-"""
+`MIN_TRIALS_OF_OPTIMIZER`."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
     """Return the studies. Replace the first study that searches several optimizers with one learning rate by one study per
     optimizer.
 
-    Drop all later studies, because they are based on the common learning-rate range.
-    """
+    Drop all later studies, because they are based on the common learning-rate range."""
     for i, spec in enumerate(specs):
         shared = optimizers.shared_learning_rate(spec)
         if shared is not None:
@@ -60,8 +58,7 @@ def usual_rate_range_parts(study: Study, whole: Sequence[StudySpec], own: StudyS
     """If the study `own` of one optimizer keeps the optimizer's usual learning-rate range, return both ends of this range as
     parts that must stay unchanged.
 
-     Earlier trials narrow the learning-rate range if enough of them used this optimizer.
-    """
+    Earlier trials narrow the learning-rate range if enough of them used this optimizer."""
     shared = next(filter(None, map(optimizers.shared_learning_rate, whole)), None)
     if shared is None or shared[0] not in own.parameters:
         return set()
@@ -82,41 +79,42 @@ def first_studies(wish: FirstStudyRequest, chooser: str) -> list[StudySpec]:
         raise AdvisorError(
             f"one range of {rate} does not suit all optimizers; leave this option out, or write a separate study for each optimizer"
         )
-    return [_first_study_of_optimizer(wish, chooser, value) for value in options]
-
-
-def _first_study_of_optimizer(wish: FirstStudyRequest, chooser: str, value: HyperparameterValue) -> StudySpec:
-    optimizer, count = optimizers.optimizer_in_value(value) or wish.optimizer, len(wish.parameters[chooser].options)
-    why = f"one study for each of {count} optimizers; compare their best trials"
-    foreign = _other_optimizers_parameters(wish.parameters, HYPERPARAMETERS_BY_OPTIMIZER[optimizer])
-    others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
-    parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
-    spec = first_study_of_project(
-        replace(wish, optimizer=optimizer, trials=max(wish.trials // count, MIN_SEARCH_TRIALS), parameters=parameters)
-    )
-    goal = _optimizer_goal(spec, value, wish.parameters[chooser].options)
-    return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIRNESS_NOTE, MEASURE)})
+    why = f"one study for each of {len(options)} optimizers; compare their best trials"
+    studies = []
+    for value in options:
+        optimizer = optimizers.optimizer_in_value(value) or wish.optimizer
+        foreign = _other_optimizers_parameters(wish.parameters, HYPERPARAMETERS_BY_OPTIMIZER[optimizer])
+        others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
+        parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
+        trials = max(wish.trials // len(options), MIN_SEARCH_TRIALS)
+        spec = first_study_of_project(replace(wish, optimizer=optimizer, trials=trials, parameters=parameters))
+        goal = _optimizer_goal(spec, value, options)
+        studies.append(spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIRNESS_NOTE, MEASURE)}))
+    return studies
 
 
 def one_study_per_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySpec]:
     """Return one study for each optimizer among the choices of `chooser`; rate: name of the learning rate that they share."""
     options = spec.parameters[chooser].options
-    names = {value: _optimizer_slug(value, options) for value in options}
     trials = spec.trials and max(spec.trials, MIN_SEARCH_TRIALS * len(options))
-    spec = spec.model_copy(update={"trials": trials})
-    lowest = min((_usual_learning_rate(v).low for v in options if optimizers.optimizer_in_value(v)), default=1.0)
-    studies = one_study_per_value(spec, chooser, limit=len(options))
-    made = [(_study_of_optimizer(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)]
-    return [
-        own.model_copy(
-            update={"study": _optimizer_study_name(spec.study, names[value]), "goal": _optimizer_goal(own, value, options)}
+    shared = spec.model_copy(update={"trials": trials})
+    known = [o for v in options if (o := optimizers.optimizer_in_value(v)) is not None]
+    lowest = min((HYPERPARAMETERS_BY_OPTIMIZER[o][0].low for o in known), default=1.0)
+    short_names = [str(v).rpartition(".")[2].lower() for v in options]
+    made = []
+    for i, own in enumerate(one_study_per_value(shared, chooser, limit=len(options))):
+        study = _study_of_optimizer(own, rate, options[i], lowest)
+        slug = re.sub(r"[^a-z0-9]+", "-", short_names[i]).strip("-") or "optimizer"
+        if short_names.count(short_names[i]) > 1:
+            slug += f"-{short_names[: i + 1].count(short_names[i])}"
+        base, number = re.fullmatch(r"(.*?)(-round-\d+)?", spec.study, re.DOTALL).groups("")
+        made.append(
+            study.model_copy(update={"study": f"{base}-{slug}{number}", "goal": _optimizer_goal(study, options[i], options)})
         )
-        for own, value in made
-    ]
+    return made
 
 
 def _optimizer_goal(spec: StudySpec, value: HyperparameterValue, options: Sequence[HyperparameterValue]) -> str:
-    """Return the goal of one optimizer's study; the goal names the optimizers whose studies follow."""
     later = options[options.index(value) + 1 :]
     then = f"; then {listed(map(str, later))}" if later else ""
     return f"Tune {value} in a separate study: {', '.join(spec.searched)}{then}"
@@ -130,14 +128,17 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, 
         own = [r for r in HYPERPARAMETERS_BY_OPTIMIZER[optimizer] if not is_learning_rate(r.name)]
         for name in _other_optimizers_parameters(parameters, own):
             del parameters[name]
-        parameters[rate] = _shift_rate_range(parameters[rate], _usual_learning_rate(value), lowest, value)
+        parameters[rate] = _shift_rate_range(parameters[rate], HYPERPARAMETERS_BY_OPTIMIZER[optimizer][0], lowest, value)
         for rung in own:
             name = next((n for n in parameters if optimizers.denotes_hyperparameter(rung.name, n, optimizer)), rung.name)
             tunes = name in parameters and parameters[name].searched
             if (spec.trials or 1) >= rung.min_trials and not tunes:
                 parameters[name] = tuned(rung)
             elif (spec.trials or 1) < rung.min_trials and tunes:
-                parameters[name] = _default_parameter(rung, spec.trials or 1, parameters[name])
+                old = parameters[name]
+                why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {spec.trials or 1}"
+                default = min(max(rung.default, old.declared_limits[0]), old.declared_limits[1])
+                parameters[name] = Parameter(role="fixed", value=default, limits=old.limits, when=old.when, why=why)
     return spec.model_copy(
         update={
             "parameters": parameters,
@@ -145,19 +146,6 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, 
             "notes": (*spec.notes, MEASURE),
         }
     )
-
-
-def _default_parameter(rung: TunableHyperparameter, trials: int, old: Parameter) -> Parameter:
-    """Return the hyperparameter fixed at its default value, because the study has too few trials to tune it. If the default lies
-    outside the declared limits, use the nearest limit.
-    """
-    why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
-    value = min(max(rung.default, old.declared_limits[0]), old.declared_limits[1])
-    return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)
-
-
-def _usual_learning_rate(value: HyperparameterValue) -> TunableHyperparameter:
-    return HYPERPARAMETERS_BY_OPTIMIZER[optimizers.optimizer_in_value(value) or "adam"][0]
 
 
 def _other_optimizers_parameters(parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]) -> list[str]:
@@ -175,8 +163,6 @@ def _other_optimizers_parameters(parameters: Mapping[str, Parameter], own: Seque
 
 
 def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: HyperparameterValue) -> Parameter:
-    """Return the learning rate with the optimizer's usual range, or with a lower range if the shared range lies below the usual
-    ranges."""
     factor = usual.low / lowest
     numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
     low = min([usual.low, *(x * factor for x in numbers)])
@@ -187,15 +173,3 @@ def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: f
         return shared
     why = f"the usual learning rates of {value}; other optimizers have other usual rates"
     return Parameter(type="float", low=low, high=high, scale="log", limits=shared.limits, when=shared.when, why=why)
-
-
-def _optimizer_slug(value: HyperparameterValue, options: Sequence[HyperparameterValue]) -> str:
-    """Return a short name of the optimizer for the study's name, unique among the options."""
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", str(value).rpartition(".")[2]).strip("-").lower() or "optimizer"
-    alike = [v for v in options if str(v).rpartition(".")[2].lower() == str(value).rpartition(".")[2].lower()]
-    return slug if len(alike) == 1 else f"{slug}-{alike.index(value) + 1}"
-
-
-def _optimizer_study_name(study: str, slug: str) -> str:
-    """Return the study's name with the optimizer inserted before the round number."""
-    return re.sub(r"(-round-\d+)?$", lambda found: f"-{slug}{found[1] or ''}", study, count=1)

@@ -7,8 +7,7 @@ step.
 start. Some models diverge early, then recover and train slowly.
 
 *What.* One trial with the best trial's setting, but twice its learning rate. The rule on early instability analyses this trial.
-If the trial is unstable, the design `warmup` follows; otherwise, the study that the probe delayed follows.
-"""
+If the trial is unstable, the design `warmup` follows; otherwise, the study that the probe delayed follows."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ number of steps up to that point, so that the sweep shows at which learning rate
 up early, or every run diverged, the learning rates lie in the three decades below the rate that was used. All other
 hyperparameters are fixed, and a warmup in steps is shortened in proportion to the training. If the study has several learning
 rates, such as those of a generator and a discriminator, their ratio stays the same. If the learning rate is unknown, the study
-repeats the setting, and a note asks to log the learning rate.
-"""
+repeats the setting, and a note asks to log the learning rate."""
 
 from __future__ import annotations
 
@@ -62,15 +61,19 @@ def _all_diverged(study: Study) -> bool:
 
 def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     """Return a study that sweeps the learning rate. If no learning rate is known, return repeats of the setting with a note, or
-    None if the setting was repeated already.
-    """
+    None if the setting was repeated already."""
     setting = best_trial_setting(study, base) or trial_setting(study.trials[0], base)
     rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < MAX_FINITE_VALUE]
     if not rates:
         again = repeat_best_trial(study, base, unnamed=True)
         return None if again is None else again.model_copy(update={"notes": (LOG_RATE_ADVICE, *again.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
-    low, high, why = _rates_to_sweep(study, used)
+    below, above, why = DECADE, DECADE, f"a decade on each side of {plain_number(used)}, the only rate that was tried"
+    if rate_is_too_high(study):
+        below, above = DECADE**3, 0.5
+        event = "diverged" if _all_diverged(study) else "blew up early"
+        why = f"the three decades below {plain_number(used)}, the only rate that was tried: its loss {event}"
+    low, high = round_significant(used / below, 3), round_significant(used * above, 3)
     parameters = fixed_parameters(setting, base)
     parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)
     for other in rates[1:]:
@@ -79,13 +82,16 @@ def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     spec = _shorten_training(
         base.model_copy(update={"parameters": parameters, "trials": TRIALS_FOR_RATE_ONLY, "seeds": None}), study
     )
-    length = (
-        f", {_steps_of_total_text(study, spec.max_train_steps, spec.final_train_steps)} each" if spec.max_train_steps else ""
-    )
+    final = study.length(spec.final_train_steps) if spec.final_train_steps else ""
+    length = ""
+    if spec.max_train_steps:
+        length = (
+            f", {spec.max_train_steps:,} of the full {final} each" if final else f", {study.length(spec.max_train_steps)} each"
+        )
     shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
-    if spec.final_train_steps:
+    if final:
         shows += (
-            f" Then train the two or three best for {study.length(spec.final_train_steps)}: short runs favour rates that are fast "
+            f" Then train the two or three best for {final}: short runs favour rates that are fast "
             "at first. If the learning rate warms up or decays, shorten both in proportion to the training."
         )
     return spec.model_copy(
@@ -97,34 +103,18 @@ def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     )
 
 
-def _rates_to_sweep(study: Study, used: float) -> tuple[float, float, str]:
-    """Return (lowest rate, highest rate, reason for this range). `used` is the learning rate of all trials."""
-    below, above, why = (DECADE, DECADE, f"a decade on each side of {plain_number(used)}, the only rate that was tried")
-    if rate_is_too_high(study):
-        below, above = DECADE**3, 0.5
-        event = "diverged" if _all_diverged(study) else "blew up early"
-        why = f"the three decades below {plain_number(used)}, the only rate that was tried: its loss {event}"
-    return round_significant(used / below, 3), round_significant(used * above, 3), why
-
-
-def _steps_of_total_text(study: Study, steps: int, final: int | None) -> str:
-    """Return a number of steps as text, such as "200 of the full 2,000 steps" if the full training is longer."""
-    return f"{steps:,} of the full {study.length(final)}" if final else study.length(steps)
-
-
 def _shorten_training(spec: StudySpec, study: Study) -> StudySpec:
-    """Return the spec with a tenth of the steps and `EVALUATIONS` evaluations; unchanged if no number of steps is known."""
-    length = spec.max_train_steps or _last_logged_step(study)
+    curves = [c for t in study.ranked() if len(c := study.cost_curve(t))]
+    length = spec.max_train_steps or (int(np.median([int(c.steps[-1]) for c in curves])) if curves else 0)
     if not length or study.unit in ("second", "millisecond"):
         return spec
-    steps = max(
-        round_up_steps(SHORT_RUN_LENGTH_SHARE * length),
-        1 if targets.steps_are_epochs(study) else min(MIN_SWEEP_TRIAL_STEPS, length // 5),
-    )
-    if (seen := min(round_up_steps(2 * _early_best_step(study, length)), length)) > steps:
+    least = 1 if targets.steps_are_epochs(study) else min(MIN_SWEEP_TRIAL_STEPS, length // 5)
+    steps, why = max(round_up_steps(SHORT_RUN_LENGTH_SHARE * length), least), "a tenth of the length"
+    best_steps = [float(c.steps[int(np.argmin(c.values))]) for c in (c.finite for c in curves) if len(c) > 1]
+    best = float(np.median(best_steps)) if best_steps else 0.0
+    # If the best result came in the first half of training, the trials must reach the steps after it.
+    if best <= length / 2 and (seen := min(round_up_steps(2 * best), length)) > steps:
         steps, why = seen, "twice the steps to the best result"
-    else:
-        why = "a tenth of the length"
     spec = spec.model_copy(update={"max_train_steps": length})
     spec = _with_shorter_warmup(SetField(field="max_train_steps", value=steps, why=why).apply(spec), length)
     final = spec.final_train_steps or length
@@ -143,16 +133,3 @@ def _with_shorter_warmup(spec: StudySpec, length: int) -> StudySpec:
             why = f"scaled with max_train_steps, which was {length:,}"
             spec = spec.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
     return spec
-
-
-def _early_best_step(study: Study, length: int) -> float:
-    """Return the median over runs of the step with the best result if this median lies in the first half of training; else 0."""
-    curves = [study.cost_curve(t).finite for t in study.ranked()]
-    steps = [float(c.steps[int(np.argmin(c.values))]) for c in curves if len(c) > 1]
-    best = float(np.median(steps)) if steps else 0.0
-    return best if best <= length / 2 else 0.0
-
-
-def _last_logged_step(study: Study) -> int | None:
-    ends = [int(c.steps[-1]) for t in study.ranked() if len(c := study.cost_curve(t))]
-    return int(np.median(ends)) if ends and max(ends) > 0 else None

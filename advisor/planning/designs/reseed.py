@@ -7,8 +7,7 @@ may be due to the choice of seeds. The design also follows every study after whi
 
 *What.* One setting, with every hyperparameter fixed, is trained with N seeds. The rule `adopt` chooses N; the default is five.
 A setting that already has N runs is not repeated. If the study only compares a few given settings, all these settings are
-repeated.
-"""
+repeated."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ def repeat_goal(spec: StudySpec) -> str:
 def repeat_best_trial(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec | None:
     """Return the study that repeats the best trial; None if there is no best trial, or if this trial has already been repeated.
 
-    unnamed: True to also repeat a trial that logged no hyperparameters.
-    """
+    unnamed: True to also repeat a trial that logged no hyperparameters."""
     ranked = study.ranked()
     if not ranked or not (ranked[0].params or unnamed):
         return None

@@ -11,8 +11,7 @@ training length. Untested values are not worth a long run. The long runs togethe
 round. If one long run costs more than the previous round, round 2 has a single run and a note about the cost of this run. A
 linear decay keeps its number of steps and starts after a longer constant part, so that long runs do not end with many tiny
 updates. A cosine schedule is stretched to the final length. If the schedule is unknown or constant, the rate decays linearly
-over as many steps as a short run.
-"""
+over as many steps as a short run."""
 
 from __future__ import annotations
 
@@ -29,9 +28,8 @@ SHORT_RUN_LENGTH_SHARE = 0.1
 """Training length of the short runs, as a share of the final training length."""
 MAX_LONG_RUNS = 3
 MAX_EQUAL_VALUE_DISTANCE = 0.02
-"""Maximum distance between two values of a hyperparameter, as a share of the range on its scale, at which they count as equal. Our
-choice.
-"""
+"""Maximum distance between two values of a hyperparameter, as a share of the range on its scale, at which they count as equal.
+Our choice."""
 FINAL_LENGTH_ADVICE = (
     "Set final_train_steps in the study file to the length of the final training, so that the long runs can be planned."
 )
@@ -80,8 +78,6 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
 def _best_settings(
     study: Study, base: StudySpec, first: dict[str, HyperparameterValue], number: int
 ) -> list[dict[str, HyperparameterValue]]:
-    """Return the values of the best settings: `first`, followed by the next best settings that differ from all earlier ones in
-    the list."""
     best = [first]
     for trials in settings.read_settings(study).trials:
         values = {n: v for n, v in base.with_computed_values(dict(trials[0].params)).items() if n in base.parameters}
@@ -92,18 +88,7 @@ def _best_settings(
     return best
 
 
-def _settings_differ(study: Study, one: dict[str, HyperparameterValue], other: dict[str, HyperparameterValue]) -> bool:
-    """Return whether two settings differ by more than `MAX_EQUAL_VALUE_DISTANCE` in some searched hyperparameter."""
-    for name, parameter in study.searched.items():
-        if name in one and name in other:
-            here, there = parameter.to_positions([one[name], other[name]])
-            if one[name] != other[name] and not abs(here - there) <= MAX_EQUAL_VALUE_DISTANCE:
-                return True
-    return False
-
-
 def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str, HyperparameterValue], str]:
-    """Return the schedule of the long runs, and a note that explains it to the user."""
     schedule = dict(base.schedule or {})
     kind = str(schedule.get("kind") or schedules.read_schedule(study, study.ranked()[0]).logged_kind or "")
     short = study.spec.max_train_steps or final
@@ -137,10 +122,17 @@ def _long_run_parameters(best: list[dict[str, HyperparameterValue]], base: Study
 
 
 def _transfer_likelihood_text(name: str) -> str:
-    """Return a phrase that states how likely a value of this hyperparameter transfers to longer runs, according to the
-    playbook; empty if the playbook does not state this."""
+    """How likely the value transfers to longer runs, according to the playbook."""
     if "warmup" in name.lower() or "init" in name.lower():
         return ": warmup and initialisation are very likely to transfer"
     if parameter_kinds.is_regulariser(name) or parameter_kinds.belongs_to_optimizer(name):
         return ": the optimizer and regularisation might transfer"
     return ": the architecture is likely to transfer" if parameter_kinds.is_architecture_size(name) else ""
+
+
+def _settings_differ(study: Study, one: dict[str, HyperparameterValue], other: dict[str, HyperparameterValue]) -> bool:
+    for name in study.searched.keys() & one.keys() & other.keys():
+        here, there = study.searched[name].to_positions([one[name], other[name]])
+        if one[name] != other[name] and not abs(here - there) <= MAX_EQUAL_VALUE_DISTANCE:
+            return True
+    return False

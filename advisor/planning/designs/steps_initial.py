@@ -10,8 +10,7 @@ the request: `steps` (N), `low` and `high` (the learning rates).
 *What.* A grid of eight constant learning rates, each trained for N steps without data augmentation and regularisation. A rule
 analyses the grid: the number of steps of the fastest trial becomes the first `max_train_steps`. If the fastest learning rate
 lies at an end of the grid, the grid moves towards this end. If no trial fits its training data, the number of steps N is
-increased.
-"""
+increased."""
 
 from __future__ import annotations
 
@@ -55,7 +54,10 @@ def initial_rate_sweep(base: StudySpec, steps: int) -> StudySpec:
 
 def learning_rate_grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> StudySpec:
     """Return a study that trains `steps` steps at each of several constant learning rates, to run before the study `base`."""
-    rates = _log_spaced_rates(low, high)
+    even = [float(r) for r in np.geomspace(low, high, GRID_LEARNING_RATES)]
+    rates = tuple(round_significant(r, 2) for r in even)
+    if len(set(rates)) < GRID_LEARNING_RATES:  # two digits are too few to tell the rates apart
+        rates = tuple(dict.fromkeys(round_significant(r, 12) for r in even))
     parameters = {name: _fixed_in_grid(name, parameter) for name, parameter in base.parameters.items()}
     why = (
         f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest rate must not be the lowest or the highest"
@@ -79,16 +81,7 @@ def learning_rate_grid(base: StudySpec, rate: str, low: float, high: float, step
     )
 
 
-def _log_spaced_rates(low: float, high: float) -> tuple[float, ...]:
-    """Return log-spaced learning rates from `low` to `high` without duplicates. The rates are rounded to two digits if they
-    stay distinct after rounding."""
-    even = [float(r) for r in np.geomspace(low, high, GRID_LEARNING_RATES)]
-    short = tuple(round_significant(r, 2) for r in even)
-    return short if len(set(short)) == GRID_LEARNING_RATES else tuple(dict.fromkeys(round_significant(r, 12) for r in even))
-
-
 def _fixed_in_grid(name: str, parameter: Parameter) -> Parameter:
-    """Return the hyperparameter as fixed in the grid: a regulariser is switched off, a numeric range is fixed at its middle."""
     if parameter_kinds.is_regulariser(name) and (off := _unregularised_value(parameter)) is not None:
         why = "no regularisation, so that the training data can be fitted"
         return Parameter(role="fixed", value=off, when=parameter.when, why=why)
@@ -102,7 +95,6 @@ def _fixed_in_grid(name: str, parameter: Parameter) -> Parameter:
 
 
 def _unregularised_value(parameter: Parameter) -> HyperparameterValue | None:
-    """Return the value that switches the regulariser off; None if this value is unknown."""
     values = parameter.options or (parameter.value,)
     if parameter.type == "bool" or all(isinstance(v, bool) for v in values):
         return False

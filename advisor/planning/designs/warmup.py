@@ -11,8 +11,7 @@ learning rate rises linearly from 0 over `warmup_steps` steps and then stays con
 takes four log-spaced values from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million
 steps. A separate rule analyses the result: it puts the shortest stable warmup before the baseline, and lengthens
 `max_train_steps` by the warmup, or by more if the warmup exceeds 5 % of `max_train_steps`. If the unstable learning rate is
-unknown, the warmup is searched in the next study itself.
-"""
+unknown, the warmup is searched in the next study itself."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ import numpy as np
 from advisor.computed.batch import targets
 from advisor.computed.space import extension
 from advisor.computed.stability import warmups
-from advisor.model.change import AddParameter, Advise, Change, RunPlan, SetRange
+from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.prediction import round_significant
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
-from advisor.planning.base import best_trial_setting, fixed_parameters, learning_rate
+from advisor.planning.base import best_trial_setting, fixed_parameters, learning_rate, searched_instead
 
 MAX_WARMUP_SHARE = 0.1
 """Maximum length of the warmup, as a share of `max_train_steps`."""
@@ -47,28 +46,47 @@ EVALUATIONS = 50
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """Return the study that compares warmup lengths. If no unstable learning rate is known, return the change that searches the
-    warmup in the next study; if the number of steps is unknown, return advice.
-    """
+    warmup in the next study; if the number of steps is unknown, return advice."""
     steps = base.max_train_steps
     if steps is None or MAX_WARMUP_SHARE * steps < 2 or targets.steps_are_epochs(study):
         text = f"Warm the learning rate up from 0 over at least {MIN_WARMUP} optimizer steps, at most a tenth of the training."
         return (Advise(text=text),)
-    rate, setting = learning_rate(base), best_trial_setting(study, base)
+    rate, setting, lengths = learning_rate(base), best_trial_setting(study, base), warmup_candidates(steps)
     unstable = request.numbers.get("unstable_learning_rate", math.nan)
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_warmup_share(base, name):
-        return _changes_to_search_warmup(base, name, steps)
+        why = f"Search for the shortest warmup that trains stably, up to {lengths[-1]:,} steps, a tenth of the training"
+        if warmups.is_warmup_share(base, name):
+            low = round_significant(lengths[0] / steps, 3)
+            return (searched_instead(base, name, low, MAX_WARMUP_SHARE, "float", why),)
+        return (searched_instead(base, name, lengths[0], max(lengths[-1], lengths[0] + 1), "int", why),)
     # A study of warmup lengths shows no best learning rate, because it trains only at a learning rate that failed without
     # warmup.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
-    unstable, which = _rate_to_exceed(best, unstable)
-    times = _limited_rate_ratio(study, rate, unstable, request.numbers.get("times", PEAK_TO_UNSTABLE_RATE))
+    # If the best trial has a higher learning rate than an unstable trial, the learning rate did not cause the instability.
+    unstable, which = (best, "best") if best > unstable else (unstable, "lowest unstable")
+    return _warmup_study(request, study, base, rate, name, unstable, which)
+
+
+def _warmup_study(
+    request: RunPlan, study: Study, base: StudySpec, rate: str, name: str, unstable: float, which: str
+) -> StudySpec:
+    steps = base.max_train_steps or 1
+    times = request.numbers.get("times", PEAK_TO_UNSTABLE_RATE)
+    usual = extension.usual_rates(study, rate)
+    limit = math.inf if usual is None else max(usual.high, extension.MIN_EXTENSION_FACTOR * unstable)
+    times = times if times * unstable <= limit else round_significant(limit / unstable, 3)
     peak, lengths = round_significant(times * unstable, 3), warmup_candidates(steps)
     why = f"{times:.3g} times {unstable:.3g}, the {which} learning rate"
-    parameters = {**fixed_parameters(setting, base), rate: Parameter(role="fixed", value=peak, why=why)}
+    fixed = fixed_parameters(best_trial_setting(study, base), base)
+    parameters = {**fixed, rate: Parameter(role="fixed", value=peak, why=why)}
     why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
     parameters[name] = Parameter(role="scientific", type="int", choices=lengths, why=why)
     longest = (1 + CONSTANT_TO_WARMUP_STEPS) * lengths[-1]
+    note = (
+        f"Raise the learning rate linearly from 0 to {peak:g} over {name} steps, then keep it constant for at least "
+        f"{CONSTANT_TO_WARMUP_STEPS} times as long."
+    )
     return base.model_copy(
         update={
             "goal": f"Find the shortest warmup for {rate} {peak:g}: {listed(map(str, lengths), limit=8)} steps",
@@ -81,32 +99,9 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
             "schedule": {"kind": "warmup+constant"},
             "probe": "warmup",
             "starts_from": {"unstable_learning_rate": unstable, "times": times},
-            "notes": (_schedule_note(name, peak),),
+            "notes": (note,),
         }
     )
-
-
-def _rate_to_exceed(best: float, unstable: float) -> tuple[float, str]:
-    """Return a learning rate and its name. The peak learning rate of the warmups is a multiple of this rate.
-
-    If the best trial has a higher learning rate than an unstable trial, the learning rate did not cause the instability.
-    """
-    return (best, "best") if best > unstable else (unstable, "lowest unstable")
-
-
-def _schedule_note(name: str, peak: float) -> str:
-    return (
-        f"Raise the learning rate linearly from 0 to {peak:g} over {name} steps, then keep it constant for at least "
-        f"{CONSTANT_TO_WARMUP_STEPS} times as long."
-    )
-
-
-def _limited_rate_ratio(study: Study, rate: str, unstable: float, times: float) -> float:
-    """Return the ratio of the peak learning rate to the unstable learning rate. The ratio is limited so that the peak does not
-    exceed usual learning rates."""
-    usual = extension.usual_rates(study, rate)
-    limit = math.inf if usual is None else max(usual.high, extension.MIN_EXTENSION_FACTOR * unstable)
-    return times if times * unstable <= limit else round_significant(limit / unstable, 3)
 
 
 def warmup_candidates(steps: int) -> tuple[int, ...]:
@@ -115,18 +110,3 @@ def warmup_candidates(steps: int) -> tuple[int, ...]:
     shortest = min(MIN_WARMUP, max(1, longest // 10))
     even = np.geomspace(shortest, longest, WARMUP_LENGTHS_TO_TRY)
     return tuple(dict.fromkeys([*(int(round_significant(v, 1)) for v in even[:-1]), longest]))
-
-
-def _changes_to_search_warmup(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
-    """Return the change that searches the warmup in the next study, on a log scale."""
-    lengths = warmup_candidates(steps)
-    why = f"Search for the shortest warmup that trains stably, up to {lengths[-1]:,} steps, a tenth of the training"
-    low, high, kind = float(lengths[0]), float(max(lengths[-1], lengths[0] + 1)), "int"
-    old = base.parameters.get(name)
-    if warmups.is_warmup_share(base, name):
-        low, high, kind = round_significant(low / steps, 3), MAX_WARMUP_SHARE, "float"
-    if old is not None and old.searched:
-        return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
-    when = old.when if old is not None else None
-    new = Parameter(type="int" if kind == "int" else "float", low=low, high=high, scale="log", when=when, why=why)
-    return (AddParameter(name=name, parameter=new),)

@@ -55,8 +55,7 @@ class RecipeRequest:
 def first_study_of_recipe(wish: RecipeRequest) -> tuple[str, StudySpec]:
     """Return (comment, study): the leading comment of the study file, and the study.
 
-    Raises AdvisorError if the length is too short or nothing is left to tune.
-    """
+    Raises AdvisorError if the length is too short or nothing is left to tune."""
     comment, spec = read(wish.recipe)
     objective = Objective(metric=wish.metric or spec.objective.metric, direction=wish.direction or spec.objective.direction)
     spec = spec.model_copy(update={"study": wish.study, "objective": objective})
@@ -84,7 +83,6 @@ def read(recipe: str) -> tuple[str, StudySpec]:
 
 
 def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
-    """Return the study with this number of steps, and with its warmup and evaluation interval scaled in proportion."""
     factor = steps / (spec.max_train_steps or steps)
     schedule = dict(spec.schedule or {})
     schedule["warmup_steps"] = round(factor * float(schedule["warmup_steps"]))
@@ -93,7 +91,6 @@ def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
 
 
 def _with_steps_from_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
-    """Return the study with its number of steps limited by the number of tokens, and with a note on how the tokens were counted."""
     steps = math.ceil(tokens / batch_tokens)
     if steps < MIN_STEPS:
         raise AdvisorError(
@@ -109,9 +106,6 @@ def _with_steps_from_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> 
 
 
 def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
-    """Return the study of pre-training with a learning-rate range around the predicted learning rate, and with the predicted batch
-    size.
-    """
     size = wish.model_parameters
     if size is None:
         raise AdvisorError("--recipe pretrain needs the model's number of parameters without embeddings, such as --params 124M")
@@ -145,7 +139,6 @@ def _scaled_rate(factor: HyperparameterValue | None, rate: float) -> float:
 
 
 def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec:
-    """Return the study with the user's hyperparameters in place of those in the recipe."""
     if not own:
         return spec
     renamed = any(is_learning_rate(name) for name in own)
@@ -178,7 +171,6 @@ def recipe_notes(spec: StudySpec) -> tuple[str, ...]:
 
 
 def _format_large_number(number: float) -> str:
-    """Return a large number with three significant digits and a unit: 124 million."""
     for size, unit in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
@@ -189,8 +181,7 @@ def step_law_learning_rate(parameters: float, tokens: float) -> float:
     """Return the best peak learning rate of pre-training that Step Law predicts (Li et al. 2025, "Predictable Scale: Part I,
     Step Law", arXiv:2503.04715, fitted to 3,700 trainings). We use Step Law only to centre the ranges of the first study.
 
-    parameters: number of the model's parameters without embeddings. tokens: number of training tokens.
-    """
+    parameters: number of the model's parameters without embeddings. tokens: number of training tokens."""
     return float(1.79 * parameters**-0.713 * tokens**0.307)
 
 

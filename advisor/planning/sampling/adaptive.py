@@ -3,8 +3,7 @@ for exploitation.
 
 Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and earlier trials, so any launcher can
 compute the same suggestion at any time. Trials outside the current search space also inform the model, so no result is lost
-when a range moves.
-"""
+when a range moves."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def suggest_trial(
     regions of the search space trials fail (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For
     running trials, the model's prediction replaces the result. number: 0-based index of the trial in the Halton sequence, as
     long as trials continue this sequence; by default, the length of the history. The same study, history (in the same order)
-    and number give the same trials.
-    """
+    and number give the same trials."""
     number = len(history) if number is None else number
     axes = SearchAxes(spec)
     if (model := _fitted_response_model(spec, axes, history)) is None:
@@ -86,8 +84,7 @@ def with_wider_ranges(spec: StudySpec, history: Sequence[Observation]) -> StudyS
     anywhere inside the range.
 
     Only ends of ranges near a leading trial are considered. A range grows by half of its width, and at least as far as
-    `widening.widen_range` would move its end, within the declared limits. If no range grows, return the given study.
-    """
+    `widening.widen_range` would move its end, within the declared limits. If no range grows, return the given study."""
     axes = SearchAxes(spec)
     if (model := _fitted_response_model(spec, axes, history)) is None:
         return spec
@@ -126,7 +123,6 @@ def _suggestion_rng(spec: StudySpec, history: Sequence[Observation]) -> np.rando
 
 
 def _fitted_response_model(spec: StudySpec, axes: SearchAxes, history: Sequence[Observation]) -> ResponseModel | None:
-    """Return the response model fitted to the history; None if there are too few results."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     known = [p for p in history if axes.comparable(p.params)]
     costs = np.array([sign * p.value if p.feasible and p.value is not None else math.nan for p in known])

@@ -1,8 +1,7 @@
 """Draws trials from a study's space with a scrambled, shifted Halton sequence, the playbook's choice for exploration.
 
-Playbook: "Why use quasi-random search instead of more sophisticated black box optimization algorithms during the exploration phase
-of tuning?". Scrambling and shifting follow Bousquet et al., "Critical Hyper-Parameters: No Random, No Cry", 2017.
-"""
+Playbook: "Why use quasi-random search instead of more sophisticated black box optimization algorithms during the exploration
+phase of tuning?". Scrambling and shifting follow Bousquet et al., "Critical Hyper-Parameters: No Random, No Cry", 2017."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ def draw_trials(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[
     the condition (`when`) of a parameter is not met in a trial, the trial lacks this parameter. Points in forbidden regions are
     skipped. If a single list of choices is the only searched hyperparameter, every choice appears once before any choice is
     repeated. If the study lists `settings`, the function yields these settings in order, and starts again after the last one.
-    Raises AdvisorError if a number is invalid or the study's sampler is adaptive.
-    """
+    Raises AdvisorError if a number is invalid or the study's sampler is adaptive."""
     if count < 0 or skip < 0 or count + skip > MAX_TRIALS:
         raise AdvisorError(
             f"the numbers of trials to draw and to skip must not be negative, nor more than {MAX_TRIALS:,} together"
@@ -54,7 +52,6 @@ def draw_trials(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[
 
 
 def _complete_setting(spec: StudySpec, setting: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
-    """Return a setting that the study lists, completed with fixed and derived parameters."""
     trial = spec.with_computed_values(_active_parameters(spec, {**spec.fixed_values, **setting}))
     return {name: trial[name] for name in spec.parameters if name in trial}
 
@@ -111,7 +108,6 @@ def _halton_points(spec: StudySpec, dimensions: int, first: int) -> Iterator[Flo
 
 
 def _active_parameters(spec: StudySpec, values: dict[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
-    """Return the parameters whose condition is met in this trial, in the order of the study file."""
     present: dict[str, HyperparameterValue] = {}
     for name in spec.parameters:
         if name in values and _is_condition_met(spec, name, values):

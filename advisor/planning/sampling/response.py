@@ -1,7 +1,6 @@
 """The adaptive sampler's model of a study: the expected improvement and the probability of a failure at any setting.
 
-The model is the Gaussian process of `advisor.stats.surface`, fitted to compressed costs.
-"""
+The model is the Gaussian process of `advisor.stats.surface`, fitted to compressed costs."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ cannot fail."""
 
 class SearchAxes:
     """The search space of a study, with one axis per searched hyperparameter. Numeric axes come first, with positions from 0 to
-    1 on their scale; choices are represented by their index.
-    """
+    1 on their scale; choices are represented by their index."""
 
     def __init__(self, spec: StudySpec) -> None:
         self.spec = spec
@@ -112,7 +110,6 @@ class SearchAxes:
         return list(out.values())
 
     def _with_rounded_integers(self, points: FloatArray) -> FloatArray:
-        """Return the points, moved on the axes of integer hyperparameters to the nearest integer."""
         points = points.copy()
         for j, name in enumerate(self.names):
             parameter = self.spec.parameters[name]
@@ -151,7 +148,6 @@ class ResponseModel:
         return merits + self._log_success_probability(columns)
 
     def _log_success_probability(self, columns: list[FloatArray]) -> FloatArray:
-        """Return the logarithms of the probabilities that trials have a result."""
         if self._failure is None:
             return np.zeros(len(columns[0]))
         indicator, spread = self._failure.predict(columns)
@@ -163,8 +159,7 @@ class ResponseModel:
 
 
 def _log_improvement(mean: FloatArray, spread: FloatArray, best: float) -> FloatArray:
-    """Return the logarithm of the expected improvement on `best`; if a mean is far above `best`, use the asymptotic form of
-    this logarithm."""
+    """If a mean is far above `best`, use the asymptotic form of the logarithm of the expected improvement."""
     z = (best - mean) / spread
     with np.errstate(divide="ignore", invalid="ignore"):
         direct = np.log(stats.norm.pdf(z) + z * stats.norm.cdf(z))
