@@ -3,8 +3,8 @@
 Playbook: "Choosing the goal for the next round of experiments". `stages.stage_order` assigns the findings to stages by priority.
 Each stage with changes becomes a study with a single goal. Each study builds on the study of the previous stages:
 
-- Each finding is either followed, or deferred with a reason (`follow`). If two changes contradict each other, the one with
-  higher priority is applied (`draft`). If one finding is the cause of another, the changes for the effect wait until the cause
+- Each finding is either followed, or deferred with a reason (`FindingFollower`). If two changes contradict each other, the one with
+  higher priority is applied (`StudyDraft`). If one finding is the cause of another, the changes for the effect wait until the cause
   is fixed (`advisor.engine.explain`).
 - A finding may request a design of the playbook, such as a search for a warmup (`designs`). The requested design becomes the
   stage's study. The stage's other changes go into the design's `baseline`, the study that follows it.
@@ -23,29 +23,54 @@ Each stage with changes becomes a study with a single goal. Each study builds on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
 
 from advisor.computed.space import importance
 from advisor.engine.rule import Rule
-from advisor.model.finding import Verdict, sort_by_priority
+from advisor.model.change import Advise, Change, RepeatTrial
+from advisor.model.finding import Finding, Goal, Verdict, sort_by_priority
 from advisor.model.frozen import FrozenModel
-from advisor.model.spec import StudySpec
+from advisor.model.space import RangeSide
+from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.planning import new_scores
-from advisor.planning.base import base, with_training_lengths
-from advisor.planning.closing import closing_study, stop_if_settled
+from advisor.planning import new_scores, ranges
+from advisor.planning.base import base, round_study_name, validate_spec, with_training_lengths
+from advisor.planning.closing import closing_study, stop_if_settled, with_open_questions
 from advisor.planning.designs import per_optimizer
-from advisor.planning.designs.rate_sweep import is_first_single_setting, rate_is_too_high
-from advisor.planning.draft import StudyDraft
-from advisor.planning.follow import Deferred
-from advisor.planning.goals import slug
-from advisor.planning.merger import UNLIKELY_GAIN_REASON, WAITS, PlanMerger
+from advisor.planning.designs.catalogue import STUDY_DESIGNS
+from advisor.planning.designs.open_next import search_next_hyperparameter
+from advisor.planning.designs.rate_sweep import is_first_single_setting, rate_is_too_high, rate_sweep_study
+from advisor.planning.draft import Deferred, FindingFollower, StudyDraft
+from advisor.planning.goals import comparison_goal, goal_after_manual_fix, goal_text, slug
 from advisor.planning.ranges import narrowed, with_range_for_batch_size
-from advisor.planning.stages import SPACE_STAGE, STABILITY_STAGE, Stage, stage_order
+from advisor.planning.stages import (
+    MIN_SURE_CONFIDENCE,
+    REGULARISATION_STAGE,
+    SPACE_STAGE,
+    STABILITY_STAGE,
+    Stage,
+    StageEdits,
+    only_narrows_ranges,
+    recommends_only_advice,
+    says_to_stop_tuning,
+    stage_order,
+)
 
 RELIABLE_STAGES: tuple[Stage, ...] = (STABILITY_STAGE, SPACE_STAGE)
 """Stages whose studies may follow a sweep of the learning rate, because their findings also hold at the best learning rate of
 the sweep."""
+
+
+WAITS = "comes first, so the effect of each change stays visible"
+"""Reason why a finding waits until the first study has been run; that study's goal precedes this text."""
+UNLIKELY_GAIN_REASON = "further search would hardly gain more than noise"
+"""Reason why a finding is not followed if there is no next study."""
+GOALS_NOT_AFFECTING_TRAINING: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
+"""Topics of findings whose advice does not change what the model learns. Such harmless advice can be followed together with any
+change."""
 
 
 class Plan(FrozenModel):
@@ -108,3 +133,254 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     waits = f"“{specs[0].goal.partition(':')[0]}” {WAITS}" if specs else UNLIKELY_GAIN_REASON
     deferred = [d.model_copy(update={"reason": waits}) if d.reason == WAITS else d for d in merger.deferred]
     return Plan(specs=specs, deferred=tuple(deferred), unsized=unsized, new_scores=scores_changed, stop=stop)
+
+
+@dataclass
+class PlanMerger(FindingFollower):
+    """Follows the findings stage by stage and collects the next studies."""
+
+    specs: list[StudySpec] = field(default_factory=list)
+    drafted_indices: list[int] = field(default_factory=list)
+    """Indices in `specs` of the studies made from the draft; all other studies come from study designs."""
+    stages_without_study: list[StageEdits] = field(default_factory=list)
+    """Stages that no study contains yet, because they only save trials or steps, or only give advice."""
+    early_advice: list[Advise] = field(default_factory=list)
+    """Advice of earlier stages, which is added to the notes of the first study."""
+    sweeps_learning_rate_first: bool = False
+    """Whether the first study is a sweep of the learning rate, because only one setting was trained. Further changes depend on
+    the result of this sweep."""
+    first: tuple[StageEdits, StudySpec] | None = None
+    """The edits that led to the first study, and the draft before these edits."""
+
+    @property
+    def has_critical_pipeline_fault(self) -> bool:
+        """Whether results prove nothing about the search space and the training length."""
+        return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
+
+    def add_sweep(self) -> None:
+        """If only one setting was trained, add a sweep of the learning rate."""
+        spec = rate_sweep_study(self.study, self.draft.current_spec)
+        if spec is not None:
+            self.specs.append(_with_notes(self._with_round_fields(spec), _advice(self.stages_without_study)))
+            self.stages_without_study, self.sweeps_learning_rate_first = [], True
+
+    def add_closing_study(self, spec: StudySpec) -> None:
+        """Add the study that the planner chooses if no rule recommends a change. If the trials of this study are longer, defer
+        advice on the training length."""
+        longer = (spec.max_train_steps or 0) > (self.study.spec.max_train_steps or math.inf)
+        later = [e for e in self.stages_without_study if longer and all(f.goal == "steps" for f in e.findings)]
+        for finding in (f for edits in later for f in edits.findings):
+            self.defer(finding, WAITS)
+        now = [e for e in self.stages_without_study if e not in later]
+        self.specs.append(_with_notes(spec, [*(r for e in now for r in e.field_change_reasons), *_advice(now)]))
+
+    def defer_stage(self, stage: Stage) -> None:
+        """Defer all findings of the stage. Advice that does not affect training is added to the notes of the learning-rate
+        sweep."""
+        findings = [f for f in self.findings if f.goal in stage]
+        notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and recommends_only_advice(f)]
+        self._place_notes(StageEdits("", findings, notes=notes))
+        for finding in findings:
+            if not recommends_only_advice(finding):
+                self.defer(finding, WAITS)
+
+    def add_stage(self, stage: Stage) -> None:
+        """Apply the changes of the stage's findings, and add a study if these changes need a separate one."""
+        edits = StageEdits("", [f for f in self.findings if f.goal in stage])
+        if stage is REGULARISATION_STAGE and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
+            before = self.draft.current_spec
+            if not self.specs and (changes := self._widen_rate_range()):
+                self._add_study(StageEdits(goal_text(changes, before, self.draft.current_spec), (), changes=changes))
+        before = self.draft.current_spec
+        # Repeats are planned last, and only without any other change.
+        repeats = {id(f): any(isinstance(c, RepeatTrial) for c in f.changes) for f in edits.findings}
+        for finding in sorted(edits.findings, key=lambda f: (repeats[id(f)], self.cause_count(f))):
+            self.follow(finding, edits, self.stages_without_study)
+        if stage is SPACE_STAGE and edits.request is None and self.draft.current_spec != before and not self.specs:
+            edits.changes += self._widen_rate_range()
+        by_hand = next((f for f in edits.findings if self.needs_manual_fix(f)), None)
+        plain = by_hand is None and edits.request is None
+        if plain and self.draft.current_spec == before:
+            self._place_notes(edits)
+            return
+        edits.goal = self._goal_of(edits, before, by_hand)
+        self._place_edits(edits, before, plain=plain)
+
+    def _goal_of(self, edits: StageEdits, before: StudySpec, by_hand: Finding | None) -> str:
+        """Return the stage's goal, which says so if the stage only asks for more trials to compare a hyperparameter's values."""
+        after = self.draft.current_spec
+        name = next((f.subject for f in edits.changing_findings), None) if edits.only_adds_trials else None
+        compared = after.searched.get(name or "")
+        if name is not None and compared is not None and (compared.role == "scientific" or not compared.numeric):
+            return comparison_goal(name, compared)
+        if by_hand is not None and not edits.changes:
+            return goal_after_manual_fix(str(by_hand.action))
+        return goal_text(edits.changes_by_priority, before, after)
+
+    def _place_edits(self, edits: StageEdits, before: StudySpec, *, plain: bool) -> None:
+        """Add a study for the stage, unless its changes can join other studies or wait. before: the draft before the stage.
+        plain: whether the stage needs neither a study design nor a fix by hand."""
+        after, start = self.draft.current_spec, self.draft.start
+        idle = bool(self.study.searched) and not after.searched and not edits.only_repeats_trial
+        idle = idle or (says_to_stop_tuning(self.findings) and only_narrows_ranges(edits.changes, before, after))
+        saves = plain and (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or idle)
+        shortens = edits.only_shortens_training(before)
+        waits = shortens and plain and not self.specs and all(f.severity == "note" for f in edits.changing_findings)
+        # Shorter training costs nothing if the only planned study only narrows the search space.
+        narrows = len(self.specs) == 1 and self.specs[0].searches_within(start) and self.specs[0].schedule == start.schedule
+        sure = all(f.confidence >= MIN_SURE_CONFIDENCE for f in edits.changing_findings)
+        joins = narrows and shortens and sure and edits.request is None and not self.has_critical_pipeline_fault
+        if self.drafted_indices and self.specs[-1].probe is None and (saves or joins):
+            for i in self.drafted_indices:
+                for change in edits.changes:
+                    self.specs[i] = validate_spec(change.apply(self.specs[i]))
+            self.specs[0] = _with_notes(self.specs[0], [*edits.field_change_reasons, *edits.notes])
+        elif saves or waits:
+            self.stages_without_study.append(edits)
+        else:
+            if not self.specs and plain:
+                self.first = (edits, before)
+            if any(e.only_restores_schedule(self.study.spec) for e in self.stages_without_study):
+                edits.goal = f"Use the schedule of the study file and {edits.goal[0].lower()}{edits.goal[1:]}"
+            self._add_study(edits)
+
+    def _widen_rate_range(self) -> list[Change]:
+        """If the best trials lie at an end of the learning rate's range, widen the range in the draft. Return the change in a
+        list; the list is empty if nothing changed.
+
+        Findings about this end of the range then no longer count as deferred, even if they are unlikely to be right."""
+        before = self.draft.current_spec
+        change = None if self.has_critical_pipeline_fault else ranges.wider_rate_range(self.study, before)
+        if change is None or not self.draft.apply("the planner", change):
+            return []
+        ends = {s for s in get_args(RangeSide) if getattr(change, s) != getattr(before.parameters[change.parameter], s)}
+        same = [f for f in self.findings if f.goal == "boundary" and f.subject == change.parameter and f.side in ends]
+        self.deferred = [d for d in self.deferred if (d.rule, d.message) not in [(f.rule, f.message) for f in same]]
+        return [change]
+
+    def answer_open_questions(self) -> None:
+        """Let the first study also answer open questions if this study only adds trials, shortens trials or changes ranges.
+
+        If the first study has too few trials for all hyperparameters, it searches only some of them. In this case, later
+        studies are dropped, because they are based on the former search space."""
+        if self.first is None:
+            return
+        edits, before = self.first
+        if edits.only_repeats_trial:
+            self._replace_repeats_by_search(edits, before)
+            return
+        within = self.specs[0].searches_within(before)
+        alone = len(self.specs) == 1 and not self.has_critical_pipeline_fault
+        opened = search_next_hyperparameter(self.study, self.specs[0]) if alone else None
+        if opened is not None and (edits.only_adds_trials or within):
+            rate = next(iter(opened.searched))
+            for finding in edits.changing_findings:
+                self.defer(finding, f"the next study searches {rate} together with another hyperparameter")
+            self.specs, self.drafted_indices = [opened], []
+            return
+        spec = with_open_questions(self.study, self.verdicts, self.rules, self.specs[0])
+        fewer = spec.searched.keys() < self.specs[0].searched.keys()
+        tells = edits.only_adds_trials or edits.only_shortens_training(before) or within
+        moves = all(f.goal in (*SPACE_STAGE, *REGULARISATION_STAGE) or f.severity == "note" for f in edits.findings)
+        if (fewer and (tells or moves)) or (tells and len(self.specs) == 1 and spec is not self.specs[0]):
+            goal = spec.goal if edits.only_adds_trials else edits.goal
+            self.specs, self.drafted_indices = [spec.model_copy(update={"goal": goal})], []
+
+    def _replace_repeats_by_search(self, edits: StageEdits, before: StudySpec) -> None:
+        """Replace repeats of the best setting by a further search, if exploitation is justified or too few trials of the space
+        were run.
+
+        Repeats of a shorter training are also replaced by longer training of the best settings."""
+        last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
+        if last is None:
+            return
+        fewer = bool(last.searched) and last.searched.keys() < self.study.searched.keys()
+        longer = bool(last.settings) and (last.max_train_steps or 0) > (before.max_train_steps or math.inf)
+        if fewer or longer or last.sampler.kind == "adaptive":
+            for finding in edits.findings:
+                self.defer(finding, "the next study may find a better setting, which should be repeated instead")
+            self.specs, self.drafted_indices = [_with_notes(last, self.early_advice)], []
+
+    def defer_dropped_findings(self) -> None:
+        """Defer the findings whose changes were part of a dropped study; a study is dropped if it would hardly find a better
+        setting."""
+        for finding in self.settled:
+            if not recommends_only_advice(finding):
+                self.defer(finding, UNLIKELY_GAIN_REASON)
+
+    def train_best_settings_instead(self, spec: StudySpec) -> StudySpec:
+        """Return a study that trains the best settings again, in place of the study `spec`. Defer the findings that led to
+        `spec`."""
+        again = new_scores.study_of_best_settings(self.study, spec, self.draft.start, self.findings)
+        for finding in self.settled if again is not spec else ():
+            if not recommends_only_advice(finding) and not new_scores.score_changing_fixes(again, [finding]):
+                self.defer(finding, WAITS)
+        return again
+
+    def add_saving_study(self, *, steps: bool = False) -> None:
+        """Add a study for stages that only save trials, unless another study includes their changes or the new study would only
+        repeat the best trial.
+
+        steps: also add a study for stages that only save steps. By default, such stages wait until nothing else remains to be
+        changed."""
+        start, spec, best = self.draft.start, self.draft.current_spec, self.study.ranked()[:1]
+        goals = [e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))]
+        values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}
+        if not goals or (not spec.searched and best and values.items() <= best[0].params.items()):
+            return
+        self._add_study(StageEdits(goals[-1], ()))
+
+    def _place_notes(self, edits: StageEdits) -> None:
+        """Add the advice of a stage without changes to the notes of a study. If no study is planned yet, keep the advice for
+        the first study. Otherwise, add advice that does not affect training to the first study's notes and defer all other
+        advice."""
+        if not self.specs:
+            self.stages_without_study.append(edits)
+            return
+        for finding in edits.findings:
+            notes = [c for c in finding.changes if isinstance(c, Advise) and c in edits.notes]
+            if notes and finding.goal in GOALS_NOT_AFFECTING_TRAINING:
+                self.specs[0] = _with_notes(self.specs[0], notes)
+            elif notes:
+                self.defer(finding, WAITS)
+
+    def _add_study(self, edits: StageEdits) -> None:
+        request, current = edits.request, self.draft.current_spec
+        designed = STUDY_DESIGNS[request.plan](request, self.study, current) if request is not None else ()
+        spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
+        repeated = {n for n in current.notes if any(n in earlier.notes for earlier in self.specs)}
+        spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
+        stages = [*self.stages_without_study, edits]
+        for finding in (f for stage in stages for f in stage.findings) if self.specs else ():
+            self.defer(finding, WAITS)
+        if not self.specs:
+            self.early_advice = _advice(self.stages_without_study)
+        plain = self._with_round_fields(spec)
+        self.specs.append(_with_notes(plain, [*edits.field_change_reasons, *_advice(stages)]))
+        self.stages_without_study = []
+        if request is None:
+            self.drafted_indices.append(len(self.specs) - 1)
+            self.draft.current_spec = plain.model_copy(update={"notes": ()})
+
+    def _with_round_fields(self, spec: StudySpec) -> StudySpec:
+        start, last = self.draft.start, self.specs[-1] if self.specs else None
+        number = start.round if last is None else last.round + 1
+        update = {
+            "study": round_study_name(self.draft.current_spec, number),
+            "parent": start.parent if last is None else last.study,
+            "round": number,
+            # A probe must train each of its choices once, which random and adaptive samplers cannot guarantee.
+            "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=number),
+            "baseline": self.draft.current_spec if spec.probe else None,
+        }
+        return validate_spec(spec.model_copy(update=update))
+
+
+def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
+    for note in notes:
+        spec = note.apply(spec)
+    return spec
+
+
+def _advice(stages: Sequence[StageEdits]) -> list[Advise]:
+    return [note for edits in stages for note in edits.notes]

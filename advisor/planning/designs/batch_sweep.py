@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
-from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import best_trial_setting, fixed_parameters
 
@@ -37,21 +37,15 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     name = next((n for n in base.parameters if parameter_kinds.is_batch_size(n)), None)
     if name is None:
         return (Advise(text=PROBE),)
-    spec = batch_size_sweep_study(base.objective, name, max(int(request.numbers.get("from", 1)), 1), study=base.study)
-    return spec.model_copy(
-        update={"parameters": fixed_parameters(best_trial_setting(study, base), base) | dict(spec.parameters)}
-    )
-
-
-def batch_size_sweep_study(objective: Objective, name: str, smallest: int, *, study: str) -> StudySpec:
-    """Return a study of eight batch sizes: the first is `smallest`, and each further size is twice the previous one."""
+    smallest = max(int(request.numbers.get("from", 1)), 1)
     sizes = tuple(smallest * 2**i for i in range(SIZES))
     why = "powers of two until the device runs out of memory; use the largest size that still raises the throughput"
+    sweep = Parameter(role="scientific", type="int", choices=sizes, why=why)
     return StudySpec(
-        study=study,
+        study=base.study,
         goal=f"Measure throughput: {name} from {sizes[0]} to {sizes[-1]}",
-        objective=objective,
-        parameters={name: Parameter(role="scientific", type="int", choices=sizes, why=why)},
+        objective=base.objective,
+        parameters={**fixed_parameters(best_trial_setting(study, base), base), name: sweep},
         trials=SIZES,
         max_train_steps=STEPS_PER_BATCH_SIZE,
         evaluate_every=STEPS_PER_BATCH_SIZE,

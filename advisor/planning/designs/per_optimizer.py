@@ -28,7 +28,6 @@ from advisor.model.words import listed
 from advisor.planning.base import MIN_SEARCH_TRIALS
 from advisor.planning.designs.initial import FAIRNESS_NOTE, FirstStudyRequest, first_study_of_project, tuned
 from advisor.planning.designs.one_each import one_study_per_value
-from advisor.planning.draft import SpecPart
 
 PER_OPTIMIZER_GOAL = "Tune each optimizer in a separate study"
 MIN_TRIALS_OF_OPTIMIZER = 6
@@ -54,7 +53,7 @@ def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
     return list(specs)
 
 
-def usual_rate_range_parts(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[SpecPart]:
+def usual_rate_range_parts(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[tuple[str, str]]:
     """If the study `own` of one optimizer keeps the optimizer's usual learning-rate range, return both ends of this range as
     parts that must stay unchanged.
 
