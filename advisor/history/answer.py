@@ -195,8 +195,7 @@ class Case:
     notes: list[str] = field(default_factory=list)
 
     def build_answer(self, decision: Decision, reason: str, runs: tuple[int, int] = (0, 0), **figures: object) -> Answer:
-        """Return the answer, including facts about both settings. runs: (number of further runs of the candidate, of the
-        incumbent). figures: results of the statistical test, if one was run."""
+        """Return the answer. runs: numbers of further runs (candidate, incumbent). figures: results of the test, if any."""
         further_runs = self._further_runs(runs)
         objective, record = self.study.spec.objective, self.candidate.gate_record
         own, other = quote_name(self.candidate.name), quote_name(self.incumbent.name)
@@ -267,8 +266,7 @@ class Case:
 
 
 def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
-    """Collect the settings that a question names, and the data to answer it. Raises AdvisorError if the question is ambiguous or
-    invalid."""
+    """Collect the data to answer a question. Raises AdvisorError if the question is ambiguous or invalid."""
     named_tags = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
     tags = (named_tags | recorded_tag_names(study)) & {n for t in study.trials for n in t.tags}
     key = setting_key_with_tags(tags)

@@ -107,14 +107,13 @@ def compare(
     power: float = 0.8,
     max_seeds: int = 20,
 ) -> Comparison:
-    """Decide whether the candidate should be adopted in place of the incumbent.
+    """Decide whether the candidate should be adopted in place of the incumbent. Raises AdvisorError if they cannot be compared.
 
     Runs that were used to select a setting do not count (see `repeats`). complexity: minimum improvement, in units of the
-    objective, that justifies the candidate's complexity; by default, the smallest difference that matters
-    (`repeats.MIN_RELATIVE_DIFFERENCE`). level: probability that one of two equally good settings is adopted in place of the
-    other. The test is two-sided, as in the rule `adopt`, because users often call the better setting the candidate. power:
-    probability that the advised number of seeds shows a true improvement of the observed size. max_seeds: maximum number of
-    seeds per setting to advise. Raises AdvisorError if candidate and incumbent cannot be compared."""
+    objective, that justifies the candidate's complexity; by default, the smallest difference that matters. level: probability
+    that one of two equally good settings is adopted in place of the other. The test is two-sided, as in the rule `adopt`,
+    because users often call the better setting the candidate. power: probability that the advised number of seeds shows a true
+    improvement of the observed size."""
     sides = candidate, incumbent
     tried = _compared_settings(*sides)
     # Users repeat the settings that they want to adopt.
@@ -209,10 +208,8 @@ def _variances(
 
 
 def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
-    """Return the standard deviation of the improvement between validation sets of the same size. sides: (study, trials), first
-    of the candidate and then of the incumbent.
-
-    Raises MissingData if the standard deviation cannot be computed."""
+    """Return the standard deviation of the improvement between validation sets of the same size. sides: (study, trials) of the
+    candidate and the incumbent. Raises MissingData."""
     errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
     return math.hypot(*errors) * math.sqrt(1 - validation.ERROR_CORRELATION)
 

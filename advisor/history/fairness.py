@@ -1,5 +1,4 @@
-"""Compares the training budgets of two settings, because a larger budget may explain an improvement. The module also checks
-limits on metrics other than the objective."""
+"""Compares the training budgets of two settings, and checks limits on metrics other than the objective."""
 
 from __future__ import annotations
 
@@ -71,10 +70,8 @@ def median_budget(study: Study, trials: Sequence[Trial], kind: str) -> float:
 
 
 def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[BudgetExcess]:
-    """Return the kinds of budget in which the candidate exceeds the incumbent by more than the tolerance.
-
-    If all runs of the study took the same time with different numbers of steps, time is the budget, and more steps do not count
-    as an excess."""
+    """Return the kinds of budget in which the candidate exceeds the incumbent by more than the tolerance. If all runs took the
+    same time with different numbers of steps, time is the budget, and more steps do not count."""
     ignored = _BUDGETS_FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
     larger = []
     for kind, tolerance in BUDGET_TOLERANCES.items():
@@ -85,9 +82,8 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
 
 
 def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> str:
-    """Return a clause about runs without a result if the candidate has more of them than the incumbent; else an empty text.
-
-    Failed runs are compared by their share and killed runs by their number, because users kill runs that look bad."""
+    """Return a clause if the candidate has more runs without a result; else an empty text. Failed runs are compared by their
+    share and killed runs by their number, because users kill runs that look bad."""
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
     failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.runs_ended_early))
@@ -100,8 +96,7 @@ def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> 
 
 
 def parse_metric_limit(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
-    """Parse a limit of the form METRIC=VALUE, and add the mean of the metric's last values over the trials. Raises AdvisorError
-    if no run logged the metric."""
+    """Parse METRIC=VALUE, and add the mean of the metric's last values. Raises AdvisorError if no run logged the metric."""
     name, _, bound = text.partition("=")
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
     if not name or not math.isfinite(value):

@@ -49,8 +49,7 @@ minimum to start a loop of proposals."""
 
 
 def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> Answer:
-    """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is ambiguous or
-    invalid."""
+    """Return the answer to a question about two settings. Raises AdvisorError if the question is ambiguous or invalid."""
     case = build_case(study, question, experiment)
     early_answer = _decide_without_test(case)
     if early_answer is not None:
@@ -85,8 +84,7 @@ def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> A
 
 
 def make_gate_record(answer: Answer) -> GateRecord:
-    """Return the record of an answer, to be stored with the runs of the candidate. If the candidate was kept before, the record
-    preserves that decision."""
+    """Return the record to store with the runs of the candidate. An earlier decision to keep the candidate is preserved."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:

@@ -1,5 +1,4 @@
-"""Judges each prediction about a study by the study's trials as "kept", "not kept" or "cannot tell", and states the numbers
-behind the judgement."""
+"""Judges each prediction about a study by the study's trials, and states the numbers behind the judgement."""
 
 from __future__ import annotations
 

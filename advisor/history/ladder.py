@@ -131,10 +131,8 @@ class LearningRateSweep:
 
 def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: float | None = None) -> Ladder:
     """Analyse studies of several model sizes together. size: hyperparameter that measures the model size; None for the number
-    of trainable parameters.
-
-    next_size: model size to predict; None for the largest size times the ratio of the two largest sizes. Raises AdvisorError if
-    fewer than two sizes have enough learning rates, or if the studies differ in their objective or learning rate."""
+    of trainable parameters. next_size: model size to predict; None for the largest size times the ratio of the two largest
+    sizes. Raises AdvisorError if fewer than two sizes have enough learning rates, or if the studies do not match."""
     objective = studies[0].spec.objective
     if any(s.spec.objective != objective for s in studies):
         raise AdvisorError("the studies differ in their objective; pass --objective and --direction")
@@ -320,15 +318,13 @@ def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | No
 def propose_further_runs(
     sizes: Sequence[float], points: Sequence[tuple[FloatArray, FloatArray]], ends: Sequence[SweepEnd | None]
 ) -> tuple[FurtherRuns, ...]:
-    """Return the further runs, smallest model size first. points: (log learning rates, costs) of each sweep; ends: the open end
-    of each sweep.
+    """Return the further runs, smallest model size first. points: (log learning rates, costs) of each sweep; ends: the end of
+    each sweep beyond which the best learning rate may lie.
 
-    The end of a sweep is open if the best learning rate may lie beyond it; such a sweep gets two further learning rates beyond
-    the open end. If no end is open, every sweep gets new seeds around its best learning rate. Repeating only small, cheap
-    models is seldom enough, because the least certain model size determines the uncertainty of the trend.
-    `benchmarks/quality/ladder.py` measures how often such runs decide whether the best learning rate changes with the model
-    size. We do not predict this frequency for two reasons: a sweep with one seed per rate does not show its noise, and the
-    uncertainty shrinks more slowly than with the square root of the number of runs."""
+    An open sweep gets two further learning rates beyond its end. If no end is open, every sweep gets new seeds around its best
+    rate: repeating only small, cheap models is seldom enough, because the least certain size determines the uncertainty of the
+    trend. `benchmarks/quality/ladder.py` measures how often such runs decide. We do not predict this frequency, because a sweep
+    with one seed per rate does not show its noise."""
     each = zip(sizes, points, ends, strict=True)
     if any(ends):
         return tuple(FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in each if e is not None)

@@ -86,8 +86,7 @@ def _read_studies(group: Sequence[StudyInExperiment], reader: StudyReader) -> tu
 
 
 class AdviceRecord(FrozenModel):
-    """The gains of all studies that followed the advice of one rule. The predictions in a study file state which rules' advice
-    the study follows."""
+    """The gains of the studies that followed a rule's advice: study files with predictions of this rule."""
 
     rule: str
     followed: int
@@ -99,8 +98,7 @@ class AdviceRecord(FrozenModel):
 
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
-    """Return one record for each rule whose advice was followed at least `MIN_STUDIES_FOLLOWED` times; empty if the tracking
-    store cannot be read."""
+    """Return the records of all rules whose advice was followed often enough; empty if the store cannot be read."""
     try:
         reader = StudyReader(tracking_uri)
         groups = [g for g in lineages(reader.studies_in_store) if any(p.spec is not None and p.spec.predictions for p in g)]
@@ -119,8 +117,7 @@ def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
 
 
 def gains_by_rule(studies: Sequence[Study]) -> list[tuple[str, float]]:
-    """Return (rule, relative improvement) for each rule whose advice a study followed. studies: the rounds of a lineage
-    (successive studies), oldest first."""
+    """Return (rule, relative improvement) for each rule whose advice a study followed. studies: rounds, oldest first."""
     gains = []
     best_before = math.inf
     for study in studies:

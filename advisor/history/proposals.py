@@ -97,8 +97,7 @@ class ProposedSetting:
 
 
 def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.SettingKeyFunction:
-    """Return a function from a trial to the key of its setting, which consists of hyperparameters, commit and the values of
-    `tags`."""
+    """Return a function from a trial to its setting's key: hyperparameters, commit and the values of `tags`."""
 
     def key(trial: Trial) -> SettingKey:
         own = [(f"tag {name}", trial.tags.get(name, "")) for name in sorted(tags) if name not in trial.params]
@@ -143,8 +142,7 @@ def _drop_superseded_runs(trials: Sequence[Trial], results: Sequence[Trial]) -> 
 
 
 def recorded_tag_names(study: Study) -> set[str]:
-    """Return the names of the tags by which earlier questions distinguished settings. If these tags were ignored, settings that
-    were kept would merge with other settings."""
+    """Return the tags by which earlier questions distinguished settings, which would merge without these tags."""
     return {name for trial in study.trials for record in _records_by_metric(trial).values() for name in record.tags}
 
 
@@ -174,8 +172,7 @@ def updated_tag_text(record: GateRecord, old_value: str = "") -> str:
 
 
 def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
-    """Return the standard deviation between repeats of a setting, pooled over all settings; None if there are no repeats or if
-    repeats differ only by rounding."""
+    """Return the pooled standard deviation between repeats; None without repeats or if repeats differ only by rounding."""
     costs = [p.costs for p in settings if len(p.costs)]
     noise = difference.pooled_deviation(costs)
     if noise is None or not noise[0] > MIN_RELATIVE_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
@@ -184,18 +181,15 @@ def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
 
 
 def setting_of_trials(settings: Sequence[ProposedSetting], trials: Sequence[Trial]) -> ProposedSetting:
-    """Return the setting to which the trials belong. If the trials belong to several settings, prefer settings with repeats,
-    then settings with better results."""
+    """Return the setting of the trials. Of several settings, prefer those with repeats, then those with better results."""
     ids = {t.id for t in trials}
     matching = [p for p in settings if any(t.id in ids for t in p.trials)]
     return min([p for p in matching if len(p.costs) > 1] or matching, key=lambda p: p.mean)
 
 
 def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[ProposedSetting, str]:
-    """Return (default incumbent, reason): the setting that was kept last, else the best repeated setting, else the first
-    setting with a result.
-
-    If the candidate was kept before, the setting that the candidate replaced is the default incumbent."""
+    """Return (default incumbent, reason): the setting that the candidate replaced if it was kept before, else the setting that
+    was kept last, else the best repeated setting, else the first setting with a result."""
     others = [p for p in settings if p is not candidate and len(p.costs)]
     if not others:
         raise AdvisorError(f"there is no result to compare {candidate.name!r} with; run the baseline first")
@@ -214,9 +208,7 @@ def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSe
 
 
 def positions_in_loop(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[int, int]:
-    """Return the candidate's position among all settings and its position among repeated settings, both counted from 1.
-    Repeated settings are ordered by their second runs.
-
+    """Return the candidate's positions among all settings and among repeated settings (ordered by their second runs), from 1.
     The statistical test needs a different number for each setting, because it divides the permitted error among the numbers by
     weights that sum to 1."""
     place = [p.key for p in settings].index(candidate.key)
@@ -275,15 +267,13 @@ def parse_filters(text: str) -> Mapping[str, str]:
 
 
 def logged_run_name(trial: Trial) -> str:
-    """Return the name that the user gave to the run. If several runs have the same name, we append a part of the id to each
-    name; this function removes that part."""
+    """Return the user's name of the run, without the part of the id that we append to equal names."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 
 
 def matches_filter_value(value: HyperparameterValue | None, text: str) -> bool:
-    """Return True if `text`, the value in a filter NAME=VALUE, means the given value. Numbers are compared as numbers, and
-    other values as text without regard to case."""
+    """Return True if `text`, from a filter NAME=VALUE, means the value: as a number, else as text without regard to case."""
     if value is None:
         return False
     number = as_number(text)

@@ -1,5 +1,4 @@
-"""Describes the rounds of a lineage (successive studies): changes, results, outcomes of predictions, and whether further tuning
-pays."""
+"""Describes the rounds of a lineage (successive studies), and whether further tuning pays."""
 
 from __future__ import annotations
 

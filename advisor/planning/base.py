@@ -40,8 +40,8 @@ MIN_SEARCH_TRIALS = 5
 
 
 def base(study: Study) -> StudySpec:
-    """Return the study to which the findings apply their changes, with the next round number. The study is a copy of the
-    analysed study or, after a probe, the study that the probe prepared."""
+    """Return the study to which the findings apply their changes: the analysed study or, after a probe, the study that the probe
+    prepared, with the next round number."""
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
@@ -76,9 +76,8 @@ def round_study_name(spec: StudySpec, number: int) -> str:
 
 
 def best_trial_setting(study: Study, spec: StudySpec) -> dict[str, HyperparameterValue]:
-    """Return the best trial's values of the spec's hyperparameters; empty if no trial has a result.
-
-    For a probe with a baseline, return the values that the probe fixes."""
+    """Return the best trial's values of the spec's hyperparameters; empty if no trial has a result. For a probe with a
+    baseline, return the values that the probe fixes."""
     values: dict[str, HyperparameterValue] = {}
     if study.probe is not None and study.spec.baseline is not None:
         values = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
@@ -92,8 +91,7 @@ def trial_setting(trial: Trial, spec: StudySpec) -> dict[str, HyperparameterValu
 
 
 def fixed_parameters(setting: dict[str, HyperparameterValue], spec: StudySpec) -> dict[str, Parameter]:
-    """Return every hyperparameter of the study, fixed at its value in the setting. A hyperparameter with a formula is computed
-    instead."""
+    """Return every hyperparameter, fixed at its value in the setting, or computed if it has a formula."""
     why = "as in the best trial so far"
     return {n: parameter_with_formula(n, setting, spec) or spec.fix_value(n, value, why=why) for n, value in setting.items()}
 
@@ -120,8 +118,7 @@ def searched_instead(
 
 
 def learning_rate(spec: StudySpec) -> str | None:
-    """Return the name of the hyperparameter that is the study's learning rate; None if the study has no learning rate. If the
-    study has several learning rates, prefer one that is searched."""
+    """Return the name of the study's learning rate, if possible of one that is searched; None if there is none."""
     names = [n for n in spec.parameters if is_learning_rate(n)]
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
@@ -131,8 +128,7 @@ def is_random_search(spec: StudySpec) -> bool:
 
 
 def validate_spec(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
-    """Validate the spec, which is necessary after `model_copy`. Parameters that are the same in the valid spec `before` are not
-    validated again. Raises ValidationError."""
+    """Validate the spec, which `model_copy` does not do, except parameters of the valid `before`. Raises ValidationError."""
     valid = before.parameters if before is not None else {}
     parameters = {n: p if valid.get(n) is p else p.model_dump() for n, p in spec.parameters.items()}
     return StudySpec.model_validate({**spec.model_dump(exclude={"parameters"}), "parameters": parameters})

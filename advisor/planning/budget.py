@@ -1,14 +1,11 @@
 """Determines the number of trials of each next study, and fits the studies into a budget.
 
-*How many trials.* A search needs enough trials to estimate a quadratic response to all searched hyperparameters and the noise
-around this response. While no hyperparameter has a known effect, the search also needs enough trials to detect an effect
-(`states.trials_needed`). Earlier results count towards this number if they have the same training length and lie in the new
-space. If a range was extended, no earlier result counts, because earlier trials do not cover the added part. If a study comes
-from a study design, its number of trials stays unchanged.
-
-*Budget.* A budget is a number of steps or a duration; durations are estimated from the logged times of steps. The budget is
-spent on the studies in their planned order. If the budget is too small for a study, the study searches fewer hyperparameters,
-and its notes name the omitted ones."""
+A search needs enough trials to estimate a quadratic response to all searched hyperparameters and the noise around it and, while no
+hyperparameter has a known effect, enough trials to detect one (`states.trials_needed`). Earlier results count if they have the same
+training length and lie in the new space. If a range was extended, none counts, because they do not cover the added part. A study
+design keeps its number of trials. A budget is a number of steps or a duration, and is spent on the studies in their planned order.
+If it is too small for a study, the study searches fewer hyperparameters, and its notes name the omitted ones.
+"""
 
 from __future__ import annotations
 
@@ -146,8 +143,7 @@ def parse_budget(text: str) -> CostLimit:
 
 
 def within(study: Study, specs: Sequence[StudySpec], budget: CostLimit) -> tuple[StudySpec, ...]:
-    """Return the next studies that the budget pays for. Raises AdvisorError if the budget is too small for one trial, or if the
-    cost of a trial is unknown."""
+    """Return the next studies that the budget pays for. Raises AdvisorError if it pays for no trial or costs are unknown."""
     left = budget.amount
     made: list[StudySpec] = []
     dropped: list[StudySpec] = []

@@ -55,8 +55,7 @@ DEPLOY = "If these runs agree, measure their setting on {data}, once, and deploy
 
 
 def closing_study(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec) -> StudySpec | None:
-    """Return the next study if no rule recommends a change; None if nothing is left to do, or if `study` is a probe without a
-    prepared study."""
+    """Return the next study if no rule recommends a change; None if nothing is left to do."""
     name = round_study_name(base, base.round)
     if study.spec.baseline is not None:
         return base.model_copy(update={"study": name, "goal": f"Resume the study that {study.name} prepared"})
@@ -88,12 +87,11 @@ def with_open_questions(study: Study, verdicts: Sequence[Verdict], rules: Sequen
 def stop_if_settled(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
 ) -> tuple[StudySpec | None, str]:
-    """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place; if the best
-    setting was repeated already, return (None, the reason to stop). In all other cases, return (`spec`, "").
+    """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place; if the best setting
+    was repeated already, return (None, the reason to stop). In all other cases, return (`spec`, "").
 
-    A search is stopped in two cases. A model predicts no gain: the study compares no values, has the space of `study`, and this
-    space is not known to be wrong. Or the study searched only a learning rate, all rates give the same result within noise, and
-    the evaluation does not change."""
+    A search is stopped if a model predicts no gain in the space of `study`, which is not known to be wrong, or if the study
+    searched only a learning rate and all rates give the same result within noise."""
     chance = None if still_compares_values(study, spec) else _small_gain_probability(study, verdicts, rules, spec)
     same_search = not promising.trains_differently(study, spec) and spec.searches_within(base_study(study))
     scores_change = needs_new_scores(spec, [f for v in verdicts for f in v.findings])

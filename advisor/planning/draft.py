@@ -1,8 +1,7 @@
 """The draft of the next study, to which findings apply their changes, and the findings that it follows or defers.
 
 Once a rule has set a part of the draft, later rules cannot change this part. If several rules cut the same end of a range,
-however, the tighter cut applies.
-"""
+however, the tighter cut applies."""
 
 from __future__ import annotations
 

@@ -37,13 +37,11 @@ _STUDY_FIELD_TEXTS = {"evaluate_every": "the evaluation interval", "seeds": "the
 
 
 def goal_text(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> str:
-    """Return the goal of the study `after`, which results from applying the changes to the study `before`. The goal starts with
-    the most important change.
+    """Return the goal of the study `after`, which results from applying the changes to the study `before`.
 
-    Changes with the same verb are listed together; the study file lists all other changes. A change that fixes an unimportant
-    hyperparameter comes last, because it only saves trials. A goal that would only fix one value also names the first change of
-    another kind: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so the
-    goal names both."""
+    Changes with the same verb as the most important one are listed together. A change that fixes an unimportant hyperparameter
+    comes last, because it only saves trials. A goal that would only fix one value also names the first change of another kind:
+    `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so the goal names both."""
     parts = [p for c in sorted(changes, key=only_saves_trials) if (p := _goal_part(c, before, after)) is not None]
     if not parts:
         return "Repeat the study"
@@ -68,9 +66,7 @@ def _goal_sentence(verb: str, subject: str, numbers: str) -> str:
 
 
 def goal_after_manual_fix(action: str) -> str:
-    """Return the goal of a study that waits for a fix by hand, such as `Search again once this is done: Shuffle the data`.
-
-    The goal contains the first clause of the action; the study's notes contain the whole action."""
+    """Return a goal such as `Search again once this is done: Shuffle the data`, with the first clause of the action."""
     return f"{GOAL_AFTER_FIX}{re.split(r'[:,.](?= |$)', action, maxsplit=1)[0]}"
 
 

@@ -165,8 +165,7 @@ class PlanMerger(FindingFollower):
             self.stages_without_study, self.sweeps_learning_rate_first = [], True
 
     def add_closing_study(self, spec: StudySpec) -> None:
-        """Add the study that the planner chooses if no rule recommends a change. If the trials of this study are longer, defer
-        advice on the training length."""
+        """Add the closing study. If its trials are longer, defer advice on the training length."""
         longer = (spec.max_train_steps or 0) > (self.study.spec.max_train_steps or math.inf)
         later = [e for e in self.stages_without_study if longer and all(f.goal == "steps" for f in e.findings)]
         for finding in (f for edits in later for f in edits.findings):
@@ -175,8 +174,7 @@ class PlanMerger(FindingFollower):
         self.specs.append(_with_notes(spec, [*(r for e in now for r in e.field_change_reasons), *_advice(now)]))
 
     def defer_stage(self, stage: Stage) -> None:
-        """Defer all findings of the stage. Advice that does not affect training is added to the notes of the learning-rate
-        sweep."""
+        """Defer the findings of the stage, except advice, which joins the notes of the learning-rate sweep."""
         findings = [f for f in self.findings if f.goal in stage]
         notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and recommends_only_advice(f)]
         self._place_notes(StageEdits("", findings, notes=notes))
@@ -245,10 +243,8 @@ class PlanMerger(FindingFollower):
             self._add_study(edits)
 
     def _widen_rate_range(self) -> list[Change]:
-        """If the best trials lie at an end of the learning rate's range, widen the range in the draft. Return the change in a
-        list; the list is empty if nothing changed.
-
-        Findings about this end of the range then no longer count as deferred, even if they are unlikely to be right."""
+        """If the best trials lie at an end of the learning-rate range, widen the range, and return the change in a list.
+        Findings about this end, even unsure ones, then no longer count as deferred."""
         before = self.draft.current_spec
         change = None if self.has_critical_pipeline_fault else ranges.wider_rate_range(self.study, before)
         if change is None or not self.draft.apply("the planner", change):
@@ -259,10 +255,8 @@ class PlanMerger(FindingFollower):
         return [change]
 
     def answer_open_questions(self) -> None:
-        """Let the first study also answer open questions if this study only adds trials, shortens trials or changes ranges.
-
-        If the first study has too few trials for all hyperparameters, it searches only some of them. In this case, later
-        studies are dropped, because they are based on the former search space."""
+        """Let the first study also answer open questions if it only adds trials, shortens trials or changes ranges. If it then
+        searches fewer hyperparameters, later studies are dropped, because they are based on the former search space."""
         if self.first is None:
             return
         edits, before = self.first
@@ -287,10 +281,7 @@ class PlanMerger(FindingFollower):
             self.specs, self.drafted_indices = [spec.model_copy(update={"goal": goal})], []
 
     def _replace_repeats_by_search(self, edits: StageEdits, before: StudySpec) -> None:
-        """Replace repeats of the best setting by a further search, if exploitation is justified or too few trials of the space
-        were run.
-
-        Repeats of a shorter training are also replaced by longer training of the best settings."""
+        """Replace repeats of the best setting by a further search or longer training, if the closing study is one of these."""
         last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
         if last is None:
             return
@@ -302,15 +293,13 @@ class PlanMerger(FindingFollower):
             self.specs, self.drafted_indices = [_with_notes(last, self.early_advice)], []
 
     def defer_dropped_findings(self) -> None:
-        """Defer the findings whose changes were part of a dropped study; a study is dropped if it would hardly find a better
-        setting."""
+        """Defer the findings that led to a study that was dropped."""
         for finding in self.settled:
             if not recommends_only_advice(finding):
                 self.defer(finding, UNLIKELY_GAIN_REASON)
 
     def train_best_settings_instead(self, spec: StudySpec) -> StudySpec:
-        """Return a study that trains the best settings again, in place of the study `spec`. Defer the findings that led to
-        `spec`."""
+        """Return a study that trains the best settings again, and defer the findings that led to `spec`."""
         again = new_scores.study_of_best_settings(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
             if not recommends_only_advice(finding) and not new_scores.score_changing_fixes(again, [finding]):
@@ -318,11 +307,7 @@ class PlanMerger(FindingFollower):
         return again
 
     def add_saving_study(self, *, steps: bool = False) -> None:
-        """Add a study for stages that only save trials, unless another study includes their changes or the new study would only
-        repeat the best trial.
-
-        steps: also add a study for stages that only save steps. By default, such stages wait until nothing else remains to be
-        changed."""
+        """Add a study for stages that only save trials, or also steps, unless it would only repeat the best trial."""
         start, spec, best = self.draft.start, self.draft.current_spec, self.study.ranked()[:1]
         goals = [e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))]
         values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}
@@ -331,9 +316,7 @@ class PlanMerger(FindingFollower):
         self._add_study(StageEdits(goals[-1], ()))
 
     def _place_notes(self, edits: StageEdits) -> None:
-        """Add the advice of a stage without changes to the notes of a study. If no study is planned yet, keep the advice for
-        the first study. Otherwise, add advice that does not affect training to the first study's notes and defer all other
-        advice."""
+        """Add a stage's advice to the first study. Once this study is planned, defer advice that affects training."""
         if not self.specs:
             self.stages_without_study.append(edits)
             return

@@ -34,9 +34,8 @@ REPEAT_BEST_FIRST_REASON = (
 
 
 def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
-    """Return whether the study's notes ask for other validation data, or whether the study fixes a value that changes scores.
-
-    Findings with the severity "note" are ignored here, because users may ignore their advice."""
+    """Return whether the study asks for other validation data or fixes a value that changes scores, except by the advice of
+    notes, which users may ignore."""
     serious = [f for f in findings if f.severity != "note"]
     changes = [c for f in serious for c in f.changes if makes_scores_incomparable(c)]
     return bool(score_changing_fixes(spec, serious)) or any(isinstance(c, Advise) and c.text in spec.notes for c in changes)
@@ -54,10 +53,8 @@ def score_changing_fixes(spec: StudySpec, findings: Iterable[Finding]) -> list[F
 
 
 def best_trial_per_setting(study: Study) -> list[Trial]:
-    """Return the best trial of each of the best settings, at most `MAX_SETTINGS_TRAINED_AGAIN` trials.
-
-    The trials are in the order of `Study.ranked`. If the last settings tie with settings beyond this limit, leave out all tied
-    settings."""
+    """Return the best trial of each of the best settings, in the order of `Study.ranked`. If the last settings tie with
+    settings beyond `MAX_SETTINGS_TRAINED_AGAIN`, leave out all tied settings."""
     best = repeats.first_trial_per_setting(t for t in study.ranked() if t.params)
     first, beyond = best[:MAX_SETTINGS_TRAINED_AGAIN], best[MAX_SETTINGS_TRAINED_AGAIN:]
     return [t for t in first if not beyond or study.rank_key(t) != study.rank_key(beyond[0])] or first
@@ -65,9 +62,7 @@ def best_trial_per_setting(study: Study) -> list[Trial]:
 
 def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
     """Return a study that trains the best settings again, with the advice in `spec`; return `spec` if no trial has a result.
-
-    base: the next study before any change. Of the changes in `spec`, the study keeps only those that fix values on which scores
-    depend; all others wait for the new scores."""
+    All changes wait for the new scores, except those that fix values on which scores depend. base: the study before any change."""
     trials = best_trial_per_setting(study)
     first, *rivals = [dict(t.params) for t in trials] or [{}]
     if not first:
@@ -109,8 +104,7 @@ def _evaluate_first_advice(trials: Sequence[Trial], otherwise: str) -> str:
 
 
 def with_best_setting_first(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the search with the best setting so far as its first trial; return it unchanged if this setting lacks a searched
-    hyperparameter."""
+    """Return the search with the best setting so far as its first trial, if this setting has all searched hyperparameters."""
     best = study.ranked()[:1]
     searches = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
     if not searches or not best or not spec.searched.keys() <= best[0].params.keys():

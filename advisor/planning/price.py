@@ -74,8 +74,7 @@ class RunCost:
 
 
 def cost(study: Study, spec: StudySpec) -> RunCost:
-    """Return the cost of the next study `spec`, estimated from the trials of `study`: their length, their step times and the
-    pauses between them."""
+    """Return the cost of the next study, estimated from the length, the step times and the pauses of the trials."""
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     planned = [study.planned_steps(t) for t in ended]
     last = [float(study.cost_curve(t).steps[-1]) for t in ended]
@@ -110,8 +109,7 @@ def hours(seconds: float) -> str:
 
 
 def power_sentence(study: Study, trials: int, more: int, searched: int) -> str:
-    """Return a sentence with the smallest effect that the `more` new trials and the `trials` existing ones detect with 80 %
-    probability."""
+    """State the smallest effect that `more` new trials and the `trials` existing ones detect with 80 % probability."""
     effect = power.detectable_effect(trials + more, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
@@ -188,8 +186,7 @@ class ExpectedGain(NamedTuple):
 
 
 def is_search_hopeless(study: Study, spec: StudySpec) -> bool:
-    """Return whether the search would hardly improve the best result by more than noise, even with as many trials as were run
-    so far."""
+    """Return whether even as many trials as so far would hardly improve the best result by more than noise."""
     trials = max(spec.trials or 1, len(settings.read_settings(study)))
     gain = expected_gain_of_search(study, spec.model_copy(update={"trials": trials}))
     return gain is not None and gain.beyond_noise and gain.chance <= MAX_HOPELESS_GAIN_PROBABILITY

@@ -1,11 +1,9 @@
 """Assigns each hyperparameter its role in the next study (scientific, nuisance or fixed), and states the reason.
 
-Playbook: "Identifying scientific, nuisance, and fixed hyperparameters".
-
-The goal of a study decides which hyperparameters are scientific (compared), nuisance (tuned so that the comparison is fair) and
-fixed. By default, hyperparameters of the optimizer and regularisation strengths are nuisance parameters. The choice of
-optimizer, the architecture, the batch size and the training length are fixed. A scientific hyperparameter stays scientific
-until a finding answers which of its values is best."""
+Playbook: "Identifying scientific, nuisance, and fixed hyperparameters". The goal of a study decides which hyperparameters are
+compared (scientific), tuned so that the comparison is fair (nuisance) and fixed. By default, hyperparameters of the optimizer
+and regularisation strengths are nuisance parameters; the choice of optimizer, the architecture, the batch size and the training
+length are fixed. A scientific hyperparameter stays scientific until a finding answers which of its values is best."""
 
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ def default_role(name: str) -> tuple[ParameterRole, str]:
 
 
 def why(name: str, role: ParameterRole, more: str) -> str:
-    """Return the reason for the role of a hyperparameter, followed by the text `more`. The reason is the comparison for the
-    role "scientific", the standard reason for the default role, and empty for any other role."""
+    """Return the standard reason for the role of a hyperparameter, if there is one, followed by the text `more`."""
     default, reason = default_role(name)
     if role == "scientific":
         return f"compared in this study; {more}"
@@ -96,9 +93,7 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
 
 
 def reason_against_change(change: SetRange, now: Parameter | None) -> str | None:
-    """Return the reason why a change of a hyperparameter's range must not be applied; None if the change may be applied.
-
-    now: the hyperparameter in the draft of the next study; None if the draft does not contain this hyperparameter."""
+    """Return the reason why a range must not be changed; None if it may. now: the draft's hyperparameter, if it has it."""
     name = change.parameter
     if parameter_kinds.is_batch_size(name):
         return f"{name} is chosen by throughput and memory, not by validation quality"
@@ -153,6 +148,5 @@ def _batch_size_choices(parameter: Parameter, name: str, limit: float) -> Parame
 
 
 def lacks_throughput(study: Study) -> bool:
-    """Return whether the study logged the throughput of fewer than two batch sizes, which are too few to choose a batch size by
-    throughput."""
+    """Return whether fewer than two batch sizes logged a throughput, too few to choose by throughput."""
     return len(throughput.throughput_by_batch_size(study)) < 2

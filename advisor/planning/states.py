@@ -43,8 +43,7 @@ class ExplorationEvidence:
 
     @property
     def state(self) -> QuestionState:
-        """The joint state of the three questions: "wrong" if any of them is wrong, "fine" if all of them are fine, else "cannot
-        be told"."""
+        """ "wrong" if any of the three questions is wrong, "fine" if all of them are fine, else "cannot be told"."""
         each = (self.space, self.effect, self.variation)
         return "wrong" if "wrong" in each else "fine" if set(each) == {"fine"} else "cannot be told"
 
@@ -52,8 +51,7 @@ class ExplorationEvidence:
 def assess_evidence(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], followed: Collection[str] = ()
 ) -> ExplorationEvidence:
-    """Return the evidence from the study and the rules' verdicts. followed: rules to ignore, because the next study follows
-    their advice."""
+    """Return the evidence from the study and the verdicts, without rules that the next study follows (`followed`)."""
     state = {v.rule: question_state(v) for v in verdicts if v.rule not in followed}
     required = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
     quiet = [rule for rule, settled in required.items() if settled == "quiet"]
@@ -69,8 +67,7 @@ def assess_evidence(
 
 
 def question_state(verdict: Verdict) -> QuestionState:
-    """Return the state of the question that the rule of this verdict answers. A finding that is more likely wrong than right
-    does not settle the question."""
+    """Return the state of the question that the rule answers. A finding that is more likely wrong than right settles nothing."""
     if verdict.status == "quiet":
         return "fine"
     sure = any(f.confidence >= MIN_CONFIDENCE for f in verdict.findings)
@@ -78,14 +75,12 @@ def question_state(verdict: Verdict) -> QuestionState:
 
 
 def settings_needed(searched: int) -> int:
-    """Return the number of settings needed to estimate a quadratic response to `searched` hyperparameters and the noise around
-    it."""
+    """Return the number of settings to estimate a quadratic response to `searched` hyperparameters, and its noise."""
     return SETTINGS_PER_COEFFICIENT * comb(searched + 2, 2)
 
 
 def trials_needed(effect: QuestionState, searched: int) -> int:
-    """Return the number of trials needed to find the best values of this many hyperparameters, and to detect an effect if none
-    is known yet."""
+    """Return the number of trials to find the best values of the hyperparameters, and an effect if none is known yet."""
     needed = settings_needed(searched)
     return needed if effect == "fine" else max(needed, power.trials_needed(MIN_EFFECT_IN_SEED_SD, searched))
 

@@ -29,14 +29,12 @@ def mean_cost(trials: Sequence[Trained]) -> float:
 
 
 def lowest_cost_trials(groups: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
-    """Return the trials of the setting with the lowest mean cost. Among equally good settings, choose the latest one, because
-    the sampler had most results when it chose that setting."""
+    """Return the trials of the setting with the lowest mean cost; of equal ones the latest, chosen from most results."""
     return min(reversed(groups), key=mean_cost)
 
 
 def best(trials: Sequence[Trained]) -> Sequence[Trained]:
-    """Return the trials of the best setting. If any setting was repeated, only repeated settings can be the best, because the
-    result of a single run is uncertain."""
+    """Return the trials of the best setting. A single run is uncertain, so only repeated settings count if there are any."""
     groups = group_by_setting(trials)
     repeated = [g for g in groups if len(g) > 1 and math.isfinite(mean_cost(g))]
     return lowest_cost_trials(repeated or groups)

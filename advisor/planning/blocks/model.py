@@ -62,16 +62,13 @@ class Block:
 
 
 class Analyst(Protocol):
-    """Interface of the analysis that plans the studies of a search. An analyst also knows which settings the training script
-    supports."""
+    """The analysis that plans the studies of a search. It also knows which settings the training script supports."""
 
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis of these trials plans; None if the analysis plans no study.
-
-        prepare: function that adapts a planned study to this search, before the study's effects are predicted."""
+        """Return the first study that the analysis of these trials plans; None if it plans none. prepare: adapts a planned study
+        to this search, before the study's effects are predicted."""
 
     def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return the study without changes that the training script does not support. before: study with the current search
-        space."""
+        """Return the study without changes that the training script does not support. before: the current space."""

@@ -12,16 +12,13 @@ from advisor.planning.sampling.adaptive import Observation
 
 
 def steps_per_trial(spec: StudySpec) -> int:
-    """Return the number of steps of a trial. If the study does not state a number of steps, return 1, so that a budget of steps
-    is a budget of trials."""
+    """Return the number of steps of a trial; 1 if unknown, so that a budget of steps is a budget of trials."""
     return spec.max_train_steps or 1
 
 
 def enclosing_space(before: StudySpec, after: StudySpec) -> StudySpec:
-    """Return the later study with ranges and choices extended so that they contain the ranges and choices of the earlier study.
-    Ranges need not shrink, because the sampler avoids regions with bad results anyway.
-
-    Hyperparameters that the later study fixes stay fixed."""
+    """Return the later study with ranges and choices extended to those of the earlier study, because the sampler avoids bad
+    regions anyway. Hyperparameters that the later study fixes stay fixed."""
     parameters = dict(after.parameters)
     for name, old in before.searched.items():
         new = parameters.get(name)
@@ -47,8 +44,7 @@ def same_space(spec: StudySpec, other: StudySpec) -> bool:
 
 
 def changed_hyperparameters(before: StudySpec, after: StudySpec) -> list[str]:
-    """Return the hyperparameters that only the later study searches, and those that it searches with different range ends or
-    choices."""
+    """Return the hyperparameters that the later study searches in addition, or with other range ends or choices."""
     old, new = _search_domains(before), _search_domains(after)
     return [name for name in new if new[name] != old.get(name)]
 
@@ -74,8 +70,7 @@ def trials_within_space(spec: StudySpec, trials: Sequence[Trained]) -> list[Trai
 
 
 def earlier_space_covers(before: StudySpec, spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> bool:
-    """Return whether an earlier search space contains a trial of the study; False if that space lacks a hyperparameter that the
-    study searches."""
+    """Return whether an earlier space contains the trial; False if it lacks a hyperparameter that the study searches."""
     return spec.searched.keys() <= before.parameters.keys() and _space_contains(before, spec.with_computed_values(params))
 
 
@@ -85,8 +80,7 @@ def _space_contains(spec: StudySpec, params: Mapping[str, HyperparameterValue]) 
 
 
 def sampler_observations(spec: StudySpec, trials: Sequence[Trained]) -> list[Observation]:
-    """Return, for the adaptive sampler, all trials with the study's number of steps and schedule, inside or outside its search
-    space."""
+    """Return all trials with the study's number of steps and schedule, inside or outside its search space."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     return [
         Observation(spec.with_computed_values(t.params), None if t.failed else sign * t.cost)

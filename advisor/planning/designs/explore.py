@@ -59,8 +59,7 @@ def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
 
 
 def missing_trial_count(study: Study, base: StudySpec, evidence: ExplorationEvidence, at_end: bool) -> int:
-    """Return the number of further trials that the open questions need, at most as many as were already run; 0 if none are
-    needed."""
+    """Return the number of further trials that the open questions need, at most as many as were already run."""
     searched, tried, needed = len(base.searched), settings.read_settings(study), 0
     if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
         needed = trials_needed(evidence.effect, searched)

@@ -94,11 +94,8 @@ def suggest_trial(
 
 
 def with_wider_ranges(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
-    """Return the study, with each range extended beyond an end if the model expects more improvement beyond this end than
-    anywhere inside the range.
-
-    Only ends of ranges near a leading trial are considered. A range grows by half of its width, and at least as far as
-    `widening.widen_range` would move its end, within the declared limits. If no range grows, return the given study."""
+    """Return the study, with each range extended beyond an end near a leading trial if the model expects more improvement beyond
+    this end than anywhere inside. A range grows by half of its width, and at least as `widening.widen_range` would."""
     axes = SearchAxes(spec)
     if (model := _fitted_response_model(spec, axes, history)) is None:
         return spec
@@ -196,8 +193,7 @@ class SearchAxes:
         return self._with_rounded_integers(np.where(self._is_number, drawn, np.floor(drawn * self._counts)))
 
     def points_near(self, points: FloatArray, count: int, scale: float, rng: np.random.Generator) -> FloatArray:
-        """Return `count` random points near each of the given points. Each new point differs from its original point on some of
-        the axes only."""
+        """Return `count` random points near each given point, moved on some of the axes only."""
         base = np.repeat(points, count, axis=0)
         moves = rng.random(base.shape) < 0.5
         moves[np.arange(len(base)), rng.integers(len(self.names), size=len(base))] = True
@@ -220,8 +216,7 @@ class SearchAxes:
     def points_beyond_ranges(
         self, points: FloatArray, name: str, side: RangeSide, wider: tuple[float, float], count: int, rng: np.random.Generator
     ) -> FloatArray:
-        """Return `count` random points near each of the given points. In each new point, one hyperparameter lies outside its
-        current range but inside its range in `wider`."""
+        """Return `count` random points near each given point, beyond an end of one range but inside the range `wider`."""
         out = self.points_near(points, count, _OUTSIDE_STEP_SD, rng)
         low, high = self.spec.parameters[name].to_positions(list(wider))
         ends = (1.0, float(high)) if side == "high" else (float(low), 0.0)
@@ -277,8 +272,7 @@ class ResponseModel:
         return np.asarray(self._points[np.argsort(self._expected, kind="stable")[:count]])
 
     def log_merits(self, points: FloatArray) -> FloatArray:
-        """Return the merit of each point: the logarithm of the product of the expected improvement on the best expected cost so
-        far and the probability of a result."""
+        """Return the logarithm of (expected improvement on the best expected cost times probability of a result) at each point."""
         columns = self._axes.axis_columns(points)
         merits = _log_improvement(*self._cost.predict(columns), float(self._expected.min()))
         return merits + self._log_success_probability(columns)

@@ -72,8 +72,7 @@ def _allowed_trials(spec: StudySpec, searched: list[str], first: int) -> Iterato
 
 
 def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, HyperparameterValue]:
-    """Return the trial at a position in the unit cube. The position has one coordinate in [0, 1) per searched parameter;
-    parameters are sorted by name."""
+    """Return the trial at a position in the unit cube: a coordinate in [0, 1) per searched parameter, sorted by name."""
     searched = sorted(spec.searched)
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
     values = {**spec.fixed_values, **drawn}
