@@ -170,7 +170,9 @@ class _LadderAnalysis:
         elif not any(self.ends) and (factor.low > 1 or factor.high < 1):
             transfer = "moves"
         sizes = [s.size for s in self.sweeps]
-        last, kept_rate, kept_value = self._check_largest_size()
+        last, own = None, self._size_result(len(self.sweeps) - 1)
+        if len(self.sweeps) > 2:
+            last = self._predict_size(estimate_optima(self.points[:-1]), own.size)
         objective = self.study.spec.objective
         return Ladder(
             metric=objective.metric,
@@ -182,8 +184,8 @@ class _LadderAnalysis:
             transfer=transfer,
             next=self._predict_size(self.optima, following),
             last=last,
-            last_rate=kept_rate,
-            last_value=kept_value,
+            last_rate=_judge_prediction(last and last.rate, None if own.open else own.rate),
+            last_value=_judge_prediction(last and last.value, own.value),
             runs=propose_further_runs(sizes, self.points, self.ends) if transfer == "cannot be told" else (),
             notes=tuple(notes),
         )
@@ -214,20 +216,10 @@ class _LadderAnalysis:
         rate = None if unknown else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
         return SizePrediction(size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.at_new_size))
 
-    def _check_largest_size(self) -> tuple[SizePrediction | None, PredictionResult, PredictionResult]:
-        """Return (prediction for the largest size from the smaller sizes, judgement of the predicted learning rate, judgement
-        of the predicted objective value)."""
-        if len(self.sweeps) < 3:
-            return None, "cannot be told", "cannot be told"
-        last = self._predict_size(estimate_optima(self.points[:-1]), self.sweeps[-1].size)
-        own = self._size_result(len(self.sweeps) - 1)
-        kept_rate: PredictionResult = (
-            "cannot be told" if own.open or last.rate is None else _judge_prediction(last.rate, own.rate)
-        )
-        return last, kept_rate, "cannot be told" if last.value is None else _judge_prediction(last.value, own.value)
 
-
-def _judge_prediction(predicted: Estimate, largest_size: Estimate) -> PredictionResult:
+def _judge_prediction(predicted: Estimate | None, largest_size: Estimate | None) -> PredictionResult:
+    if predicted is None or largest_size is None:
+        return "cannot be told"
     if predicted.low <= largest_size.value <= predicted.high:
         return "kept"
     return "not kept" if largest_size.high < predicted.low or largest_size.low > predicted.high else "cannot be told"

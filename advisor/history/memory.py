@@ -70,7 +70,11 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
     If no hyperparameter varies, for example because only the code changes, return the named setting and then the most recent
     other settings. Raises AdvisorError if the text names neither a run nor a hyperparameter."""
     key = setting_key_with_tags(recorded_tag_names(study))
-    wanted = _requested_values(study, text, experiment)
+    values = parse_filters(text)
+    if values and all(name in study.spec.parameters for name in values):
+        wanted = {n: v if math.isnan(as_number(v)) else as_number(v) for n, v in values.items()}
+    else:
+        wanted = {n: v for n, v in find_trials(study, text, experiment)[0].params.items() if n in study.searched}
     settings = proposed_settings(study, key)
     if wanted:
         distances = [_mean_parameter_distance(study, p.trials[0].params, wanted) for p in settings]
@@ -89,14 +93,6 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
         direction=objective.direction,
         tried=tuple(nearest),
     )
-
-
-def _requested_values(study: Study, text: str, experiment: str) -> dict[str, HyperparameterValue]:
-    values = parse_filters(text)
-    if values and all(name in study.spec.parameters for name in values):
-        return {n: value if math.isnan(as_number(value)) else as_number(value) for n, value in values.items()}
-    params = find_trials(study, text, experiment)[0].params
-    return {n: v for n, v in params.items() if n in study.searched}
 
 
 def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, best: float) -> TriedSetting:
@@ -132,9 +128,8 @@ def _mean_parameter_distance(
         parameter = study.spec.parameters[name]
         both = parameter.to_positions([params.get(name, ""), value])
         numeric = parameter.low is not None and np.isfinite(both).all()
-        distances.append(
-            float(abs(both[0] - both[1])) if numeric else float(not matches_filter_value(params.get(name), str(value)))
-        )
+        differs = not matches_filter_value(params.get(name), str(value))
+        distances.append(float(abs(both[0] - both[1])) if numeric else float(differs))
     return min(float(np.mean(distances)), 1.0)
 
 

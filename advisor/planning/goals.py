@@ -108,25 +108,28 @@ def _goal_part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str
             shown = ", ".join(v if k == "kind" else f"{clean(k)} {v}" for k, v in changed.items())
             return "Set", "the learning-rate schedule", shown
         case RepeatTrial():
-            verb, _, rest = repeat_goal(after).partition(" ")
-            subject, _, numbers = rest.partition(": ")
-            return verb, subject, numbers
+            return _goal_parts(repeat_goal(after))
         case Forbid():
             return "Narrow", "the space", f"without a region of {listed(map(clean, change.region.where))} that fails"
     return None
 
 
 def _field_goal_part(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
-    old, new = getattr(before, change.field), getattr(after, change.field) or change.value
-    if change.field == "max_train_steps":
-        if not old or old == new:
-            return "Fix", _TRAINING_LENGTH_TEXT, f"at {new:,} steps"
-        return "Shorten" if new < old else "Lengthen", "training", f"{old:,} to {new:,} steps"
-    if change.field == "trials":
-        verb, _, rest = explore.goal(after).partition(" ")
-        subject, _, numbers = rest.partition(": ")
-        return verb, subject, numbers
-    return "Set", _STUDY_FIELD_TEXTS[change.field], count(new, "step" if change.field == "evaluate_every" else "seed")
+    value, field = getattr(after, change.field) or change.value, change.field
+    if field == "max_train_steps":
+        length = before.max_train_steps
+        if not length or length == value:
+            return "Fix", _TRAINING_LENGTH_TEXT, f"at {value:,} steps"
+        return "Shorten" if value < length else "Lengthen", "training", f"{length:,} to {value:,} steps"
+    if field == "trials":
+        return _goal_parts(explore.goal(after))
+    return "Set", _STUDY_FIELD_TEXTS[field], count(value, "step" if field == "evaluate_every" else "seed")
+
+
+def _goal_parts(goal: str) -> tuple[str, str, str]:
+    verb, _, rest = goal.partition(" ")
+    subject, _, numbers = rest.partition(": ")
+    return verb, subject, numbers
 
 
 def _range_goal_part(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
@@ -135,8 +138,16 @@ def _range_goal_part(name: str, before: StudySpec, after: StudySpec) -> tuple[st
         return None
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
-    # Say "Search", not "Add", because the training may use a clipping threshold that it does not log as a hyperparameter.
-    verb = "Search" if old is None and parameter_kinds.is_clipping_threshold(name) else _range_change_verb(old, new)
+    if old is None:
+        # The training may use a clipping threshold that it does not log as a hyperparameter.
+        return "Search" if parameter_kinds.is_clipping_threshold(name) else "Add", clean(name), domain(new)
+    verb = "Search"
+    if old.searched and old.low is not None and old.high is not None and new.low is not None and new.high is not None:
+        wider, narrower = new.low < old.low or new.high > old.high, new.low > old.low or new.high < old.high
+        if wider and narrower:
+            verb = "Search higher" if new.high > old.high else "Search lower"
+        elif wider or narrower:
+            verb = "Widen" if wider else "Narrow"
     return verb, clean(name), domain(new)
 
 
@@ -152,13 +163,3 @@ def domain(parameter: Parameter) -> str:
     if parameter.low is None or parameter.high is None:
         return listed([setting(v) for v in parameter.options], limit=6)
     return f"{plain_number(parameter.low)} to {plain_number(parameter.high)}"
-
-
-def _range_change_verb(old: Parameter | None, new: Parameter) -> str:
-    if old is None or not old.searched or old.low is None or old.high is None or new.low is None or new.high is None:
-        return "Add" if old is None else "Search"
-    wider = new.low < old.low or new.high > old.high
-    narrower = new.low > old.low or new.high < old.high
-    if wider and narrower:
-        return "Search higher" if new.high > old.high else "Search lower"
-    return "Widen" if wider else "Narrow" if narrower else "Search"

@@ -53,7 +53,6 @@ from advisor.planning.stages import (
     STABILITY_STAGE,
     Stage,
     StageEdits,
-    only_narrows_ranges,
     recommends_only_advice,
     says_to_stop_tuning,
     stage_order,
@@ -220,7 +219,7 @@ class PlanMerger(FindingFollower):
         plain: whether the stage needs neither a study design nor a fix by hand."""
         after, start = self.draft.current_spec, self.draft.start
         idle = bool(self.study.searched) and not after.searched and not edits.only_repeats_trial
-        idle = idle or (says_to_stop_tuning(self.findings) and only_narrows_ranges(edits.changes, before, after))
+        idle = idle or (says_to_stop_tuning(self.findings) and edits.only_changes_ranges and after.searches_within(before))
         saves = plain and (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or idle)
         shortens = edits.only_shortens_training(before)
         waits = shortens and plain and not self.specs and all(f.severity == "note" for f in edits.changing_findings)

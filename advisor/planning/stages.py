@@ -98,10 +98,6 @@ def _instability_limits_training(study: Study, finding: Finding) -> bool:
     return not unstable or any(not as_number(t.params.get(rate)) > limit for t in unstable)
 
 
-def only_narrows_ranges(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> bool:
-    return bool(changes) and all(isinstance(c, SetRange) for c in changes) and after.searches_within(before)
-
-
 def says_to_stop_tuning(findings: Sequence[Finding]) -> bool:
     """Return whether a sure finding says that more trials of this search space would gain nothing."""
     plans = (c for f in findings if f.confidence >= MIN_SURE_CONFIDENCE for c in f.changes if isinstance(c, RunPlan))
@@ -155,6 +151,10 @@ class StageEdits:
     @property
     def only_adds_trials(self) -> bool:
         return self._only(lambda c: isinstance(c, SetField) and c.field == "trials")
+
+    @property
+    def only_changes_ranges(self) -> bool:
+        return self._only(lambda c: isinstance(c, SetRange))
 
     @property
     def only_repeats_trial(self) -> bool:

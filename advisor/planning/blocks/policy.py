@@ -76,9 +76,8 @@ class Search:
         state = _SearchState(self, tuple(blocks))
         if not blocks:
             return state.quasi_random_block(state.space, BLOCKS_BEFORE_ANALYSIS * self.trials_per_block)
-        if blocks[-1].kind == "probe":
-            return state.block_after_probe() or state.repeat()
-        return (state.decide_next_block() if state.affordable_trials else None) or state.repeat()
+        affordable = blocks[-1].kind == "probe" or state.affordable_trials(state.space)
+        return (state.decide_next_block() if affordable else None) or state.repeat()
 
     def search_space(self, blocks: Sequence[Block]) -> StudySpec:
         """Return the study with the search space that applies after these blocks."""
@@ -100,40 +99,24 @@ class _SearchState:
     def space(self) -> StudySpec:
         """The current search space. Probes and repeats do not change the search space."""
         spaces = [b.spec for b in self.blocks if b.changes_space or b.kind == "adaptive"]
-        changed = any(b.changes_space for b in self.blocks[1:])
-        update = {
-            "sampler": Sampler(seed=self._space_seed),
-            "settings": (),
-            "seeds": None,
-            "trials": self.search.trials_per_block if changed else self.search.trials,
-        }
-        return (spaces[-1] if spaces else self.search.start).model_copy(update=update)
-
-    @property
-    def _space_seed(self) -> int:
-        """Sampler seed of the current search space: the seed of the block that introduced this space."""
+        # The seed is that of the block that introduced this space.
         last = max((i for i, b in enumerate(self.blocks) if b.changes_space), default=0)
-        if not self.blocks or self.blocks[last].spec.sampler.kind != "adaptive":
-            return self.blocks[last].spec.sampler.seed if self.blocks else self.search.seed
-        return self.search.seed + sum(len(b.trained) for b in self.blocks[:last])
+        seed = self.blocks[last].spec.sampler.seed if self.blocks else self.search.seed
+        if self.blocks and self.blocks[last].spec.sampler.kind == "adaptive":
+            seed = self.search.seed + sum(len(b.trained) for b in self.blocks[:last])
+        trials = self.search.trials_per_block if last > 0 else self.search.trials
+        update = {"sampler": Sampler(seed=seed), "settings": (), "seeds": None, "trials": trials}
+        return (spaces[-1] if spaces else self.search.start).model_copy(update=update)
 
     @cached_property
     def remaining_steps(self) -> int:
         spent = sum(t.steps if t.paid is None else t.paid for t in self.trained_trials)
         return self.search.trials * steps_per_trial(self.search.start) - spent
 
-    @property
-    def affordable_trials(self) -> int:
-        return self._affordable_trials_of_space(self.space)
-
-    def _affordable_trials_of_space(self, space: StudySpec) -> int:
+    def affordable_trials(self, space: StudySpec) -> int:
         left = self.remaining_steps // steps_per_trial(space)
         repeats = min(MAX_FINAL_REPEATS, (len(trials_of_same_length(space, self.trained_trials)) + left) // 9)
         return max(left - repeats, 0)
-
-    @property
-    def repeat_count(self) -> int:
-        return sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
 
     @cached_property
     def trials_at_last_analysis(self) -> int:
@@ -155,30 +138,25 @@ class _SearchState:
         )
 
     def decide_next_block(self) -> Block | None:
+        last = self.blocks[-1]
+        if last.kind == "probe":
+            planned = self._adapted_planned_study(last.spec, last.trained) if last.trained else None
+            follows = planned is not None and planned.probe is None
+            return self._block_of_planned_study(planned if follows else last.spec.baseline)
         if not self.analysis_is_due:
             return self.adaptive_block(self.space)
         planned = self._adapted_planned_study(self.space, trials_within_space(self.space, self.trained_trials))
         if planned is None or planned.probe is None:
             return self._block_of_planned_study(planned)
-        count = (planned.trials or 1) * (planned.seeds or 1)
-        if PROBE_STEPS_DIVISOR * count * steps_per_trial(planned) > self.remaining_steps or self._is_probe_answered(planned):
-            return self._block_of_planned_study(_probe_baseline(planned))
+        # An earlier probe answered the question if its numbers differ from this probe's numbers by less than a factor of 2.
+        now, answered = planned.starts_from or {}, False
+        for earlier in (b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == planned.probe):
+            near = all(max(v, earlier[n]) < 2 * min(v, earlier[n]) for n, v in now.items() if n in earlier)
+            answered = answered or (earlier.keys() == now.keys() and near)
+        steps = (planned.trials or 1) * (planned.seeds or 1) * steps_per_trial(planned)
+        if answered or PROBE_STEPS_DIVISOR * steps > self.remaining_steps:
+            return self._block_of_planned_study(planned.baseline)
         return Block("probe", planned)
-
-    def _is_probe_answered(self, probe: StudySpec) -> bool:
-        before = [b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == probe.probe]
-        now = probe.starts_from or {}
-        return any(
-            earlier.keys() == now.keys() and all(max(v, earlier[n]) < 2 * min(v, earlier[n]) for n, v in now.items())
-            for earlier in before
-        )
-
-    def block_after_probe(self) -> Block | None:
-        probe = self.blocks[-1]
-        following = self._adapted_planned_study(probe.spec, probe.trained) if probe.trained else None
-        return self._block_of_planned_study(
-            _probe_baseline(probe.spec) if following is None or following.probe is not None else following
-        )
 
     def _adapted_planned_study(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
         """Return the first study that the analysis plans, adapted to this search. If it becomes a block, the predictions in its
@@ -195,28 +173,25 @@ class _SearchState:
         return self.search.analyst.next_study(spec, trials, prepare)
 
     def _block_of_planned_study(self, planned: StudySpec | None) -> Block | None:
-        changing = self._block_if_space_changes(planned) if planned is not None else None
+        changing = self._block_if_space_changes(with_reopened_parameters(planned)) if planned is not None else None
         return changing or self.adaptive_block(self.space)
 
     def _block_if_space_changes(self, planned: StudySpec) -> Block | None:
-        """Return a block of the planned study; None if the study does not change the space or costs too much."""
-        if not self._is_worthwhile(planned):
+        """Return a block of the planned study; None if the study does not change the space or costs too much. A change of the
+        training length needs a budget for one more block and the final repeats."""
+        block_size, longer = self.search.trials_per_block, not same_length_and_schedule(planned, self.space)
+        if not planned.searched:
+            return None
+        if longer and (BLOCKS_BEFORE_ANALYSIS + 1) * block_size > self.affordable_trials(planned):
             return None
         spec = enclosing_space(self.space, planned)
         if same_space(spec, self.space):
             return None
-        if not same_length_and_schedule(spec, self.space):
-            block = self.quasi_random_block(spec, BLOCKS_BEFORE_ANALYSIS * self.search.trials_per_block)
+        if longer:
+            block = self.quasi_random_block(spec, BLOCKS_BEFORE_ANALYSIS * block_size)
         else:
-            block = self._extension_block(spec, self.search.trials_per_block)
+            block = self._extension_block(spec, block_size)
         return block or self.adaptive_block(spec, kind="extend")
-
-    def _is_worthwhile(self, spec: StudySpec) -> bool:
-        """A change of the training length also needs a budget for one more block and the final repeats."""
-        longer = not same_length_and_schedule(spec, self.space)
-        return bool(spec.searched) and (
-            not longer or (BLOCKS_BEFORE_ANALYSIS + 1) * self.search.trials_per_block <= self._affordable_trials_of_space(spec)
-        )
 
     def quasi_random_block(self, spec: StudySpec, count: int) -> Block | None:
         count = min(count, self.remaining_steps // steps_per_trial(spec))
@@ -224,24 +199,24 @@ class _SearchState:
 
     def _extension_block(self, spec: StudySpec, count: int) -> Block | None:
         """Return trials from the part of the study's space that lies outside the current space; None if there is no such part."""
-        count = min(count, self._affordable_trials_of_space(spec))
+        count = min(count, self.affordable_trials(spec))
         points = draw_trials(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))
         settings = tuple(_searched_values(spec, p) for p in fresh)
         return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None
 
     def adaptive_block(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
-        space = self.search.analyst.supported_study(
-            with_wider_ranges(space, sampler_observations(space, self.trained_trials)), self.space
-        )
-        count = min(self.search.trials_per_block, self._affordable_trials_of_space(space))
+        wider = with_wider_ranges(space, sampler_observations(space, self.trained_trials))
+        space = self.search.analyst.supported_study(wider, self.space)
+        count = min(self.search.trials_per_block, self.affordable_trials(space))
         update = {"sampler": Sampler(kind="adaptive", seed=self.search.seed), "trials": count, "settings": ()}
         return Block(kind, space.model_copy(update=update)) if count else None
 
     def repeat(self) -> Block | None:
         """Return repeats of the setting with the best mean, which may change after each block; None after the last repeat."""
         leading = leader.lowest_cost_trials(leader.group_by_setting(self.trained_trials))[0]
-        count = min(self.search.parallel, self.remaining_steps // leading.steps, MAX_FINAL_REPEATS - self.repeat_count)
+        repeated = sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
+        count = min(self.search.parallel, self.remaining_steps // leading.steps, MAX_FINAL_REPEATS - repeated)
         if count < 1:
             return None
         origin = next(b.spec for b in self.blocks if leading in b.trained)
@@ -256,7 +231,3 @@ class _SearchState:
 
 def _searched_values(spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
     return {name: value for name, value in params.items() if name in spec.searched}
-
-
-def _probe_baseline(probe: StudySpec) -> StudySpec | None:
-    return None if probe.baseline is None else with_reopened_parameters(probe.baseline)

@@ -36,11 +36,7 @@ def enclosing_space(before: StudySpec, after: StudySpec) -> StudySpec:
 
 def same_space(spec: StudySpec, other: StudySpec) -> bool:
     """Return whether both studies search the same values with the same length and schedule of training."""
-    return (
-        not changed_hyperparameters(spec, other)
-        and not changed_hyperparameters(other, spec)
-        and same_length_and_schedule(spec, other)
-    )
+    return _search_domains(spec) == _search_domains(other) and same_length_and_schedule(spec, other)
 
 
 def changed_hyperparameters(before: StudySpec, after: StudySpec) -> list[str]:

@@ -76,6 +76,7 @@ def first_study_of_recipe(wish: RecipeRequest) -> tuple[str, StudySpec]:
     return comment.replace("{metric}", objective.metric), spec
 
 
+@lru_cache
 def read(recipe: str) -> tuple[str, StudySpec]:
     text = (_RECIPE_FOLDER / f"{recipe}.yaml").read_text("utf-8")
     comment = text[: text.index("\nstudy:") + 1]
@@ -157,17 +158,10 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
     return spec.model_copy(update={"parameters": parameters, "settings": settings, "notes": (*notes, *spec.notes)})
 
 
-@lru_cache(maxsize=1)
-def _notes_of_recipes() -> frozenset[str]:
-    return frozenset(note for name in RECIPE_NAMES for note in read(name)[1].notes)
-
-
 def recipe_notes(spec: StudySpec) -> tuple[str, ...]:
     """Return the notes of a study that come from a recipe and also hold for later rounds."""
-    if not spec.notes:
-        return ()
-    starts = (RECIPE_RANGE_NOTE, STEP_LAW_NOTE)
-    return tuple(note for note in spec.notes if note in _notes_of_recipes() or note.startswith(starts))
+    known = {note for name in RECIPE_NAMES for note in read(name)[1].notes} if spec.notes else set()
+    return tuple(n for n in spec.notes if n in known or n.startswith((RECIPE_RANGE_NOTE, STEP_LAW_NOTE)))
 
 
 def _format_large_number(number: float) -> str:

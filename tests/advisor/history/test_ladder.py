@@ -62,7 +62,7 @@ def test_a_score_keeps_its_sign():
 
 def test_chance_alone_rarely_says_that_the_best_rate_moves():
     rng = np.random.default_rng(5)
-    answers = [read_ladder([study([0.015] * 3, noise=0.05, seeds=1, rng=rng)]).transfer for _ in range(24)]
+    answers = [read_ladder([study([0.015] * 3, noise=0.05, seeds=1, rng=rng)]).transfer for _ in range(12)]
     assert answers.count("moves") <= 2 * TRANSFER_TEST_LEVEL * len(answers)
 
 

@@ -68,7 +68,6 @@ def test_a_second_round_is_judged_by_what_the_first_predicted(uri: str, where: d
     second = analyze(where.get("experiment", "tiny-round-2"), tracking_uri=uri, settings={})
     assert second.spec.study == "tiny-round-2"
     history = second.history
-    assert history is not None
     assert [(r.number, r.study, r.trials) for r in history.rounds] == [(1, "tiny", 12), (2, "tiny-round-2", trials)]
     assert history.counted == second.counts.earlier == second.counts.total - trials > 0
     outcome = next(o for o in history.outcomes if o.prediction == prediction)

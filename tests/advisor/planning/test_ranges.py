@@ -36,8 +36,6 @@ def sweep() -> Study:
 def test_rates_that_are_known_to_be_worse_are_left_out() -> None:
     study = sweep()
     lr = narrowed(study, study.spec, keep=()).parameters["lr"]
-    assert lr.low is not None
-    assert lr.high is not None
     assert 1e-4 < lr.low < 7e-4
     assert 1.4e-3 < lr.high < 1e-2
     assert lr.why == "the best value lies here with a probability of about 90 %, by a model of 17 settings"
@@ -83,10 +81,6 @@ def test_each_optimizer_is_judged_by_its_own_trials() -> None:
     chooser = Parameter(role="scientific", choices=("adam", "sgd"))
     study = make_study(params, {"val/loss": costs}, space={"lr": LR, "optimizer": chooser})
     adam, sgd = (narrowed(study, s, keep=()).parameters["lr"] for s in divide_by_optimizer([study.spec]))
-    assert adam.low is not None
-    assert adam.high is not None
-    assert sgd.low is not None
-    assert sgd.high is not None
     assert adam.low < 10**-3.5 < adam.high < 1e-2 < sgd.high
     assert sgd.low > 10**-3.5
 
@@ -97,9 +91,7 @@ def test_the_trials_may_cut_both_ends_of_a_range_that_a_finding_cut() -> None:
     cut = cut.model_copy(update={"goal": "Narrow lr: 1e-5 to 0.03"})
     spec = narrowed(study, cut, keep=[("lr", "high")])
     lr = spec.parameters["lr"]
-    assert lr.low is not None
     assert 1e-4 < lr.low < 7e-4
-    assert lr.high is not None
     assert 1e-3 < lr.high <= 0.03
     assert spec.goal == f"Narrow lr: {plain_number(lr.low)} to {plain_number(lr.high)}"
 
@@ -113,9 +105,7 @@ def test_the_trials_may_cut_both_ends_of_a_range_that_was_inferred() -> None:
     assert start.parameters["lr"].high != study.spec.parameters["lr"].high
     cut = start.with_parameter("lr", start.parameters["lr"].model_copy(update={"low": 3e-5}))
     lr = narrowed(study, cut, keep=[("lr", "low")]).parameters["lr"]
-    assert lr.low is not None
     assert 3e-5 <= lr.low < 1e-3
-    assert lr.high is not None
     assert 1.4e-3 < lr.high < 1e-2
 
 

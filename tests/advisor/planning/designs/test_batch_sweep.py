@@ -15,6 +15,5 @@ def test_a_sweep_of_batch_sizes_prepares_the_study() -> None:
     spec = only_study(study, asks("batch-sweep", "efficiency", numbers={"from": 64.0}))
     assert spec.probe == "batch-size"
     assert sorted(int(t["batch_size"]) for t in draw_trials(spec, 8)) == [64 * 2**i for i in range(8)]
-    assert spec.baseline is not None
     assert spec.baseline.parameters["batch_size"].value == 64
     assert any("batch_size_sweep" in note for note in spec.notes)

@@ -146,14 +146,6 @@ def test_it_never_overwrites_without_being_told_to(tmp_path: Path, capsys):
     assert load_study_file(out).trials == 5
 
 
-def test_values_to_compare_are_files_of_their_own(tmp_path: Path):
-    out = tmp_path / "study.yaml"
-    main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, "--compare", "act=relu,gelu", "--out", str(out)])
-    specs = [load_study_file(tmp_path / f"study-{v}.yaml") for v in ("relu", "gelu")]
-    assert [s.study for s in specs] == ["study-relu", "study-gelu"]
-    assert not out.exists()
-
-
 def test_it_prints_a_command_that_passes_what_is_compared_and_searched(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = ["--compare", "act=relu,gelu", "--fix", "wd=0.1", "--out", "my study.yaml"]
@@ -211,7 +203,6 @@ def test_the_length_of_training_can_be_found_first(tmp_path: Path):
     main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN[:4], "--find-steps", "4000", "--out", str(out)])
     spec = load_study_file(out)
     assert (spec.probe, spec.max_train_steps, spec.trials) == ("steps", 4000, 8)
-    assert spec.baseline is not None
     assert {t["learning_rate"] for t in draw_trials(spec, 8)} == set(spec.parameters["learning_rate"].choices or ())
 
 

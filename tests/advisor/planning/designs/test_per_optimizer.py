@@ -79,14 +79,6 @@ def test_studies_with_one_optimizer_are_not_divided() -> None:
     assert divide_by_optimizer([one]) == [one]
 
 
-def test_the_plan_divides_the_study_that_the_rule_asks_for() -> None:
-    params = [{"optimizer": ("sgd", "adam")[i % 2], "lr": 10.0 ** (-i / 4)} for i in range(16)]
-    study = make_study(params, {"val/loss": [[2.0, 1 + 0.1 * i] for i in range(16)]})
-    first, second = plan(study, [asks("per-optimizer", "sampling")]).specs
-    assert {first.parameters["optimizer"].value, second.parameters["optimizer"].value} == {"sgd", "adam"}
-    assert first.study != second.study
-
-
 def wish(*values: str, **parameters: Parameter) -> FirstStudyRequest:
     compared = {"opt": Parameter(role="scientific", choices=values)}
     return FirstStudyRequest(study="s", objective=AIM, optimizer="adam", trials=40, parameters=compared | parameters)

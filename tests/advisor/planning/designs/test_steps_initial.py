@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from advisor.cli import main
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import format_study_file, parse_study_file
@@ -16,7 +14,6 @@ from advisor.planning.sampling.halton import draw_trials
 
 AIM = Objective(metric="val/loss", direction="minimize")
 RATE = Parameter(low=1e-4, high=1.0, scale="log")
-INIT = ["init", "--optimizer", "sgd", "--trials", "20", "--metric", "valid/error", "--direction", "minimize"]
 
 
 def first(**parameters: Parameter) -> StudySpec:
@@ -66,17 +63,3 @@ def test_a_grid_of_less_than_eight_numbers_has_fewer_trials() -> None:
 def test_without_a_range_of_learning_rates_there_is_nothing_to_try(rate: Parameter) -> None:
     with pytest.raises(AdvisorError, match=r"--tune learning_rate=1e-4\.\.1:log"):
         initial_rate_sweep(first(learning_rate=rate), 100)
-
-
-@pytest.mark.parametrize(
-    "options", [["--fix", "learning_rate=0.1"], ["--tune", "learning_rate=0.1,0.01"], ["--tune", "learning_rate=0..1:linear"]]
-)
-def test_on_the_command_line_that_is_one_clear_line(options: list[str], tmp_path: Path, capsys: Any) -> None:
-    out = tmp_path / "study.yaml"
-    with pytest.raises(SystemExit) as ended:
-        main([*INIT, "--find-steps", "100", "--out", str(out), *options])
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert "--find-steps" in error
-    assert error.count("\n") == 1
-    assert not out.exists()

@@ -36,7 +36,6 @@ def test_warmups_lie_evenly_in_their_orders_of_magnitude(steps: int, wanted: tup
 
 def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -> None:
     report, search = loop.round_of(REPEAT_BEST_FIRST_REASON, tmp_path)
-    assert search is not None
     assert search.probe == "warmup", [f.message for f in report.findings]
     assert search.goal.startswith("Find the shortest warmup")
     rates = [float(t["learning_rate"]) for t in draw_trials(REPEAT_BEST_FIRST_REASON, 14)]
@@ -54,7 +53,6 @@ def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -
     (found,) = [f for f in report.findings if f.rule == "warmup-shortest"]
     runs = {w: loop.descend({"learning_rate": unstable, "warmup_steps": w}, 1800) for w in lengths}
     stable = [w for w, losses in runs.items() if losses[-1] < 1 and max(losses) < 2]
-    assert after is not None
     assert after.parameters["warmup_steps"].value == stable[0], found.message
     assert after.max_train_steps == max(6000 + stable[0], 20 * stable[0])
     assert after.parameters["learning_rate"].high == pytest.approx(unstable, rel=0.01)
@@ -63,7 +61,6 @@ def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -
 
     report, _ = loop.round_of(after, tmp_path)
     finite = [v for r in rates if not math.isnan(v := loop.descend({"learning_rate": r}, 6000)[-1])]
-    assert report.best is not None
     assert report.best.value < min(finite) / 2
 
 

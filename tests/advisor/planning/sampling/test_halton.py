@@ -121,11 +121,6 @@ def test_a_formula_without_a_value_is_an_error():
         list(draw_trials(spec, 1))
 
 
-def test_an_adaptive_sampler_has_no_sequence():
-    with pytest.raises(AdvisorError, match="from the results so far"):
-        draw_trials(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")}), 1)
-
-
 @pytest.mark.parametrize("kind", ["halton", "random"])
 def test_long_sequences_continue_across_blocks(kind):
     spec = SPEC.model_copy(update={"sampler": Sampler(kind=kind)})
