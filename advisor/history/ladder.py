@@ -184,8 +184,8 @@ class _LadderAnalysis:
             transfer=transfer,
             next=self._predict_size(self.optima, following),
             last=last,
-            last_rate=_judge_prediction(last and last.rate, None if own.open else own.rate),
-            last_value=_judge_prediction(last and last.value, own.value),
+            last_rate=_judge_prediction(None if last is None else last.rate, None if own.open else own.rate),
+            last_value=_judge_prediction(None if last is None else last.value, own.value),
             runs=propose_further_runs(sizes, self.points, self.ends) if transfer == "cannot be told" else (),
             notes=tuple(notes),
         )

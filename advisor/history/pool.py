@@ -90,7 +90,8 @@ def _concatenated_metrics(names: Iterable[str], sources: Sequence[tuple[Study, T
     for name, each in curves.items():
         columns = tuple(np.concatenate([getattr(c, column) for c in each]) for column in ("steps", "values", "times"))
         offsets = np.cumsum([0, *(len(c) for c in each)]).astype(np.int64)
-        blocks[name] = CurveBlock(*spill.move_columns_to_file(columns, fits=fits), offsets)
+        steps, values, times = spill.move_columns_to_file(columns, fits=fits)
+        blocks[name] = CurveBlock(steps, values, times, offsets)
     return blocks
 
 

@@ -48,8 +48,8 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[SpecPart]) -> Study
     still narrow both ends further; if it moved one outwards, the range stays."""
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
-    new = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
-    momentum_is_new = any("momentum" in words_of_name(n) for n in new)
+    newly_searched = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
+    momentum_is_new = any("momentum" in words_of_name(n) for n in newly_searched)
     possible = {
         n: e for n, e in promising.narrower_ranges(study, spec).items() if not (momentum_is_new and is_learning_rate(n))
     }

@@ -106,10 +106,9 @@ def one_study_per_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[St
         slug = re.sub(r"[^a-z0-9]+", "-", short_names[i]).strip("-") or "optimizer"
         if short_names.count(short_names[i]) > 1:
             slug += f"-{short_names[: i + 1].count(short_names[i])}"
-        base, number = re.fullmatch(r"(.*?)(-round-\d+)?", spec.study, re.DOTALL).groups("")
-        made.append(
-            study.model_copy(update={"study": f"{base}-{slug}{number}", "goal": _optimizer_goal(study, options[i], options)})
-        )
+        # The optimizer comes before the round number.
+        name = re.sub(r"(-round-\d+)?$", lambda found, slug=slug: f"-{slug}{found[1] or ''}", spec.study, count=1)
+        made.append(study.model_copy(update={"study": name, "goal": _optimizer_goal(study, options[i], options)}))
     return made
 
 
