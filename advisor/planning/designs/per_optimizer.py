@@ -107,7 +107,8 @@ def one_study_per_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[St
         if short_names.count(short_names[i]) > 1:
             slug += f"-{short_names[: i + 1].count(short_names[i])}"
         # The optimizer comes before the round number.
-        name = re.sub(r"(-round-\d+)?$", lambda found, slug=slug: f"-{slug}{found[1] or ''}", spec.study, count=1)
+        base, number = re.split(r"(?=-round-\d+$)|$", spec.study, maxsplit=1)
+        name = f"{base}-{slug}{number}"
         made.append(study.model_copy(update={"study": name, "goal": _optimizer_goal(study, options[i], options)}))
     return made
 
