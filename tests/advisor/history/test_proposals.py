@@ -86,9 +86,9 @@ def test_a_malformed_record_counts_as_none():
     entries = (
         '{"decision": "perhaps"}',
         "3",
-        '{"decision": "keep", "against": 1, "at": "x", "looks": 1}',
-        '{"decision": "keep", "against": 1, "at": 1, "looks": 1, "tags": 3}',
-        '{"decision": "keep", "against": 1, "at": NaN, "looks": 1}',
+        '{"decision": "keep", "against": "1", "at": "x", "looks": 1}',
+        '{"decision": "keep", "against": "1", "at": 1, "looks": 1, "tags": 3}',
+        '{"decision": "keep", "against": "1", "at": NaN, "looks": 1}',
     )
     for text in ("", "{", "[]", "3", *(f'{{"val_loss": {entry}}}' for entry in entries)):
         assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": text}))[1].gate_record is None
