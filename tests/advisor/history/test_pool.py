@@ -35,6 +35,7 @@ def test_earlier_trials_that_lie_in_the_space_count_as_data():
         "2 of the 4 trials of round 1 (first) lie in this search space and count as data; 2 lie outside its search space.",
     )
     assert found.study.spec is own.spec
+    assert [t.name for t in found.study.outside] == ["trial-0", "trial-1"]
 
 
 def test_trials_that_failed_count_too():
