@@ -286,9 +286,8 @@ def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
         for texts, is_maximum in ((question.at_most, True), (question.at_least, False))
         for text in texts
     ]
-    budget: list[BudgetExcess] = []
-    if candidate.runs_with_result and incumbent.runs_with_result:
-        budget = fairness.budget_excesses(study, candidate.runs_with_result, incumbent.runs_with_result)
+    runs = candidate.runs_with_result, incumbent.runs_with_result
+    budget = fairness.budget_excesses(study, *runs) if all(runs) else []
     return Case(
         study,
         question,

@@ -85,10 +85,9 @@ def first_study_of_project(wish: FirstStudyRequest) -> StudySpec:
             each = "" if trials == wish.trials else " for each value"
             why = f"the default of {wish.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{each}"
             ladder[rung.name] = Parameter(role="fixed", value=rung.default, why=why)
-    stated = {
-        n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "set by the user")})
-        for n, p in wish.parameters.items()
-    }
+    stated = dict(wish.parameters)
+    for name, p in wish.parameters.items():
+        stated[name] = p.model_copy(update={"why": p.why or roles.why(name, p.role, "set by the user")})
     parameters = {**ladder, **stated}
     searched = [n for n, p in parameters.items() if p.searched and p.role == "nuisance"]
     compared = [n for n, p in parameters.items() if p.role == "scientific"]

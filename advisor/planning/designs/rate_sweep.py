@@ -79,15 +79,12 @@ def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     for other in rates[1:]:
         ratio = round_significant(as_number(setting[other]) / used, 6)
         parameters[other] = Parameter(role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}")
-    spec = _shorten_training(
-        base.model_copy(update={"parameters": parameters, "trials": TRIALS_FOR_RATE_ONLY, "seeds": None}), study
-    )
+    sweep = base.model_copy(update={"parameters": parameters, "trials": TRIALS_FOR_RATE_ONLY, "seeds": None})
+    spec = _shorten_training(sweep, study)
     final = study.length(spec.final_train_steps) if spec.final_train_steps else ""
-    length = ""
-    if spec.max_train_steps:
-        length = (
-            f", {spec.max_train_steps:,} of the full {final} each" if final else f", {study.length(spec.max_train_steps)} each"
-        )
+    length = f", {spec.max_train_steps:,} of the full {final} each" if spec.max_train_steps and final else ""
+    if spec.max_train_steps and not final:
+        length = f", {study.length(spec.max_train_steps)} each"
     shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
     if final:
         shows += (
