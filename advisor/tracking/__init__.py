@@ -9,8 +9,10 @@ from typing import TypedDict, Unpack
 from advisor.model.reading import Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import Study
-from advisor.tracking import links
 from advisor.tracking.lineage import StudyReader, select_study_runs
+from advisor.tracking.stores.location import parse_tracking_uri
+from advisor.tracking.stores.lookup import choose_experiment
+from advisor.tracking.stores.reading import open_store
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study_tags import latest_spec
 
@@ -52,8 +54,12 @@ def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the URL of run pages in MLflow's UI, without a run id at the end; None if the store is not a server."""
-    return links.runs_url(experiment, tracking_uri=tracking_uri)
+    """Return the URL of run pages in MLflow's UI, without a run id at the end and without user and password; None if the store is
+    not a server. Raises the same AdvisorErrors as `read_study`."""
+    location = parse_tracking_uri(tracking_uri)
+    if location.kind != "server":
+        return None
+    return location.run_page_prefix(choose_experiment(experiment, open_store(location).experiments(), location).id)
 
 
 def _read_own_study(

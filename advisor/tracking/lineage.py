@@ -19,8 +19,7 @@ from advisor.model.study import Study
 from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores.location import parse_tracking_uri
-from advisor.tracking.stores.reading import read_experiment
-from advisor.tracking.stores.store import open_store
+from advisor.tracking.stores.reading import open_store, read_experiment
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 

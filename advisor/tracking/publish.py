@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor import contract
-from advisor.tracking.links import run_page_prefix
 from advisor.tracking.points.artifacts import artifact_repository
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, quiet_mlflow
 from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.lookup import choose_experiment
-from advisor.tracking.stores.store import open_store
+from advisor.tracking.stores.reading import open_store
 
 REPORT_RUN_NAME = "advisor"
 MAX_TAG_CHARACTERS = 5000
@@ -69,7 +68,7 @@ def publish_report_run(
         if summary is not None:
             # The link comes first, because MLflow shows only the first line of a collapsed description.
             _describe_experiment(client, chosen.id, f"[Report]({_REPORT_PAGE_PATH.format(chosen.id, id)}): {summary}")
-    page = run_page_prefix(location, chosen.id)
+    page = location.run_page_prefix(chosen.id)
     return ReportRun(id, None if page is None else page + id, changed)
 
 

@@ -27,6 +27,10 @@ class Run:
     """Start time in seconds since 1970; None if unknown."""
     ended: float | None = None
 
+    @property
+    def unfinished(self) -> bool:
+        return self.status in ("RUNNING", "SCHEDULED")
+
 
 @dataclass(frozen=True, slots=True)
 class Points:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -74,14 +74,6 @@ def select_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
     essential = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
     others = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
     return {k: (tags[k] or "")[:MAX_TEXT_CHARS] for k in [*sorted(essential), *others[:MAX_USER_TAGS]]}
-
-
-def texts_by_run(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[dict[str, str | None]]:
-    """Return one mapping {key: value} per run, (runs,), from rows of (run index, key, value)."""
-    maps: list[dict[str, str | None]] = [{} for _ in range(runs)]
-    for run, key, value in rows:
-        maps[run][key] = value
-    return maps
 
 
 # --- points ---------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ run's sidecar is unusable, its curves are read from the store.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,10 +21,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from advisor import contract
-from advisor.model.space import BoolArray
+from advisor.model.space import BoolArray, FloatArray
 from advisor.tracking.points.artifacts import UnusableFileError, open_artifact
 from advisor.tracking.points.collect import IntArray, PointCollector
-from advisor.tracking.points.windows import Columns, summarize_in_windows
 
 MAX_POINTS = 50_000
 """Maximum number of points of one curve at full resolution. Curves with more points are reduced to windows (mean, minimum and
@@ -37,6 +37,8 @@ _MAX_BYTES_PER_ROW = 256
 _MAX_THREADS = 8
 _SIDECAR_PATH_PATTERN = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
 _COLUMN_TYPES = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
+Columns: TypeAlias = tuple[IntArray, FloatArray, IntArray]
+"""Points as three arrays of shape (n,): steps, values, and times in milliseconds since 1970."""
 PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
 """Function that receives (run indices, steps, times in milliseconds) of points, and returns a mask of the selected points."""
 
@@ -240,7 +242,7 @@ def _read_part(file: Path, source: SidecarSource, declared: tuple[int, int, int]
         if len(steps) > limit and name + contract.MAX_SUFFIX in source.last_stored_ms:
             if reducing:
                 names.add(name)
-                curves |= summarize_in_windows(name, *columns)
+                curves |= _summarize_in_windows(name, *columns)
         else:
             names.add(name)
             curves[name] = columns
@@ -292,3 +294,42 @@ def _join_point_columns(pieces: list[Columns]) -> Columns:
     if (steps[1:] < steps[:-1]).any():
         raise UnusableFileError("does not have the row order that our logger writes")
     return steps, values, times
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------------------
+
+
+def _summarize_in_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
+    """Return the columns of the metrics NAME, NAME.min and NAME.max, as our logger writes them to the store. The curve must be in
+    ascending order of steps.
+
+    `contract.window_width` determines the width of the windows. The window means are computed with Python floats, as in the
+    logger, so that both results are bit-identical.
+    """
+    bounds = _window_bounds(steps)
+    last = bounds[1:] - 1
+    means, lows, highs = np.empty(len(last)), np.empty(len(last)), np.empty(len(last))
+    for i, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+        inside = values[start:stop].tolist()
+        means[i] = sum(inside) / len(inside)
+        numbers = [v for v in inside if not math.isnan(v)]
+        lows[i], highs[i] = (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)
+    wide = np.array([contract.window_width(step) > 1 for step in steps[last].tolist()], dtype=np.bool_)
+    at, when = steps[last], times[last]
+    return {
+        name: (at, means, when),
+        name + contract.MIN_SUFFIX: (at[wide], lows[wide], when[wide]),
+        name + contract.MAX_SUFFIX: (at[wide], highs[wide], when[wide]),
+    }
+
+
+def _window_bounds(steps: IntArray) -> IntArray:
+    """Return the index of each window's first point, followed by the total number of points; shape (windows + 1,)."""
+    width = np.ones(len(steps), dtype=np.int64)
+    edge = contract.DENSELY_LOGGED_STEPS
+    while len(steps) and edge <= steps[-1]:
+        width[steps >= edge] *= 2
+        edge *= 2
+    number = steps // width
+    starts = np.flatnonzero((width[1:] != width[:-1]) | (number[1:] != number[:-1]) | (width[1:] == 1)) + 1
+    return np.concatenate(([0], starts, [len(steps)]) if len(steps) else ([0],)).astype(np.int64)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from advisor import contract
-from advisor.tracking.points import cache, collect
-from advisor.tracking.points.sidecar import SidecarCurves, SidecarSource, max_curve_points, read_sidecars, replace_by_sidecars
-from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.points import collect
+from advisor.tracking.points.cache import cache_of_experiment
+from advisor.tracking.points.load import LastPoint, StoredRun, read_points
+from advisor.tracking.points.sidecar import SidecarCurves
+from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import bulk
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, filter_error, quiet_mlflow
 from advisor.tracking.stores.location import StoreLocation
@@ -45,10 +46,16 @@ class ClientStore:
             chosen = choose_experiment(experiment, _list_experiments(client), self.location)
             tags = collect.select_tags(client.get_experiment(chosen.id).tags)
             with quiet_mlflow(LATER_REQUEST_SETTINGS):
-                runs = [_ClientRun(run) for run in _search_runs(client, chosen.id, filter)]
-                kept = cache.cache_of_experiment(self.location, chosen.id)
-                points, warnings = _read_points(client, self.location, runs, kept, on_progress)
-            return Experiment(chosen.name, tuple(run.convert_to_run() for run in runs), points, tags, warnings)
+                stored = [_stored_run(run) for run in _search_runs(client, chosen.id, filter)]
+                points, warnings = read_points(
+                    stored,
+                    cache_of_experiment(self.location, chosen.id),
+                    partial(_read_histories, client, stored, self.location.kind, on_progress),
+                    tracking_uri=self.location.uri,
+                    min_points_to_cache=MIN_POINTS_TO_CACHE,
+                    on_progress=on_progress,
+                )
+            return Experiment(chosen.name, tuple(s.run for s in stored), points, tags, warnings)
 
 
 def _list_experiments(client: Any) -> list[ExperimentListing]:
@@ -92,113 +99,52 @@ def _read_all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
             return items
 
 
-class _ClientRun:
-    """A run that MLflow's client returned, with the names of the metrics to read."""
-
-    def __init__(self, run: Any) -> None:
-        self._run = run
-        self.id = str(run.info.run_id)
-        self.metrics = [k for k in sorted(run.data.metrics) if not k.startswith(collect.SYSTEM_METRIC_PREFIX)]
-        self.last_points = {m.key: m for m in run.data._metric_objs}
-        self._ended = run.info.status not in ("RUNNING", "SCHEDULED")
-
-    def convert_to_run(self) -> Run:
-        info, data = self._run.info, self._run.data
-        return collect.make_run(
-            id=self.id,
-            name=info.run_name,
-            status=info.status,
-            start_ms=info.start_time,
-            end_ms=info.end_time,
-            params=data.params,
-            tags=data.tags,
-        )
-
-    def sidecar(self) -> SidecarSource | None:
-        tag = self._run.data.tags.get(contract.TAG_CURVE_FILES)
-        if not tag or not self._ended:
-            return None
-        last_ms = {key: self.last_points[key].timestamp for key in self.metrics}
-        return SidecarSource(tag, self._run.info.artifact_uri or "", last_ms)
-
-    def cache_key(self, max_curve_points: int) -> str | None:
-        """Return a digest of the run's data in MLflow, including the last point of each curve.
-
-        Inserting a point before the last point of a curve does not change the digest. Only the stores that read a database by
-        SQL detect such a point.
-        """
-        if not self._ended:
-            return None
-        last = [self.last_points[key] for key in self.metrics]
-        points = [(m.key, m.step, m.timestamp, repr(m.value)) for m in last]
-        info = self._run.info
-        sidecar = (self._run.data.tags.get(contract.TAG_CURVE_FILES), info.artifact_uri, max_curve_points)
-        return cache.run_digest(self.id, info.status, (info.start_time, info.end_time), sidecar, points)
-
-    def metrics_missing_from(self, sidecar: SidecarCurves | None) -> list[str]:
-        """Return the metrics that have points in the store but not in the sidecar."""
-        if sidecar is None:
-            return self.metrics
-        return [key for key in self.metrics if not sidecar.covers_store(key, self.last_points[key].timestamp)]
-
-
-def _read_points(
-    client: Any,
-    location: StoreLocation,
-    runs: list[_ClientRun],
-    kept: cache.PointCache,
-    on_progress: Callable[[int, int], None],
-) -> tuple[dict[str, Points], tuple[str, ...]]:
-    """Return (points by metric, warnings). The points of a run are read from the cache, or else from the run's sidecars, or
-    else from the store."""
-    sources = [run.sidecar() for run in runs]
-    limit = max_curve_points(len(sources) - sources.count(None))
-    collector = collect.PointCollector()
-    known = kept.load([run.cache_key(limit) for run in runs], collector)
-    sources = [None if known[i] else source for i, source in enumerate(sources)]
-    sidecars, warnings = read_sidecars(sources, tracking_uri=location.uri, limit=limit, reducing=True, on_progress=on_progress)
-    curves = [
-        bulk.CurveRequest(metric, i, run.id, run.last_points[metric].step)
-        for i, run in enumerate(runs)
-        if not known[i]
-        for metric in run.metrics_missing_from(sidecars[i])
-    ]
-    _read_histories(client, curves, len(runs), location.kind, collector, on_progress)
-    on_progress(len(runs), len(runs))
-    replace_by_sidecars(sidecars, collector)
-    unusable = [i for i, source in enumerate(sources) if source is not None and sidecars[i] is None]
-    return kept.save(collector, min_points=MIN_POINTS_TO_CACHE, except_runs=unusable), warnings
+def _stored_run(run: Any) -> StoredRun:
+    info, data = run.info, run.data
+    converted = collect.make_run(
+        id=str(info.run_id),
+        name=info.run_name,
+        status=info.status,
+        start_ms=info.start_time,
+        end_ms=info.end_time,
+        params=data.params,
+        tags=data.tags,
+    )
+    last = {m.key: LastPoint(m.timestamp, m.step, m.value) for m in data._metric_objs}
+    last = {key: last[key] for key in sorted(last) if not key.startswith(collect.SYSTEM_METRIC_PREFIX)}
+    return StoredRun(converted, info.artifact_uri or "", last)
 
 
 def _read_histories(
     client: Any,
-    curves: list[bulk.CurveRequest],
-    runs: int,
+    stored: Sequence[StoredRun],
     kind: str,
-    collector: collect.PointCollector,
     on_progress: Callable[[int, int], None],
+    indices: Sequence[int],
+    sidecars: Sequence[SidecarCurves | None],
+    collector: collect.PointCollector,
 ) -> None:
-    """If bulk requests do not return a curve completely, a separate request reads it."""
+    """Add to the collector the curves of the runs with these indices, except curves that the sidecars cover. If bulk requests do
+    not return a curve completely, a separate request reads it."""
+    curves = [
+        bulk.CurveRequest(metric, i, stored[i].run.id, last.step)
+        for i in indices
+        for metric, last in stored[i].last_points.items()
+        if (sidecar := sidecars[i]) is None or not sidecar.covers_store(metric, last.time_ms)
+    ]
     threads = 1 if kind == "files" else _MAX_THREADS
 
     def report(done: int) -> None:
-        on_progress(done * runs // max(len(curves), 1), runs)
+        on_progress(done * len(stored) // max(len(curves), 1), len(stored))
 
     left = bulk.read_histories(client, curves, collector, threads, report) if kind == "server" else curves
     pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
     try:
         histories = pool.map(lambda curve: client.get_metric_history(curve.id, curve.metric), left)
         for done, (curve, history) in enumerate(zip(left, histories, strict=True), start=len(curves) - len(left) + 1):
-            _add_history(collector, curve.metric, curve.run, history)
+            steps, times = (np.array([getattr(m, name) for m in history], dtype=np.int64) for name in ("step", "timestamp"))
+            values = np.array([m.value for m in history], dtype=np.float64)
+            collector.add(curve.metric, np.full(len(history), curve.run, dtype=np.int64), steps, values, times)
             report(done)
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _add_history(collector: collect.PointCollector, metric: str, run: int, history: list[Any]) -> None:
-    if not history:
-        return
-    numbers = np.fromiter(chain.from_iterable((m.step, m.timestamp) for m in history), dtype=np.int64).reshape(-1, 2)
-    values = np.fromiter((m.value for m in history), dtype=np.float64, count=len(history))
-    runs = np.full(len(history), run, dtype=np.int64)
-    collector.add(metric, runs, numbers[:, 0].copy(), values, numbers[:, 1].copy())

@@ -10,9 +10,9 @@ from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.client import filter_error, quiet_mlflow
 
 _VALUE_QUERIES = {
-    "parameter": "SELECT run_uuid, value, 0 FROM params WHERE key = ?",
-    "tag": "SELECT run_uuid, value, 0 FROM tags WHERE key = ?",
-    "metric": "SELECT run_uuid, value, is_nan FROM latest_metrics WHERE key = ?",
+    "parameter": "SELECT t.run_uuid, t.key, t.value, 0 FROM params t WHERE t.key = ?",
+    "tag": "SELECT t.run_uuid, t.key, t.value, 0 FROM tags t WHERE t.key = ?",
+    "metric": "SELECT t.run_uuid, t.key, t.value, t.is_nan FROM latest_metrics t WHERE t.key = ?",
 }
 
 
@@ -45,8 +45,9 @@ def _as_mlflow_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], claus
             raise AdvisorError("--filter on datasets requires a tracking server; pass its http:// address")
         if kind not in _VALUE_QUERIES:
             continue
-        for run, value, is_nan in query(_VALUE_QUERIES[kind], key):
-            values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
+        for run, name, value, is_nan in query(_VALUE_QUERIES[kind], key):
+            if name == key:  # most MySQL databases ignore case
+                values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
     return [
         Run(
             RunInfo(

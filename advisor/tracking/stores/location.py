@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import url2pathname
 
 from advisor.contract.redact import redact, register_address_secrets
@@ -35,6 +35,16 @@ class StoreLocation:
     def display(self) -> str:
         """Text for messages: the path of a local store, or the URI of a remote store without user and password."""
         return str(self.path) if self.path is not None else redact(self.uri)
+
+    def run_page_prefix(self, experiment_id: str) -> str | None:
+        """Return the URL of run pages in MLflow's UI, without a run id at the end and without user and password; None if the
+        store is not a server."""
+        if self.kind != "server":
+            return None
+        parts = urlsplit(self.uri)
+        host = parts.netloc.rsplit("@", 1)[-1]
+        page = urlunsplit((parts.scheme, host, parts.path.rstrip("/") + "/", "", ""))
+        return f"{page}#/experiments/{quote(experiment_id, safe='')}/runs/"
 
 
 def parse_tracking_uri(tracking_uri: str | None) -> StoreLocation:

@@ -1,8 +1,5 @@
-"""Reads an experiment from MLflow's SQLite file with a few read-only queries, each for many runs.
-
-MLflow's client would request one metric history at a time, and SQLite would scan all runs for each request, which would take
-minutes instead of seconds.
-"""
+"""Reads an experiment from MLflow's SQLite file. With MLflow's client, SQLite would scan all runs for each metric history, which
+would take minutes instead of seconds."""
 
 from __future__ import annotations
 
@@ -11,14 +8,12 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from advisor.model.errors import AdvisorError
-from advisor.tracking.points import collect
 from advisor.tracking.stores import database
 from advisor.tracking.stores.location import StoreLocation, require_local
 
@@ -39,9 +34,6 @@ _NUMERIC_COLUMNS = {
 _POINTS_INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
 """Maximum seconds to wait for the lock of a process that writes to the database."""
-_POINTS_PER_QUERY = 250_000
-"""Approximate maximum number of points that one query returns. Queries are kept short, because processes that write to the file
-must wait until the current query ends."""
 _HEADER_BYTES = 100
 _MAX_OPEN_FILES = 64
 _open_files: dict[tuple[int, int], int] = {}
@@ -65,7 +57,7 @@ def connect(location: StoreLocation) -> Iterator[sqlite3.Connection]:
     """Open MLflow's SQLite file read-only, and check its schema. SQLite's errors are raised as AdvisorError."""
     path = require_local(location)
     try:
-        with closing(_connect(_read_only_uri(path), _TIMEOUT_S)) as connection:
+        with closing(_connect(_read_only_uri(path))) as connection:
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.text_factory = _decode
             _check_schema(connection, path)
@@ -92,32 +84,22 @@ def _first_invalid_column_type(connection: sqlite3.Connection) -> str | None:
                 f"WHERE typeof({column}) NOT IN ('integer', 'real', 'null') LIMIT 1"
             ).fetchone()
             if row is not None:
-                return f"{column} of {_printable_name(row[0])!r} in run {_printable_name(row[1])} is a {row[2]} instead of a number"
+                name, run = (" ".join(str(value).split())[:100] for value in row[:2])
+                return f"{column} of {name!r} in run {run} is a {row[2]} instead of a number"
     return None
 
 
-def _connect(uri: str, timeout_s: float) -> sqlite3.Connection:
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=timeout_s)
-
-
-def _printable_name(value: object) -> str:
-    return " ".join(str(value).split())[:100]
+def _connect(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_TIMEOUT_S)
 
 
 def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def _decode_blob(value: Any) -> Any:
-    """Return the value, decoded to text if it is a blob, because SQLite accepts blobs in text columns."""
-    return _decode(value) if isinstance(value, bytes) else value
-
-
 def _read_only_uri(path: Path) -> str:
     """Return a URI with which SQLite reads the file without creating other files in its folder."""
-    if (
-        path.exists() and not path.is_file()
-    ):  # only regular files are read, because reading from a pipe or a device might never end
+    if path.exists() and not path.is_file():  # reading from a pipe or a device might never end
         raise AdvisorError(f"{path} is not a file; pass the database that MLflow logs to")
     try:
         header = _read_header(path)
@@ -152,14 +134,12 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"experiments", "runs", "alembic_version"} <= tables:
         raise AdvisorError(f"{path} is a SQLite database but no MLflow store; pass the one that your runs log to")
-    versions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    database.check_schema_version(versions[0][0] if versions else None, path)
+    database.check_schema_version(_SqliteDatabase(connection), path)
+    has_index = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_POINTS_INDEX,)).fetchone()
     for table, columns in _REQUIRED_COLUMNS.items():
         present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-        if not columns <= present:
+        if not has_index or not columns <= present:
             raise AdvisorError(_old_schema_message(path))
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_POINTS_INDEX,)).fetchone():
-        raise AdvisorError(_old_schema_message(path))
 
 
 def check_writable(location: StoreLocation) -> None:
@@ -168,7 +148,7 @@ def check_writable(location: StoreLocation) -> None:
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database
-        with suppress(sqlite3.Error), closing(_connect(uri, _TIMEOUT_S)) as connection:
+        with suppress(sqlite3.Error), closing(_connect(uri)) as connection:
             connection.execute("SELECT name FROM sqlite_master").fetchone()
     with connect(location) as connection:
         (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
@@ -205,71 +185,36 @@ def _explain_error(error: sqlite3.Error, path: Path) -> AdvisorError:
 
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
-_RUN_IDS = "json_each(?) w CROSS JOIN"
-"""SQL for a table with the run ids (`w.value`) and their indices (`w.key`). CROSS JOIN fixes the join order."""
-_PARAMS_QUERY = f"""
-    SELECT w.key, p.key, CAST(substr(p.value, 1, {collect.MAX_TEXT_CHARS}) AS TEXT)
-    FROM {_RUN_IDS} params p ON p.run_uuid = w.value
-"""
-_ESSENTIAL_TAGS_QUERY = f"""
-    SELECT w.key, t.key, CAST(substr(t.value, 1, {collect.MAX_TEXT_CHARS}) AS TEXT)
-    FROM {_RUN_IDS} tags t ON t.run_uuid = w.value
-    WHERE t.key GLOB 'advisor.*' OR t.key GLOB 'mlflow.source.*' OR t.key IN {collect.MLFLOW_TAGS}
-"""
-_USER_TAGS_QUERY = f"""
-    SELECT run, key, value FROM (
-        SELECT w.key AS run, t.key AS key, CAST(substr(t.value, 1, {collect.MAX_TEXT_CHARS}) AS TEXT) AS value,
-               row_number() OVER (PARTITION BY w.key ORDER BY t.key) AS place
-        FROM {_RUN_IDS} tags t ON t.run_uuid = w.value
-        WHERE NOT t.key GLOB 'mlflow.*' AND NOT t.key GLOB 'advisor.*'
-    ) WHERE place <= {collect.MAX_USER_TAGS}
-"""
-_LAST_POINTS_QUERY = f"""
-    SELECT w.key, m.key, ifnull(m.timestamp, 0), m.step, m.value FROM {_RUN_IDS} latest_metrics m ON m.run_uuid = w.value
-"""
-_LAST_ROWS_QUERY = f"""
-    SELECT w.key, (SELECT max(m.rowid) FROM metrics m INDEXED BY {_POINTS_INDEX} WHERE m.run_uuid = w.value) FROM json_each(?) w
-"""
+# CROSS JOIN fixes the join order.
 _POINTS_QUERY = f"""
     SELECT w.key * ? + k.i, m.step, CASE WHEN m.is_nan OR m.value IS NULL THEN ? ELSE m.value END, ifnull(m.timestamp, 0)
-    FROM {_RUN_IDS} metrics m INDEXED BY {_POINTS_INDEX} ON m.run_uuid = w.value CROSS JOIN wanted_metric k ON k.name = m.key
+    FROM json_each(?) w CROSS JOIN metrics m INDEXED BY {_POINTS_INDEX} ON m.run_uuid = w.value
+    CROSS JOIN wanted_metric k ON k.name = m.key
 """
 
 
 class _SqliteDatabase:
     """A `database.RunDatabase` for SQLite."""
 
-    run_order = "start_time, run_uuid"
+    points_per_query = 250_000  # queries are short, because processes that write to the file wait until the query ends
+    revision_query = f"SELECT max(m.rowid) FROM metrics m INDEXED BY {_POINTS_INDEX} WHERE m.run_uuid = r.run_uuid"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
-        return [tuple(map(_decode_blob, row)) for row in self._rows(sql, *values)]
+    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        rows = self._connection.execute(sql, values)
+        # SQLite accepts blobs in text columns.
+        return [tuple(_decode(v) if isinstance(v, bytes) else v for v in row) for row in rows]
 
-    def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(sql, values).fetchall()
-
-    def params(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        return self._rows(_PARAMS_QUERY, json.dumps(ids))
-
-    def tags(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        return self._rows(_ESSENTIAL_TAGS_QUERY, json.dumps(ids)) + self._rows(_USER_TAGS_QUERY, json.dumps(ids))
-
-    def last_points(self, ids: list[str]) -> list[database.LastPoint]:
-        return self._rows(_LAST_POINTS_QUERY, json.dumps(ids))
-
-    def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        """The revision of a run is the largest row number of its points."""
-        return self._rows(_LAST_ROWS_QUERY, json.dumps(ids))
-
-    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
+    def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
         self.query("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
         self._connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", metrics.items())
-        return database.read_blocks(partial(self._read_block, len(metrics)), ids, len(metrics), _POINTS_PER_QUERY)
 
-    def _read_block(self, metrics: int, ids: list[str]) -> database.PointBlock:
-        rows = self._connection.execute(_POINTS_QUERY, (metrics, database.NAN_PLACEHOLDER, json.dumps(ids)))
-        block = np.fromiter(rows, dtype=database.POINT_DTYPE)
-        block["value"][block["value"] == database.NAN_PLACEHOLDER] = np.nan
-        return block
+        def read(ids: list[str]) -> database.PointBlock:
+            rows = self._connection.execute(_POINTS_QUERY, (len(metrics), database.NAN_PLACEHOLDER, json.dumps(ids)))
+            block = np.fromiter(rows, dtype=database.POINT_DTYPE)
+            block["value"][block["value"] == database.NAN_PLACEHOLDER] = np.nan
+            return block
+
+        return read

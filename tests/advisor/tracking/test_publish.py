@@ -12,7 +12,7 @@ from mlflow.artifacts import list_artifacts
 
 from advisor import contract
 from advisor.model.errors import AdvisorError
-from advisor.tracking.links import runs_url
+from advisor.tracking import runs_url
 from advisor.tracking.publish import ReportRun, publish_report_run
 from advisor.tracking.stores.reading import read_experiment
 

@@ -1,4 +1,4 @@
-"""Reading MySQL's kind of database, of a real MariaDB."""
+"""Reading the databases of real PostgreSQL and MariaDB servers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,35 @@ from experiments import START_S, refused, same, same_by_sql_and_through_the_clie
 
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
-from advisor.tracking.stores import mysql
+from advisor.tracking.stores import servers
 from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 
+def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_postgres: str) -> None:
+    pytest.importorskip("psycopg")
+    assert servers.can_read(parse_tracking_uri(odd_postgres))
+    same_by_sql_and_through_the_client(odd_postgres, odd_database)
+
+
+def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None:
+    server, _, _ = odd_postgres.rpartition("/")
+    assert "pa55word" not in refused("holds no MLflow store", "odd", tracking_uri=f"{server}/postgres")
+    refused("cannot reach", "odd", tracking_uri=f"{server}/no_such_database")
+    refused("has no experiment|no experiment", "none", tracking_uri=odd_postgres)
+    with pytest.raises(AdvisorError, match="read-only"), servers.connect(parse_tracking_uri(odd_postgres)) as opened:
+        opened.query("DELETE FROM metrics")
+    for sql, said in (
+        ("SET LOCAL statement_timeout = 20; SELECT pg_sleep(20)", "^cannot read .*: canceling statement due to"),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", "^cannot reach .* is the database running"),
+    ):
+        with pytest.raises(AdvisorError, match=said) as caught, servers.connect(parse_tracking_uri(odd_postgres)) as opened:
+            opened.query(sql)
+        assert "\n" not in str(caught.value)
+
+
 def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_mariadb: str) -> None:
-    assert mysql.can_read(parse_tracking_uri(odd_mariadb))
+    assert servers.can_read(parse_tracking_uri(odd_mariadb))
     by_sql = same_by_sql_and_through_the_client(odd_mariadb, odd_database)
     if importlib.util.find_spec("MySQLdb") is not None:
         same(by_sql, read_experiment("odd", tracking_uri=odd_mariadb.replace("+pymysql", "")))
@@ -31,23 +53,23 @@ def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path
 
 def test_a_mysql_without_a_known_driver_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pymysql")
-    assert mysql.can_read(StoreLocation("database", "mysql+pymysql://host/name"))
-    assert not mysql.can_read(StoreLocation("database", "mysql+aiomysql://host/name"))
-    assert not mysql.can_read(StoreLocation("database", "postgresql://host/name"))
+    assert servers.can_read(StoreLocation("database", "mysql+pymysql://host/name"))
+    assert not servers.can_read(StoreLocation("database", "mysql+aiomysql://host/name"))
+    assert not servers.can_read(StoreLocation("database", "mssql://host/name"))
     refused("is not the address of a database", "odd", tracking_uri="mysql+nonsense://mlflow:pa55word@host/name")
     monkeypatch.setitem(sys.modules, "pymysql", None)
-    assert not mysql.can_read(StoreLocation("database", "mysql+pymysql://host/name"))
+    assert not servers.can_read(StoreLocation("database", "mysql+pymysql://host/name"))
 
 
 def test_reading_mariadb_sees_one_state(odd_mariadb: str) -> None:
     count = "SELECT count(*) FROM tags"
-    with mysql.connect(parse_tracking_uri(odd_mariadb)) as connection, mariadb(odd_mariadb) as execute:
+    with servers.connect(parse_tracking_uri(odd_mariadb)) as opened, mariadb(odd_mariadb) as execute:
         execute("INSERT INTO tags SELECT CONCAT('new ', UUID()), 'x', run_uuid FROM runs LIMIT 1")
-        before = mysql.query(connection, count)[0][0]
+        before = opened.query(count)[0][0]
         execute("DELETE FROM tags WHERE `key` LIKE 'new %%'")
-        assert mysql.query(connection, count)[0][0] == before
-    with mysql.connect(parse_tracking_uri(odd_mariadb)) as connection:
-        assert mysql.query(connection, count)[0][0] == before
+        assert opened.query(count)[0][0] == before
+    with servers.connect(parse_tracking_uri(odd_mariadb)) as opened:
+        assert opened.query(count)[0][0] == before
 
 
 def test_a_mariadb_that_cannot_be_read_is_one_line(odd_mariadb: str) -> None:
@@ -72,11 +94,11 @@ def test_a_mariadb_that_cannot_be_read_is_one_line(odd_mariadb: str) -> None:
         ("SET STATEMENT max_statement_time = 0.02 FOR SELECT sleep(20)", "^cannot read .*max_statement_time"),
         ("KILL CONNECTION_ID()", "^cannot (reach|read) "),
     ):
-        with pytest.raises(AdvisorError, match=message) as caught, mysql.connect(parse_tracking_uri(odd_mariadb)) as connection:
-            connection.exec_driver_sql(sql)
+        with pytest.raises(AdvisorError, match=message) as caught, servers.connect(parse_tracking_uri(odd_mariadb)) as opened:
+            opened.query(sql)
         assert "\n" not in str(caught.value)
-    with pytest.raises(AdvisorError, match="READ ONLY"), mysql.connect(parse_tracking_uri(odd_mariadb)) as connection:
-        [connection.exec_driver_sql(sql) for sql in ("COMMIT", "DELETE FROM metrics")]
+    with pytest.raises(AdvisorError, match="READ ONLY"), servers.connect(parse_tracking_uri(odd_mariadb)) as opened:
+        [opened.query(sql) for sql in ("COMMIT", "DELETE FROM metrics")]
 
 
 def test_the_right_to_select_is_enough_in_mariadb(odd_mariadb: str) -> None:
@@ -155,8 +177,8 @@ def test_numbers_come_out_of_mariadb_bit_for_bit(odd_mariadb: str, monkeypatch: 
     assert _bits(found, "x") == expected
 
     # The same of a curve that does not fit into one text, which comes cut and is read row by row.
-    settings = ("SET SESSION group_concat_max_len = 65536", *mysql._SESSION_SETTINGS[1:])
-    monkeypatch.setattr(mysql, "_SESSION_SETTINGS", settings)
+    settings = ("SET SESSION group_concat_max_len = 65536", *servers._MYSQL_SESSION_SETTINGS[1:])
+    monkeypatch.setattr(servers, "_MYSQL_SESSION_SETTINGS", settings)
     assert _bits(read_experiment("bits", tracking_uri=odd_mariadb), "x") == expected
 
 
@@ -166,7 +188,9 @@ def test_a_curve_cut_anywhere_is_whole(odd_mariadb: str, monkeypatch: pytest.Mon
     _log_to_mariadb(odd_mariadb, {"x": (steps, steps + 0.125, START_S * 1000 + steps)})
     whole = sum(len(f"{s},{s + 0.125:g},{START_S * 1000 + s:.0f}\n") for s in range(300))
     monkeypatch.setattr(
-        mysql, "_SESSION_SETTINGS", (f"SET SESSION group_concat_max_len = {whole - short}", *mysql._SESSION_SETTINGS[1:])
+        servers,
+        "_MYSQL_SESSION_SETTINGS",
+        (f"SET SESSION group_concat_max_len = {whole - short}", *servers._MYSQL_SESSION_SETTINGS[1:]),
     )
     found = read_experiment("bits", tracking_uri=odd_mariadb)
     assert found.points["x"].values.tolist() == (steps + 0.125).tolist()

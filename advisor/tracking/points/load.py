@@ -1,0 +1,84 @@
+"""Reads the points of an experiment's runs from the cache, from sidecars, or else from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from advisor import contract
+from advisor.tracking.points.cache import PointCache, run_digest
+from advisor.tracking.points.collect import PointCollector
+from advisor.tracking.points.sidecar import SidecarCurves, SidecarSource, max_curve_points, read_sidecars, replace_by_sidecars
+from advisor.tracking.runs import Points, Run
+
+
+class LastPoint(NamedTuple):
+    """The last point of a curve, as the store lists it."""
+
+    time_ms: int
+    step: int
+    value: float | None
+
+
+class StoredRun(NamedTuple):
+    """A run, and what its store tells about its points without reading them."""
+
+    run: Run
+    artifact_root: str
+    last_points: Mapping[str, LastPoint]
+    """Last point of each curve by metric, without system metrics."""
+    revision: int | None = None
+    """Value that changes whenever a point is added, at any step. A store without revisions (None) does not reveal points that
+    were added before the last point of a curve."""
+
+
+ReadFromStore: TypeAlias = Callable[[Sequence[int], Sequence[SidecarCurves | None], PointCollector], None]
+"""Function that adds the points of the runs with these indices to the collector. It may omit curves that a sidecar covers."""
+
+
+def read_points(
+    stored: Sequence[StoredRun],
+    cache: PointCache,
+    read_from_store: ReadFromStore,
+    *,
+    tracking_uri: str | None,
+    min_points_to_cache: int,
+    on_progress: Callable[[int, int], None],
+) -> tuple[dict[str, Points], tuple[str, ...]]:
+    """Return (points by metric, warnings).
+
+    tracking_uri: the server of the runs; None for a database, which is so fast that only curves that it holds as windows are
+    read from sidecars. min_points_to_cache: minimum number of new points for which a cache file is written.
+    """
+    of_database = tracking_uri is None
+    sources = [_sidecar_source(run, only_for_windows=of_database) for run in stored]
+    limit = max_curve_points(len(sources) - sources.count(None))
+    collector = PointCollector()
+    known = cache.load([_cache_key(run, source, limit) for run, source in zip(stored, sources, strict=True)], collector)
+    sources = [None if known[i] else source for i, source in enumerate(sources)]
+    sidecars, warnings = read_sidecars(
+        sources, tracking_uri=tracking_uri, limit=limit, reducing=not of_database, on_progress=on_progress
+    )
+    read_from_store([i for i in range(len(stored)) if not known[i]], sidecars, collector)
+    on_progress(len(stored), len(stored))
+    replace_by_sidecars(sidecars, collector)
+    unusable = [i for i, source in enumerate(sources) if source is not None and sidecars[i] is None]
+    return cache.save(collector, min_points=min_points_to_cache, except_runs=unusable), warnings
+
+
+def _sidecar_source(stored: StoredRun, *, only_for_windows: bool) -> SidecarSource | None:
+    tag = stored.run.tags.get(contract.TAG_CURVE_FILES)
+    last = stored.last_points
+    if not tag or stored.run.unfinished or (only_for_windows and not any(m + contract.MAX_SUFFIX in last for m in last)):
+        return None
+    return SidecarSource(tag, stored.artifact_root, {metric: point.time_ms for metric, point in last.items()})
+
+
+def _cache_key(stored: StoredRun, source: SidecarSource | None, max_points: int) -> str | None:
+    """Return a digest of the run's data in the store except its points; None if the run may still change."""
+    if stored.run.unfinished:
+        return None
+    run = stored.run
+    sidecar = () if source is None else (source.sidecar_tag, source.artifact_root, max_points)
+    last = sorted((metric, p.time_ms, p.step, repr(p.value)) for metric, p in stored.last_points.items())
+    return run_digest(run.id, run.status, run.started, run.ended, stored.revision, sidecar, last)
