@@ -2,15 +2,14 @@
 
 | decision | module |
 |---|---|
-| which runs to exclude as probes | `probes` |
-| which logged parameters are hyperparameters | `hyperparameters`, `measurements` |
+| which runs to exclude as probes; which runs are trials | `probes` |
+| which logged parameters are hyperparameters | `hyperparameters` |
 | which of several populations to analyse | `populations` |
 | which runs continue an interrupted run | `continued` |
 | which objective is optimised | `objective` |
-| which runs are trials | `trial_runs` |
 | which points form each curve; step or epoch | `curves`, `axes` |
 | which parameters are not separate hyperparameters | `roles`, `relations` |
-| end status of each trial | `status`, `silent_failures`, `plateaus`, `short_runs`, `memory` |
+| end status of each trial | `status`, `early_failures`, `silent_failures`, `plateaus`, `short_runs` |
 | settings and facts of each trial | `trials` |
 | which kind of workload it is | `kind` |
 | which space the study searched | `space`, `declared` |
@@ -26,20 +25,19 @@ import numpy as np
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.reading import Reading
 from advisor.model.spec import Direction, StudySpec
-from advisor.model.study import CurveBlock, Signal, Study, Trial
+from advisor.model.study import CurveBlock, Study, Trial
 from advisor.tracking.runs import Experiment
-from advisor.tracking.study import metric_names
 from advisor.tracking.study.comparisons import add_metric_comparisons
 from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
 from advisor.tracking.study.hyperparameters import drop_non_hyperparameters
 from advisor.tracking.study.kind import choose_kind
+from advisor.tracking.study.metric_names import find_signal_metrics
 from advisor.tracking.study.objective import choose_objective
-from advisor.tracking.study.populations import RunPopulation, select_population
-from advisor.tracking.study.probes import exclude_probe_runs
+from advisor.tracking.study.populations import select_population
+from advisor.tracking.study.probes import exclude_probe_runs, find_trial_runs
 from advisor.tracking.study.space import build_space
 from advisor.tracking.study.targets import add_reached_target
-from advisor.tracking.study.trial_runs import find_trial_runs
 from advisor.tracking.study.trials import build_trials
 from advisor.tracking.study_tags import latest_study_file
 
@@ -65,56 +63,50 @@ def assemble(
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; train some trials first")
     reading = reading or (spec.reading if spec is not None else None) or Reading()
     experiment, left_out = drop_non_hyperparameters(exclude_probe_runs(experiment), spec, reading)
-    population = _choose_population(experiment, reading, spec, objective)
-    experiment, joined = join_continued(population.experiment)
-    aim = choose_objective(experiment, spec, objective, direction)
-    metric = aim.objective.metric
-    chosen = find_trial_runs(experiment, metric)
-    curves = build_curves(experiment, chosen.trial_indices)
-    trials = build_trials(experiment, chosen.trial_indices, curves, aim.objective, spec)
-    _require_results(experiment.name, metric, trials.trials, curves.blocks[metric], unfinished=unfinished)
-    kind = choose_kind(experiment, chosen.trial_indices, metric, reading)
-    space = build_space(experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric], trials.roles.parameters)
-    study = Study(
-        spec=space.spec,
-        trials=trials.trials,
-        metrics=curves.blocks,
-        signals=_metrics_of_signals(curves.blocks, metric),
-        inferred={**aim.inferred, **space.inferred},
-        warnings=tuple(w for part in (population, experiment, aim, chosen, curves, trials, space) for w in part.warnings),
-        unit=trials.unit,
-        kind=kind.kind,
-        lengths=trials.roles.steps_per_unit,
-        decisions=(
-            *(*population.decisions, *joined, *left_out),
-            *(d for part in (kind, curves, trials, space) for d in part.decisions),
-        ),
-    )
-    return add_metric_comparisons(add_reached_target(study), curves.summaries.get(metric, {}))
-
-
-def _choose_population(
-    experiment: Experiment, reading: Reading, spec: StudySpec | None, objective: str | None
-) -> RunPopulation:
-    return select_population(
+    population = select_population(
         experiment,
         reading.population,
         objective=spec.objective.metric if spec is not None else objective,
         declared_study=spec is not None or latest_study_file(experiment.tags) is not None,
     )
+    experiment, joined = join_continued(population.experiment)
+    aim = choose_objective(experiment, spec, objective, direction)
+    metric = aim.objective.metric
+    indices, run_warnings = find_trial_runs(experiment, metric)
+    curves = build_curves(experiment, indices)
+    trials = build_trials(experiment, indices, curves, aim.objective, spec)
+    _require_results(experiment.name, metric, trials.trials, curves.blocks[metric], unfinished=unfinished)
+    kind, kind_decisions = choose_kind(experiment, indices, metric, reading)
+    space = build_space(experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric], trials.roles.parameters)
+    # A metric with at most one point per trial is a summary.
+    summaries = {name for name, block in curves.blocks.items() if (np.diff(block.offsets) <= 1).all()}
+    points = {name: len(block.steps) for name, block in curves.blocks.items()}
+    study = Study(
+        spec=space.spec,
+        trials=trials.trials,
+        metrics=curves.blocks,
+        signals=find_signal_metrics(curves.blocks, metric, points, summaries),
+        inferred={**aim.inferred, **space.inferred},
+        warnings=(
+            *(w for part in (population, experiment, aim) for w in part.warnings),
+            *run_warnings,
+            *(w for part in (curves, trials, space) for w in part.warnings),
+        ),
+        unit=trials.unit,
+        kind=kind,
+        lengths=trials.roles.steps_per_unit,
+        decisions=(
+            *(*population.decisions, *joined, *left_out),
+            *kind_decisions,
+            *(d for part in (curves, trials, space) for d in part.decisions),
+        ),
+    )
+    return add_metric_comparisons(add_reached_target(study), curves.summaries.get(metric, {}))
 
 
 def _require_results(experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock, *, unfinished: bool) -> None:
-    """Raise AdvisorError unless at least one trial logged the objective. If `unfinished` is False, at least one trial must also
-    have ended."""
     if not any(len(block.curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
     if not unfinished and all(t.status in ("running", "no_data") for t in trials):
         running = sum(t.status == "running" for t in trials)
         raise NothingToJudge(f"no trial of experiment {experiment!r} has ended yet ({running} are running); come back later")
-
-
-def _metrics_of_signals(blocks: dict[str, CurveBlock], objective: str) -> dict[Signal, str]:
-    points = {metric: len(block.steps) for metric, block in blocks.items()}
-    summaries = {metric for metric, block in blocks.items() if (np.diff(block.offsets) <= 1).all()}
-    return metric_names.find_signal_metrics(blocks, objective, points, summaries)

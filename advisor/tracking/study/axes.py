@@ -9,7 +9,7 @@ Two kinds of steps are converted:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -51,11 +51,11 @@ class StepOffsets:
         if not self.steps.any():
             return ()
         low, high = int(self.steps[self.steps > 0].min()), int(self.steps.max())
-        if self.unit != "step":
-            text = f"The logged steps are times. They are counted in {self.unit}s from the start of each trial."
-            return (Decision(topic="steps", text=text + " Log the number of the optimizer step instead."),)
         where = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         text = f"The logged steps begin at {where}. Lengths and positions in training are counted from the first step."
+        if self.unit != "step":
+            text = f"The logged steps are times. They are counted in {self.unit}s from the start of each trial."
+            text += " Log the number of the optimizer step instead."
         return (Decision(topic="steps", text=text),)
 
 
@@ -114,9 +114,22 @@ def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str,
         moved |= by_epoch.keys()
         for name in by_epoch:
             part = slice(int(blocks[name].offsets[trial]), int(blocks[name].offsets[trial + 1]))
-            steps[name][part] = _steps_at_epoch_ends(blocks[name].steps[part], length, first)
-    aligned = {name: replace(block, steps=steps[name]) if name in moved else block for name, block in blocks.items()}
-    return aligned, list(_epoch_warning(sorted(moved), reference, lengths))
+            epochs = blocks[name].steps[part] - blocks[name].steps[part][0] + 1
+            steps[name][part] = np.rint(epochs * length).astype(np.int64) - 1 + first
+    if not moved:
+        return dict(blocks), []
+    low, high = min(lengths), max(lengths)
+    per_epoch = f"{low:.4g}" if high - low < 0.05 * high else f"{low:.4g} to {high:.4g}"
+    warning = (
+        f"Logged by epoch, and placed at the steps of {reference} at which the epochs ended, about {per_epoch} steps an epoch by "
+        f"their times: {_first_names(sorted(moved))}."
+    )
+    return {name: replace(block, steps=steps[name]) if name in moved else block for name, block in blocks.items()}, [warning]
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_LISTED_METRICS
+    return ", ".join(names[:_MAX_LISTED_METRICS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _has_consecutive_steps(block: CurveBlock) -> bool:
@@ -148,12 +161,15 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
         or not _are_times_increasing(curve.times)
     ):
         return None
-    made = _interpolate_steps(curve.times, clock) + 1 - first
+    # Steps are interpolated at the times of the curve, and extrapolated by at most one interval of the clock.
+    interval = float(np.median(np.diff(clock.steps)))
+    pace = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
+    beyond = np.clip((curve.times - clock.times[-1]) * pace, 0.0, interval)
+    made = np.interp(curve.times, clock.times, clock.steps.astype(np.float64)) + beyond + 1 - first
     epochs = (curve.steps - curve.steps[0] + 1).astype(np.float64)
     if not (np.median(made / epochs) >= _MIN_EPOCH_STEPS and made[-1] >= _MIN_EPOCH_STEPS * epochs[-1]):
         return None
     length = float(epochs @ made / (epochs @ epochs))
-    interval = float(np.median(np.diff(clock.steps)))
     total = float(clock.steps[-1]) + (interval if clock.steps[0] == 0 else 1 - first)
     exact = total / epochs[-1]  # exact if the training ended at the end of an epoch
     return exact if abs(total - length * epochs[-1]) <= max(interval, 0.03 * total) else length
@@ -161,34 +177,6 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
 
 def _are_times_increasing(times: FloatArray) -> bool:
     return bool(np.isfinite(times).all() and times[-1] > times[0] and (np.diff(times) >= 0).all())
-
-
-def _interpolate_steps(times: FloatArray, clock: Curve) -> FloatArray:
-    """Interpolate the steps of the curve `clock` at `times`; extrapolate by at most one interval between its points."""
-    pace = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
-    interval = float(np.median(np.diff(clock.steps)))
-    beyond = np.clip((times - clock.times[-1]) * pace, 0.0, interval)
-    made: FloatArray = np.interp(times, clock.times, clock.steps.astype(np.float64)) + beyond
-    return made
-
-
-def _steps_at_epoch_ends(steps: IntArray, length: float, first: int) -> IntArray:
-    ends: IntArray = np.rint((steps - steps[0] + 1) * length).astype(np.int64) - 1 + first
-    return ends
-
-
-def _epoch_warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> Iterator[str]:
-    if not moved:
-        return
-    names = ", ".join(moved[:_MAX_LISTED_METRICS]) + (
-        f" and {len(moved) - _MAX_LISTED_METRICS} more" if len(moved) > _MAX_LISTED_METRICS else ""
-    )
-    low, high = min(lengths), max(lengths)
-    length = f"{low:.4g}" if high - low < 0.05 * high else f"{low:.4g} to {high:.4g}"
-    yield (
-        f"Logged by epoch, and placed at the steps of {reference} at which the epochs ended, about {length} steps an epoch by "
-        f"their times: {names}."
-    )
 
 
 def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
@@ -213,10 +201,7 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
             found.append(f"{name} ({len(epochs)} trials by epoch, {len(strides)} by step)")
     if not found:
         return []
-    names = ", ".join(found[:_MAX_LISTED_METRICS]) + (
-        f" and {len(found) - _MAX_LISTED_METRICS} more" if len(found) > _MAX_LISTED_METRICS else ""
-    )
-    return [f"Logged by epoch in some trials and by step in others, so their steps cannot be compared: {names}."]
+    return [f"Logged by epoch in some trials and by step in others, so their steps cannot be compared: {_first_names(found)}."]
 
 
 def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:

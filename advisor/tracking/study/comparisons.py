@@ -15,7 +15,7 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.model.words import clean, number
 from advisor.tracking.study import declared, metric_names
-from advisor.tracking.study.policy_names import is_reward_of_preferences
+from advisor.tracking.study.metric_names import is_reward_of_preferences
 
 _MAX_FALSE_WARNING_PROBABILITY = 0.05
 """Maximum probability, per study, of a false warning that two metrics disagree, if no hyperparameter affects these metrics."""
@@ -23,10 +23,8 @@ _MIN_COMPARED_TRIALS = 8
 """Minimum number of trials for testing whether two metrics prefer different settings."""
 _MODEL_COST_WORDS = frozenset("latency vram flops macs".split())
 """Words in the names of metrics that measure the cost of running a trained model."""
-_RESOURCES, _UNITS = (
-    frozenset(("memory", "energy")),
-    frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
-)
+_RESOURCES = frozenset(("memory", "energy"))
+_UNITS = frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split())
 """Names of resources that also occur in the names of quality metrics, and units that show that a metric measures the resource."""
 _NON_QUALITY_WORDS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
 """Words that have a better direction (lower or higher) but do not name a quality: words for the cost of a model, such as
@@ -39,20 +37,17 @@ def add_metric_comparisons(study: Study, summaries: Mapping[int, float]) -> Stud
     summaries: value of the objective that each trial logged without a step at its end. Hyperparameter tuners compare trials by
     these values.
     """
-    return replace(
-        study,
-        decisions=(*study.decisions, *_several_objectives_decision(study), *_last_value_decision(study, summaries)),
-        warnings=(*study.warnings, *_metric_disagreement_warning(study), *_model_cost_warning(study)),
-    )
-
-
-def _several_objectives_decision(study: Study) -> Iterator[Decision]:
-    """Yield a decision if the tuner's tags declare several objectives."""
+    decisions = list(study.decisions)
     counts = [declared.count_objective_directions(t.tags) for t in study.trials]
     if counts and min(counts) > 1:
         metric = clean(study.spec.objective.metric)
         text = f"The tuner optimised {counts[0]} objectives together. This analysis judges {metric} alone."
-        yield Decision(topic="objective", text=text, overrule="--objective METRIC")
+        decisions.append(Decision(topic="objective", text=text, overrule="--objective METRIC"))
+    return replace(
+        study,
+        decisions=(*decisions, *_last_value_decision(study, summaries)),
+        warnings=(*study.warnings, *_metric_disagreement_warning(study), *_model_cost_warning(study)),
+    )
 
 
 def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
@@ -88,7 +83,8 @@ def _metric_disagreement_warning(study: Study) -> Iterator[str]:
     others = _other_objectives(study)
     tests = len(names) * len(others)
     for other, sign in others:
-        costs = np.array([_best_cost(study, i.index, other, sign) for i in trials])
+        curves = [study.metrics[other].curve(t.index).finite.values for t in trials]
+        costs = np.array([float((sign * values).min()) if len(values) else math.nan for values in curves])
         for name in names:
             positions = study.positions(name, trials)
             known = np.isfinite(costs) & np.isfinite(positions)
@@ -99,9 +95,10 @@ def _metric_disagreement_warning(study: Study) -> Iterator[str]:
             )
             its = _rank_correlation(positions[known], costs[known], _MAX_FALSE_WARNING_PROBABILITY / tests)
             if own * its < 0:
+                low, high = ("low", "high") if own > 0 else ("high", "low")
                 yield (
-                    f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {_describe_range_end(own)} "
-                    f"{clean(name)}, {clean(other)} at {_describe_range_end(its)} {clean(name)}. "
+                    f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {low} "
+                    f"{clean(name)}, {clean(other)} at {high} {clean(name)}. "
                     "The analysis uses the first metric; choose another one with --objective."
                 )
                 return
@@ -136,10 +133,6 @@ def _measures_cost(study: Study, name: str) -> bool:
     return not own and not metric_names.is_window_or_system_metric(name) and of_model and not quality
 
 
-def _describe_range_end(slope: float) -> str:
-    return "low" if slope > 0 else "high"
-
-
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
     """Return the other metrics on the objective's data split whose names imply a better direction. Each metric is paired with
     the sign that converts it to a cost.
@@ -165,11 +158,6 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
         if metric_names.may_measure_quality(metric) and quantity != metric_direction.quantity_words(own):
             found.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))
     return list(found.values())
-
-
-def _best_cost(study: Study, trial: int, metric: str, sign: int) -> float:
-    values = study.metrics[metric].curve(trial).finite.values
-    return float((sign * values).min()) if len(values) else math.nan
 
 
 def _rank_correlation(positions: FloatArray, costs: FloatArray, level: float) -> float:

@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from advisor import contract
 from advisor.model.reading import Decision
-from advisor.model.space import HyperparameterValue, IntArray, words_of_name
+from advisor.model.space import HyperparameterValue, words_of_name
 from advisor.system import spill
 from advisor.tracking.runs import Experiment, Points, RunStatus
 from advisor.tracking.study import axes, inference
@@ -42,14 +43,12 @@ class _RunPart:
     """Mean distance between the logged steps of the run's metric with the fewest logged steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Continuation:
-    """A run and the run that continues it, as indices in `Experiment.runs`."""
+class _Continuation(NamedTuple):
+    """A run and the run that continues it, as indices in `Experiment.runs`, and whether it counts its steps from zero again."""
 
     earlier_run: int
     continuing_run: int
     restarts_from_zero: bool
-    """Whether the continuation counts its steps from zero again."""
 
 
 def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
@@ -61,12 +60,10 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     """
     groups = _groups_with_equal_settings(experiment)
     parts = _find_run_parts(experiment) if groups else {}
-    if not parts or any(
-        p.first >= axes.MIN_UNIX_TIME_S for p in parts.values()
-    ):  # if steps are Unix times, they cannot show that a run continues an earlier run
+    # Steps that are Unix times cannot show that a run continues an earlier run.
+    if not parts or any(p.first >= axes.MIN_UNIX_TIME_S for p in parts.values()):
         return experiment, ()
-    longest = max((p.last for p in parts.values()), default=0)
-    usual = min((p.first for p in parts.values()), default=0)
+    longest, usual = max(p.last for p in parts.values()), min(p.first for p in parts.values())
     joins: list[_Continuation] = []
     for group in groups:
         ordered = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
@@ -138,7 +135,9 @@ def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
     for metric, points in experiment.points.items():
         if metric.startswith("system/") or not len(points.runs):
             continue
-        first, last = _first_and_last_steps(points, count)
+        first, last = np.full(count, _MISSING_STEP), np.full(count, -1, dtype=np.int64)
+        np.minimum.at(first, points.runs, points.steps)
+        np.maximum.at(last, points.runs, points.steps)
         number = np.bincount(points.runs, minlength=count)
         several = number > 1
         interval[several] = np.maximum(interval[several], (last - first)[several] // (number - 1)[several])
@@ -155,14 +154,6 @@ _TRIAL_END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_stat
 """Tags that tell how a run ended. If the run is an interrupted part of a trial, they do not tell how the trial ended."""
 _MISSING_STEP = np.iinfo(np.int64).max
 """Value that stands for the first step of a run without points."""
-
-
-def _first_and_last_steps(points: Points, runs: int) -> tuple[IntArray, IntArray]:
-    """Return the first and the last step of each run, shape (runs,)."""
-    first, last = np.full(runs, _MISSING_STEP), np.full(runs, -1, dtype=np.int64)
-    np.minimum.at(first, points.runs, points.steps)
-    np.maximum.at(last, points.runs, points.steps)
-    return first, last
 
 
 def _join_runs(experiment: Experiment, continuations: Sequence[_Continuation]) -> Experiment:

@@ -4,16 +4,15 @@ the same step axis."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.contract.metric_direction import words_of_metric
 from advisor.model.reading import Decision
-from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArray
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 from advisor.model.study import CurveBlock
 from advisor.model.words import clean, count, listed
 from advisor.system import spill
@@ -48,12 +47,11 @@ def build_curves(experiment: Experiment, indices: IntArray) -> ExperimentCurves:
     parts = {m: _curves_of_metric(points, trial_of, started, fits=fits) for m, points in experiment.points.items()}
     summaries = {metric: part.summaries for metric, part in parts.items() if part.summaries}
     has_no_steps = [metric for metric, part in parts.items() if part.has_no_steps]
+    # TRL logs the times of several calls at the same step, but no rule reads these times.
     repeated = [
         f"{metric} ({part.dropped_points:,} of {part.dropped_points + len(part.curve_block.steps):,} values)"
         for metric, part in parts.items()
-        if part.dropped_points
-        and "time"
-        not in words_of_metric(metric)  # TRL logs the times of several calls at the same step, but no rule reads these times
+        if part.dropped_points and "time" not in words_of_metric(metric)
     ]
     blocks, start = axes.remove_step_offsets({metric: part.curve_block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
@@ -65,27 +63,22 @@ def build_curves(experiment: Experiment, indices: IntArray) -> ExperimentCurves:
         names = listed(repeated, _MAX_NAMES)
         warnings.append(f"Logged more than once at the same step, so only the last value of each step counts: {names}.")
     warnings += [*by_epoch, *axes.mixed_unit_warnings(aligned)]
-    return ExperimentCurves(aligned, start, tuple(warnings), summaries, (*start.decisions(), *_summary_decisions(summaries)))
-
-
-def _summary_decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decision]:
+    decisions = list(start.decisions())
     if summaries:
         names = listed((clean(m) for m in sorted(summaries)), _MAX_NAMES)
         trials = count(len(set().union(*summaries.values())), "trial")
         text = f"{trials} logged {names} once more without a step at the end: a summary, not a point of the curve."
-        yield Decision(topic="steps", text=text)
+        decisions.append(Decision(topic="steps", text=text))
+    return ExperimentCurves(aligned, start, tuple(warnings), summaries, tuple(decisions))
 
 
-@dataclass(frozen=True, slots=True)
-class _MetricCurves:
+class _MetricCurves(NamedTuple):
     curve_block: CurveBlock
     """The curves of one metric, with the last logged point of each step."""
     has_no_steps: bool
-    """Whether all logged steps of the metric are unusable."""
     dropped_points: int
-    """Number of points that were dropped because a later point has the same step."""
     summaries: dict[int, float]
-    """Value that each trial logged without a step after the end of its curve."""
+    """See `ExperimentCurves`."""
 
 
 def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: FloatArray, *, fits: bool) -> _MetricCurves:
@@ -95,7 +88,10 @@ def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: Float
     if len(late):
         trials, steps = np.delete(trials, late), np.delete(steps, late)
         values, times = np.delete(values, late), np.delete(times, late)
-    has_no_steps = _is_stepless(trials, steps, len(start_times))
+    # The steps are unusable if one is too large, or if all are equal although there are more points than trials.
+    low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
+    equal = len(steps) > len(start_times) and bool((steps == steps[0]).all())
+    has_no_steps = max(-low, high) > _MAX_USABLE_STEP or equal
     dropped = 0
     if has_no_steps:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
@@ -141,22 +137,6 @@ def _sort_points(points: Points, trial_of_run: IntArray) -> tuple[IntArray, IntA
         return trials, steps, values, times
     order = np.lexsort((times, steps, trials))
     trials, steps, values, times = trials[order], steps[order], values[order], times[order]
-    if not (new := _differs_from_previous(trials, steps, times, values)).all():
-        trials, steps, values, times = trials[new], steps[new], values[new], times[new]
-    return trials, steps, values, times
-
-
-def _differs_from_previous(*columns: NDArray[Any]) -> BoolArray:
-    """Return a mask of the rows that differ from the row before them. columns: arrays of 8-byte numbers, each of shape (n,)."""
-    new = np.ones(len(columns[0]), dtype=np.bool_)
-    new[1:] = np.logical_or.reduce([(bits := c.view(np.int64))[1:] != bits[:-1] for c in columns])
-    return new
-
-
-def _is_stepless(trials: IntArray, steps: IntArray, count: int) -> bool:
-    """Return whether the steps of a metric are unusable: a step exceeds the maximum, or all steps are equal although there are
-    more points than `count` trials."""
-    if not len(steps):
-        return False
-    low, high = int(steps.min()), int(steps.max())
-    return max(-low, high) > _MAX_USABLE_STEP or (low == high and len(trials) > count)
+    new = np.ones(len(trials), dtype=np.bool_)
+    new[1:] = np.logical_or.reduce([(b := c.view(np.int64))[1:] != b[:-1] for c in (trials, steps, times, values)])
+    return trials[new], steps[new], values[new], times[new]

@@ -46,12 +46,8 @@ def count_objective_directions(tags: Mapping[str, str]) -> int:
 
 def parameters_with_none_choice(runs: Sequence[Run]) -> frozenset[str]:
     """Return the parameters whose declared choices contain None. In these parameters, the logged text "None" is a value."""
-    return frozenset(
-        name
-        for name, found in _distributions_by_parameter(runs).items()
-        for _, values in found
-        if None in values.get("choices", ())
-    )
+    found = _distributions_by_parameter(runs).items()
+    return frozenset(name for name, many in found if any(None in values.get("choices", ()) for _, values in many))
 
 
 def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
@@ -69,36 +65,28 @@ def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Hyperparameter
     return result
 
 
-def _distributions_by_parameter(runs: Sequence[Run]) -> dict[str, set[tuple[str, _DistributionArguments]]]:
+def _distributions_by_parameter(runs: Sequence[Run]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """Return the different distributions of each parameter, each as (class name, arguments)."""
     texts: dict[str, set[str]] = {}
     for run in runs:
         for tag, text in run.tags.items():
             if tag.endswith(_DISTRIBUTION_TAG_SUFFIX) and len(tag) > len(_DISTRIBUTION_TAG_SUFFIX):
                 texts.setdefault(tag.removesuffix(_DISTRIBUTION_TAG_SUFFIX), set()).add(text)
-    return {name: {parsed for t in found if (parsed := _parse_distribution(t)) is not None} for name, found in texts.items()}
+    return {name: [d for text in sorted(found) if (d := _parse_distribution(text))] for name, found in texts.items()}
 
 
-class _DistributionArguments(dict[str, Any]):
-    """Arguments of a distribution. The dictionary is hashable by identity, so that a set can contain it."""
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-
-def _parse_distribution(text: str) -> tuple[str, _DistributionArguments] | None:
+def _parse_distribution(text: str) -> tuple[str, dict[str, Any]] | None:
     """Parse a distribution such as `FloatDistribution(high=0.1, log=True, low=1e-05, step=None)`; return None for other texts."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             return None
-        return call.func.id, _DistributionArguments(
-            (k.arg, ast.literal_eval(k.value)) for k in call.keywords if k.arg is not None
-        )
+        return call.func.id, {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg is not None}
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
 
 
-def _declared_parameter(distributions: set[tuple[str, _DistributionArguments]], as_text: bool) -> Parameter | None:
+def _declared_parameter(distributions: Sequence[tuple[str, dict[str, Any]]], as_text: bool) -> Parameter | None:
     """Return the declared parameter; None if it has a single value or a study file cannot express it."""
     kinds = {kind for kind, _ in distributions}
     fields = [values for _, values in distributions]

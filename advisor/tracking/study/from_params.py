@@ -77,13 +77,10 @@ def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: S
     ends: last logged step of each trial, shape (trials,). A parameter is ignored if the last steps of most trials contradict
     it.
     """
-    planned = [next((int(n) for k, v in p.items() if _is_step_count(k) and (n := parse_count(v)) >= 1), None) for p in params]
+    names = {k for p in params for k in p if is_training_length(k) and _STEP_COUNT_WORDS & set(words_of_name(k))}
+    planned = [next((int(n) for k, v in p.items() if k in names and (n := parse_count(v)) >= 1), None) for p in params]
     reached = [0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(planned, ends, strict=True) if p is not None and end >= 0]
     return planned if reached and 2 * sum(reached) >= len(reached) else [None] * len(planned)
-
-
-def _is_step_count(name: str) -> bool:
-    return is_training_length(name) and bool(_STEP_COUNT_WORDS & set(words_of_name(name)))
 
 
 def batch_size(params: Mapping[str, HyperparameterValue]) -> float:

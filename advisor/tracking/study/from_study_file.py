@@ -29,7 +29,8 @@ def parameters(
     warnings = []
     for name, parameter in spec.searched.items():
         values = [p[name] for p in params if name in p]
-        if not values and not _occurs_in_any_trial(parameter, params):
+        condition = (parameter.when or {}).items()
+        if not values and not any(all(k in trial and equal_values(trial[k], v) for k, v in condition) for trial in params):
             continue
         if not values:
             raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
@@ -58,12 +59,6 @@ def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Hyperparamet
     return spec
 
 
-def _occurs_in_any_trial(parameter: Parameter, params: Sequence[Mapping[str, HyperparameterValue]]) -> bool:
-    """Return whether at least one trial has the parameter, which may depend on another parameter's value."""
-    condition = (parameter.when or {}).items()
-    return any(all(k in trial and equal_values(trial[k], v) for k, v in condition) for trial in params)
-
-
 def _format_domain(parameter: Parameter) -> str:
     if parameter.numeric:
         return f"from {parameter.low:g} to {parameter.high:g}"
@@ -79,9 +74,8 @@ def _format_used_values(values: Sequence[HyperparameterValue]) -> str:
 
 
 def _format_words(words: Sequence[str]) -> str:
-    return ", ".join(words[:_MAX_LISTED_WORDS]) + (
-        f" and {len(words) - _MAX_LISTED_WORDS} more" if len(words) > _MAX_LISTED_WORDS else ""
-    )
+    more = len(words) - _MAX_LISTED_WORDS
+    return ", ".join(words[:_MAX_LISTED_WORDS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _add_logged_type(name: str, parameter: Parameter, values: Sequence[HyperparameterValue | None]) -> Parameter:

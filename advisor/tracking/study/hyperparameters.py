@@ -1,22 +1,28 @@
-"""Removes logged parameters that are not hyperparameters: measurements, run names, and parameters that the user wants to
-ignore.
-
-Parameters are removed before all other decisions, so that all decisions agree on which runs have the same setting.
-"""
+"""Removes logged parameters that are not hyperparameters: measurements such as the number of weights or the best epoch, run names,
+and parameters that the user wants to ignore. All later decisions then agree on which runs have the same setting."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
+from advisor.contract.metric_direction import SPLIT_BY_WORD, direction_of_metric
 from advisor.model.reading import Decision, Reading
-from advisor.model.space import as_number
+from advisor.model.space import as_number, words_of_name
 from advisor.model.spec import StudySpec
 from advisor.model.words import clean, listed
-from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.study.measurements import is_measurement
+from advisor.tracking.runs import Experiment
+
+_WEIGHT_COUNT_WORDS = frozenset("params parameters param weights".split())
+_COUNT_WORDS = frozenset("num n nb number count total trainable millions million m size".split())
+_FLOP_COUNT_WORDS = frozenset("flops gflops mflops macs gmacs flop".split())
+_DURATION_WORDS = frozenset("runtime elapsed walltime".split())
+_TIME_UNITS = frozenset("s sec secs seconds min mins minutes h hours ms".split())
+_TRAINING_END_WORDS = frozenset("best final last stopped restored".split())
+_STEP_WORDS = frozenset("epoch step iteration iter round".split())
+_TRAINING_RUN_WORDS = frozenset("train training run total fit wall".split())
 
 
 def drop_non_hyperparameters(
@@ -24,29 +30,22 @@ def drop_non_hyperparameters(
 ) -> tuple[Experiment, tuple[Decision, ...]]:
     """Return the experiment without the parameters that are not hyperparameters, and the decisions about them."""
     measured = _measured_parameters(experiment, spec)
-    left_out = measured | _run_name_parameters(experiment.runs) | set(reading.ignore)
+    # A value that equals the run's name in most runs, and in at least two, is the run's name.
+    equal = Counter(name for run in experiment.runs for name, value in run.params.items() if value == run.name)
+    names = {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in experiment.runs)}
+    left_out = measured | names | set(reading.ignore)
     runs = tuple(
         replace(run, params={n: v for n, v in run.params.items() if n not in left_out}) if left_out & run.params.keys() else run
         for run in experiment.runs
     )
-    return replace(experiment, runs=runs), tuple(_decisions(measured, reading))
-
-
-def _decisions(measured: Collection[str], reading: Reading) -> Iterator[Decision]:
+    decisions = []
     if measured:
-        names = listed((clean(n) for n in sorted(measured)), 6)
-        text = f"Measured instead of set, so not hyperparameters: {names}."
-        yield Decision(topic="parameters", text=text, overrule="--study FILE with these parameters")
+        text = f"Measured instead of set, so not hyperparameters: {listed((clean(n) for n in sorted(measured)), 6)}."
+        decisions.append(Decision(topic="parameters", text=text, overrule="--study FILE with these parameters"))
     if reading.ignore:
-        names = listed((clean(n) for n in reading.ignore), 6)
-        yield Decision(topic="parameters", text=f"Ignored, as you asked: {names}.", overrule=None)
-
-
-def _run_name_parameters(runs: Sequence[Run]) -> set[str]:
-    """Return the parameters whose value equals the run's name in most of the runs that have the parameter, and in at least two
-    runs."""
-    equal = Counter(name for run in runs for name, value in run.params.items() if value == run.name)
-    return {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in runs)}
+        text = f"Ignored, as you asked: {listed((clean(n) for n in reading.ignore), 6)}."
+        decisions.append(Decision(topic="parameters", text=text, overrule=None))
+    return replace(experiment, runs=runs), tuple(decisions)
 
 
 def _measured_parameters(experiment: Experiment, spec: StudySpec | None) -> set[str]:
@@ -55,6 +54,22 @@ def _measured_parameters(experiment: Experiment, spec: StudySpec | None) -> set[
     return {
         name
         for name in names
-        if is_measurement(name, experiment.points.keys())
+        if _is_measurement(name, experiment.points.keys())
         and all(math.isfinite(as_number(run.params[name])) for run in experiment.runs if name in run.params)
     }
+
+
+def _is_measurement(name: str, metrics: Collection[str]) -> bool:
+    """Return whether the parameter's name says that its value is measured during or after the training. metrics: logged names."""
+    words = words_of_name(name)
+    known = set(words)
+    if known & _FLOP_COUNT_WORDS or known & _DURATION_WORDS or (name in metrics and direction_of_metric(name) is not None):
+        return True
+    if known & _WEIGHT_COUNT_WORDS and known & _COUNT_WORDS and known <= {*_WEIGHT_COUNT_WORDS, *_COUNT_WORDS, "model"}:
+        return True
+    quality = bool(words) and direction_of_metric(words[-1]) is not None  # not a name such as train_loss_weight
+    if words and words[0] in _TRAINING_END_WORDS and (words[-1] in _STEP_WORDS or quality):
+        return True
+    if "duration" in known and known <= {"duration", *_TIME_UNITS, *_TRAINING_RUN_WORDS}:
+        return True
+    return bool(known & SPLIT_BY_WORD.keys()) and len(words) <= 3 and quality

@@ -9,7 +9,7 @@ entropy. A kind of workload is therefore inferred only if the trials show signs 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -55,10 +55,8 @@ class _KindSignature(NamedTuple):
     kind: WorkloadKind
     sign_groups: tuple[_SignGroup, ...]
     min_matching_groups: int
-    """Minimum number of groups from which the trials must show a sign."""
     consequence: str
-    """End of the sentence "The runs seem to ...", which states the consequence for the rules; empty if all rules apply as
-    usual."""
+    """End of the sentence "The runs seem to ..."; empty if all rules apply as usual."""
 
 
 _KIND_SIGNATURES = (
@@ -137,43 +135,32 @@ _KIND_SIGNATURES = (
 """Kinds of workload, in the order in which they are tested."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadKindChoice:
-    """The kind of workload of a study."""
-
-    kind: WorkloadKind
-    decisions: tuple[Decision, ...] = ()
-
-
-def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading: Reading) -> WorkloadKindChoice:
-    """Return the kind of workload of these runs, stated by the user or inferred. If some rules do not apply to this kind, a
-    decision says so."""
+def choose_kind(
+    experiment: Experiment, runs: IntArray, objective: str, reading: Reading
+) -> tuple[WorkloadKind, tuple[Decision, ...]]:
+    """Return the kind of workload of these runs, stated by the user or inferred, and a decision that says which rules do not apply
+    to this kind."""
     if reading.kind is not None:
-        return WorkloadKindChoice(reading.kind)
+        return reading.kind, ()
     traces = _logged_names(experiment, runs, objective)
-    by_library = _library_without_networks(experiment, runs)
+    # The library of autologging counts if it recorded most of the runs.
+    tags = [experiment.runs[index].tags.get(_AUTOLOGGING_TAG, "") for index in runs.tolist()]
+    by_library = [tag for tag in tags if tag in _LIBRARIES_WITHOUT_NETWORKS]
     for signature in _KIND_SIGNATURES:
         found = [sign for group in signature.sign_groups if (sign := _first_matching_name(group, traces))]
-        if signature.kind == "no-network" and by_library:
-            found = [f"tag {_AUTOLOGGING_TAG} {by_library}"]
+        if signature.kind == "no-network" and len(by_library) >= max(_MIN_LOGGING_TRIALS_FRACTION * len(tags), 1):
+            found = [f"tag {_AUTOLOGGING_TAG} {by_library[0]}"]
         elif signature.kind == "reinforcement-learning" and _matches_sign(objective, _POLICY_RETURN_SIGNS):
             found = [f"objective {objective}"]
         elif len(found) < signature.min_matching_groups or (signature.kind == "no-network" and traces.has_network):
             continue
-        return WorkloadKindChoice(signature.kind, _decisions(signature, found))
+        if not signature.consequence:
+            return signature.kind, ()
+        signs = list_message(found, _MAX_LISTED_SIGNS)
+        text = say("The runs seem to {meaning}. Evidence: {signs}.", meaning=signature.consequence, signs=signs)
+        return signature.kind, (Decision(topic="kind", text=str(text), overrule="--kind supervised"),)
     held_out = any(metric_direction.split_of_metric(m) in ("valid", "test") for m in traces.metrics)
-    return WorkloadKindChoice("supervised" if held_out else "unknown")
-
-
-def _decisions(signature: _KindSignature, found: Sequence[str]) -> tuple[Decision, ...]:
-    if not signature.consequence:
-        return ()
-    text = say(
-        "The runs seem to {meaning}. Evidence: {signs}.",
-        meaning=signature.consequence,
-        signs=list_message(found, _MAX_LISTED_SIGNS),
-    )
-    return (Decision(topic="kind", text=str(text), overrule="--kind supervised"),)
+    return ("supervised" if held_out else "unknown"), ()
 
 
 # --- what the runs logged ---------------------------------------------------------------------------------------------------------
@@ -207,26 +194,14 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
     return _LoggedNames(tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name})
 
 
-def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
-    """Return the library whose autologging recorded most of the runs, if this library trains no neural network; otherwise, an
-    empty text."""
-    tags = [experiment.runs[index].tags.get(_AUTOLOGGING_TAG, "") for index in runs.tolist()]
-    found = [tag for tag in tags if tag in _LIBRARIES_WITHOUT_NETWORKS]
-    return found[0] if found and len(found) >= _MIN_LOGGING_TRIALS_FRACTION * len(tags) else ""
-
-
 def _first_matching_name(group: _SignGroup, traces: _LoggedNames) -> str | None:
     """Return the first name or value that matches a sign of the group; None if none matches."""
-    for metric in traces.metrics:
-        if _matches_sign(metric, group.metrics):
-            return f"metric {metric}"
-    for name in traces.params:
-        if _matches_sign(name, group.params):
-            return f"parameter {name}"
-    for name, value in traces.values.items():
-        if len(value) <= 80 and _matches_sign(value, group.values):
-            return f"{name} {value}"
-    return None
+    found = [
+        *(f"metric {metric}" for metric in traces.metrics if _matches_sign(metric, group.metrics)),
+        *(f"parameter {name}" for name in traces.params if _matches_sign(name, group.params)),
+        *(f"{name} {v}" for name, v in traces.values.items() if len(v) <= 80 and _matches_sign(v, group.values)),
+    ]
+    return found[0] if found else None
 
 
 def _matches_sign(text: str, signs: str) -> bool:

@@ -7,12 +7,12 @@ The same metric may be called `val_acc`, `validation/accuracy`, `eval.accuracy` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from advisor import contract
 from advisor.contract.metric_direction import direction_of_metric, quantity_words, split_of_metric, words_of_metric
 from advisor.model.study import Signal
-from advisor.tracking.study.policy_names import find_policy_metrics, is_policy_diagnostic
 
 _ADVERSARIAL_LOSS_WORDS = frozenset(
     "g d gen disc generator discriminator adv adversarial actor critic policy value q td".split()
@@ -40,26 +40,20 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     directed = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
     candidates = [m for m in directed if split_of_metric(m) in ("valid", "test")]
     if not candidates:
-        return _only_metric([m for m in directed if split_of_metric(m) is None])
+        metrics = [m for m in directed if split_of_metric(m) is None]
+        preferred = [m for m in metrics if not {"loss", "entropy"} & set(quantity_words(m))] or metrics
+        return preferred[0] if len(preferred) == 1 else None
     return min(
         candidates,
         key=lambda m: (
             split_of_metric(m) == "test",
-            _objective_rank(m),
+            describes_model(m),
+            "loss" in quantity_words(m),
             bool(_DERIVED_METRIC_WORDS & set(words_of_metric(m))),
             -counts[m],
             m,
         ),
     )
-
-
-def _objective_rank(name: str) -> int:
-    """Return the rank of a metric as an objective: 0 for a reported quantity (best), 1 for a loss, 2 for metrics that describe a
-    language model.
-    """
-    if describes_model(name):
-        return 2
-    return 1 if "loss" in quantity_words(name) else 0
 
 
 def describes_model(name: str) -> bool:
@@ -72,11 +66,6 @@ def describes_model(name: str) -> bool:
     """
     parts = quantity_words(name)
     return parts == ("entropy",) or {"token", "accuracy"} <= set(parts)
-
-
-def _only_metric(metrics: list[str]) -> str | None:
-    preferred = [m for m in metrics if not {"loss", "entropy"} & set(quantity_words(m))] or metrics
-    return preferred[0] if len(preferred) == 1 else None
 
 
 def may_measure_quality(name: str) -> bool:
@@ -98,10 +87,8 @@ def find_signal_metrics(
     names = sorted(m for m in metrics if not is_window_or_system_metric(m))
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
-    twins = [
-        m for m in names if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective) and m != objective
-    ]
-    twins = [m for m in twins if m not in summaries]
+    twins = [m for m in names if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective)]
+    twins = [m for m in twins if m not in summaries and m != objective]
     # A loss of the same quantity is comparable if it has at most twice as many points as the objective; a noisy loss of single
     # batches is not.
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
@@ -148,59 +135,101 @@ def _is_batch_loss(name: str) -> bool:
     return bool({"batch", "minibatch", "step"} & set(words_of_metric(name)))
 
 
-def _is_grad_norm(name: str) -> bool:
-    parts = set(words_of_metric(name))
-    return bool(parts & {"grad", "gradient", "grads", "gnorm"}) and bool(parts & {"norm", "gnorm", "l2"}) and len(parts) <= 5
+def _names(*groups: str, without: str = "", max_words: int = 99) -> Callable[[str], bool]:
+    """Return a test for names that contain a word of each group, no word of `without`, and at most `max_words` words."""
+    wanted = [set(group.split()) for group in groups]
+    unwanted = set(without.split())
+
+    def test(name: str) -> bool:
+        words = set(words_of_metric(name))
+        return all(words & group for group in wanted) and not words & unwanted and len(words) <= max_words
+
+    return test
 
 
-def _is_learning_rate(name: str) -> bool:
-    parts = words_of_metric(name)
-    return "lr" in parts or ("learning" in parts and "rate" in parts)
-
-
-def _is_step_time(name: str) -> bool:
-    parts = set(words_of_metric(name))
-    return {"step", "time"} <= parts and not parts & {"ms", "total", "avg"}
-
-
-def _is_data_wait(name: str) -> bool:
-    parts = set(words_of_metric(name))
-    return "data" in parts and bool(parts & {"wait", "time"})
-
-
-def _is_throughput(name: str) -> bool:
-    parts = set(words_of_metric(name))
-    return bool(parts & {"examples", "samples", "images"}) and bool(parts & {"s", "sec", "second"})
-
-
-def _is_loss_scale(name: str) -> bool:
-    parts = set(words_of_metric(name))
-    return {"loss", "scale"} <= parts and len(parts) <= 4
-
-
-def _is_attention_logit(name: str) -> bool:
-    """Return whether the metric is the largest attention logit of the whole model. If the name contains a number, the metric
-    belongs to a single layer or head."""
-    parts = set(words_of_metric(name))
-    return (
-        bool(parts & {"attention", "attn", "qk"})
-        and bool(parts & {"logit", "logits"})
-        and "max" in parts
-        and not any(character.isdigit() for character in name)
-    )
-
+_is_attention_logit = _names("attention attn qk", "logit logits", "max")
 
 _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
-    ("grad_norm", contract.GRAD_NORM, _is_grad_norm),
-    ("learning_rate", contract.LEARNING_RATE, _is_learning_rate),
-    ("step_time", contract.STEP_TIME, _is_step_time),
-    ("data_wait", contract.DATA_WAIT, _is_data_wait),
-    ("examples_per_second", contract.EXAMPLES_PER_SECOND, _is_throughput),
-    ("clipped", contract.CLIPPED, lambda name: name == contract.CLIPPED),
-    ("loss_scale", contract.LOSS_SCALE, _is_loss_scale),
-    ("skipped_steps", contract.SKIPPED_STEPS, lambda name: name == contract.SKIPPED_STEPS),
-    ("attention_logit", contract.ATTENTION_LOGIT, _is_attention_logit),
-    ("compute_time", contract.COMPUTE_TIME, lambda name: name == contract.COMPUTE_TIME),
-    ("device_utilisation", contract.DEVICE_UTILISATION, lambda name: name == contract.DEVICE_UTILISATION),
-    ("device_memory", contract.DEVICE_MEMORY_PEAK, lambda name: name == contract.DEVICE_MEMORY_PEAK),
+    ("grad_norm", contract.GRAD_NORM, _names("grad gradient grads gnorm", "norm gnorm l2", max_words=5)),
+    ("learning_rate", contract.LEARNING_RATE, lambda name: _names("lr")(name) or _names("learning", "rate")(name)),
+    ("step_time", contract.STEP_TIME, _names("step", "time", without="ms total avg")),
+    ("data_wait", contract.DATA_WAIT, _names("data", "wait time")),
+    ("examples_per_second", contract.EXAMPLES_PER_SECOND, _names("examples samples images", "s sec second")),
+    ("clipped", contract.CLIPPED, contract.CLIPPED.__eq__),
+    ("loss_scale", contract.LOSS_SCALE, _names("loss", "scale", max_words=4)),
+    ("skipped_steps", contract.SKIPPED_STEPS, contract.SKIPPED_STEPS.__eq__),
+    # A name with a number belongs to a single layer or head.
+    ("attention_logit", contract.ATTENTION_LOGIT, lambda name: _is_attention_logit(name) and not re.search(r"\d", name)),
+    ("compute_time", contract.COMPUTE_TIME, contract.COMPUTE_TIME.__eq__),
+    ("device_utilisation", contract.DEVICE_UTILISATION, contract.DEVICE_UTILISATION.__eq__),
+    ("device_memory", contract.DEVICE_MEMORY_PEAK, contract.DEVICE_MEMORY_PEAK.__eq__),
 )
+
+
+# --- policies that are trained by rewards or preferences --------------------------------------------------------------------------
+
+# Only the whole names that TRL, verl and slime log are compared, because their words also occur elsewhere: a classifier has an
+# entropy, and optimizers clip gradients.
+
+_METRIC_NAMES_BY_SIGNAL: Mapping[Signal, tuple[str, ...]] = {
+    "policy_reward": ("reward", "critic/score/mean", "critic/rewards/mean", "objective/scores", "rollout/raw_reward"),
+    "policy_reward_sd": ("reward_std",),
+    "policy_entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "objective/entropy"),
+    "policy_kl": ("kl", "actor/kl_loss", "objective/kl"),
+    "policy_clip_ratio": ("clip_ratio/high_mean", "clip_ratio/region_mean", "clip_ratio", "actor/pg_clipfrac", "pg_clipfrac"),
+    "rollout_mismatch": ("sampling/sampling_logp_difference/mean", "train_rollout_logprob_abs_diff"),
+    "groups_without_advantage": ("frac_reward_zero_std",),
+    "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
+}
+"""Metric names for each role in the rules, without the prefix of the training split; the first of these names that was logged
+is used."""
+_DIAGNOSTIC_METRIC_NAMES = frozenset(
+    name
+    for signal, names in _METRIC_NAMES_BY_SIGNAL.items()
+    if signal not in ("policy_reward", "policy_entropy")
+    for name in names
+)
+_PREFERENCE_METRIC_SIGNALS: Mapping[str, Signal] = {
+    "logps/chosen": "train_chosen_logp",
+    "eval_logps/chosen": "valid_chosen_logp",
+    "rewards/margins": "train_margin",
+    "eval_rewards/margins": "valid_margin",
+}
+"""Role in the rules of each metric that TRL logs in preference training, by the name without a prefix."""
+_PREFERENCE_REWARD_METRICS = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
+"""Names of TRL's metrics about the rewards that preference training assigns to answers. These rewards are functions of the
+model's own log probabilities. Except for the accuracies, they grow with beta."""
+
+
+def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
+    """Return a metric for each role in the rules that concerns a policy, such as the reward. Most names count only if a
+    training reward was logged, because they have other meanings elsewhere."""
+    # If a metric was logged with and without a prefix, the name with "train/", or with "eval_", is used.
+    by_name = {_normalize_metric_name(name): name for name in sorted(metrics)}
+    pairs = {signal: by_name[name] for name, signal in _PREFERENCE_METRIC_SIGNALS.items() if name in by_name}
+    found = {
+        signal: next((by_name[name] for name in names if name in by_name), None)
+        for signal, names in _METRIC_NAMES_BY_SIGNAL.items()
+    }
+    return pairs | ({s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {})
+
+
+def is_policy_diagnostic(name: str) -> bool:
+    """Return whether the metric describes the state of a policy, such as its entropy, and not its quality. The metric may be of
+    training or of an evaluation."""
+    plain = _normalize_metric_name(name).removeprefix("eval_")
+    # TRL logs the mean and the standard deviation of each reward function.
+    return plain in _DIAGNOSTIC_METRIC_NAMES or (plain.startswith("rewards/") and plain.endswith("/std"))
+
+
+def is_reward_of_preferences(name: str) -> bool:
+    """Return True if the metric is about the rewards that preference training assigns to answers. The metric may be of training
+    or of an evaluation."""
+    return _normalize_metric_name(name).removeprefix("eval_") in _PREFERENCE_REWARD_METRICS
+
+
+def _normalize_metric_name(name: str) -> str:
+    """Return the name without the prefix of the training split, and with "eval_" instead of the prefix "eval/" that Weights &
+    Biases gets for evaluations."""
+    name = name.removeprefix("train/")
+    return f"eval_{name.removeprefix('eval/')}" if name.startswith("eval/") else name

@@ -54,10 +54,18 @@ def choose_objective(
     if metric is None:
         metric, chosen, inferred["objective"] = _infer_metric(experiment)
         stated = stated or chosen
-    _require_logged(experiment, metric)
+    if metric not in experiment.points:
+        text = f"no run logged the objective {metric!r}; metrics that were logged: {_list_metrics(experiment)}"
+        running = any(run.unfinished for run in experiment.runs)
+        raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
     if contract.TAG_DIRECTION in experiment.tags:
         stated = stated or _tagged_direction(experiment, metric)
-    warnings = [*_test_metric_warnings(metric)]
+    warnings = []
+    if metric_direction.split_of_metric(metric) == "test":
+        warnings.append(
+            f"By its name, {metric} is computed on test data: choose trials by a validation metric, and use the test data only "
+            "once."
+        )
     if stated is not None:
         direction = stated
         warnings += _direction_warnings(metric, stated, followed=True)
@@ -67,14 +75,6 @@ def choose_objective(
         inferred |= source
         warnings += contradictions
     return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, tuple(warnings))
-
-
-def _require_logged(experiment: Experiment, metric: str) -> None:
-    """Raise an error if no run logged the metric; the error says whether runs may still log it."""
-    if metric not in experiment.points:
-        running = any(run.status in ("RUNNING", "SCHEDULED") for run in experiment.runs)
-        text = f"no run logged the objective {metric!r}; metrics that were logged: {_list_metrics(experiment)}"
-        raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:
@@ -146,11 +146,9 @@ def _tuner_objective(experiment: Experiment) -> str | None:
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
     """Return the direction in the tags of our training hooks if the tags name this metric as the objective; otherwise, None."""
-    tag = (
-        _most_common_tag(experiment, contract.TAG_DIRECTION)
-        if metric == _most_common_tag(experiment, contract.TAG_OBJECTIVE)
-        else None
-    )
+    if metric != _most_common_tag(experiment, contract.TAG_OBJECTIVE):
+        return None
+    tag = _most_common_tag(experiment, contract.TAG_DIRECTION)
     return "maximize" if tag == "maximize" else "minimize" if tag == "minimize" else None
 
 
@@ -166,11 +164,3 @@ def _list_metrics(experiment: Experiment) -> str:
     names = sorted(m for m in experiment.points if not metric_names.is_window_or_system_metric(m))
     more = f" and {len(names) - _MAX_LISTED_METRICS} more" if len(names) > _MAX_LISTED_METRICS else ""
     return ", ".join(names[:_MAX_LISTED_METRICS]) + more if names else "none"
-
-
-def _test_metric_warnings(metric: str) -> tuple[str, ...]:
-    if metric_direction.split_of_metric(metric) != "test":
-        return ()
-    return (
-        f"By its name, {metric} is computed on test data: choose trials by a validation metric, and use the test data only once.",
-    )

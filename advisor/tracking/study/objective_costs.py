@@ -13,7 +13,7 @@ from advisor.contract import metric_direction
 from advisor.model.first_rewards import cost_before_training, measure_the_same
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, CurveBlock
-from advisor.tracking.study.policy_names import find_policy_metrics
+from advisor.tracking.study.metric_names import find_policy_metrics
 
 _MIN_DIFFERING_EXAMPLES = 5
 """Minimum difference between two accuracies in validation examples. A smaller difference does not show a plateau, or that a
@@ -64,11 +64,10 @@ def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, mini
     curves = [blocks[objective].curve(i) for i in range(trials)]
     if minimize:
         return ObjectiveCosts(objective, curves, 1)
-    costs = [-c for c in curves]
     reward = find_policy_metrics(blocks).get("policy_reward")
-    if reward is None or not measure_the_same(reward, objective):
-        return ObjectiveCosts(objective, costs, -1)
-    return ObjectiveCosts(objective, costs, -1, [blocks[reward].curve(i).finite for i in range(trials)])
+    related = reward is not None and measure_the_same(reward, objective)
+    rewards = [blocks[reward].curve(i).finite for i in range(trials)] if reward is not None and related else []
+    return ObjectiveCosts(objective, [-c for c in curves], -1, rewards)
 
 
 def min_difference(costs: ObjectiveCosts, examples: float) -> float:

@@ -57,9 +57,9 @@ def find_trials_on_plateaus(
         # Learning may only have started late: for example, the success rate of a policy is zero until its first success.
         key = round(level / distance, 3)
         if key not in stays:
-            stays[key] = longest_temporary_plateau(
-                _curves_below(costs, level - MIN_LEARNED_IMPROVEMENT * distance), level, _MAX_PLATEAU_RANGE * distance
-            )
+            below = level - MIN_LEARNED_IMPROVEMENT * distance
+            left = [c for c in costs.curves if len(c.finite) and np.median(_values_in_last_half(c.finite.values)) < below]
+            stays[key] = longest_temporary_plateau(left, level, _MAX_PLATEAU_RANGE * distance)
         if 2 * stays[key] >= len(costs.curves[trial].finite):
             continue
         like = " like other trials" if shared else ""
@@ -79,12 +79,8 @@ def _find_trials_no_better_than_plateau(
     plateau_trials: Mapping[int, str],
     levels: Mapping[int, float],
 ) -> dict[int, str]:
-    """Return trials with noisier curves that are no better than trials on a plateau after the same number of steps. Each trial
-    has a clause that describes the plateau.
-
-    results: lowest cost of each trial. plateau_trials: trials that never left a plateau. levels: cost of each of these
-    plateaus.
-    """
+    """Return trials with noisier curves that are no better than trials on a plateau after the same number of steps. results:
+    lowest cost of each trial; levels: cost of the plateaus."""
     best, more = min(results), dict[int, str]()
     limit = min((levels[t] - MIN_LEARNED_IMPROVEMENT * (levels[t] - best) for t in plateau_trials), default=math.inf)
     steps = max((costs.curves[t].finite.steps[-1] for t in plateau_trials), default=0)
@@ -117,13 +113,6 @@ def has_curve_fallen(values: FloatArray, distance: float) -> bool:
     """Return whether the later half of the curve is clearly below its first quarter, so that the trial has learned something."""
     start = float(np.median(values[: max(len(values) // 4, 1)]))
     return start - float(np.median(_values_in_last_half(values))) > MIN_LEARNED_IMPROVEMENT * distance
-
-
-def _curves_below(costs: ObjectiveCosts, max_cost: float) -> list[Curve]:
-    """Return the curves whose last half is mostly below this cost; a few low noisy values do not show that a trial left a
-    level."""
-    known = [c for c in costs.curves if len(c.finite)]
-    return [c for c in known if float(np.median(_values_in_last_half(c.finite.values))) < max_cost]
 
 
 def _plateau_level(costs: ObjectiveCosts, trial: int, best: float) -> float:

@@ -13,8 +13,8 @@ from advisor.model.space import words_of_name
 from advisor.model.words import clean, listed, shorten
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import declared, inference
+from advisor.tracking.study.probes import PARENT_RUN_TAG
 
-PARENT_RUN_TAG = "mlflow.parentRunId"
 _TEST_LEVEL = 0.01
 """Maximum p-value of each test, which is the probability that runs of one search look like separate populations by chance."""
 _MIN_SAMPLED_NUMBER_DIGITS = 6
@@ -44,9 +44,8 @@ def split(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
 
 def _split_by_task(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs on different datasets or tasks, because their objectives cannot be compared."""
-    for name in _grouping_names(experiment, chosen, _TASK_WORDS):
-        return _group_by_value(experiment, chosen, name)
-    return None
+    names = _grouping_names(experiment, chosen, _TASK_WORDS)
+    return _group_by_value(experiment, chosen, names[0]) if names else None
 
 
 def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
@@ -67,16 +66,11 @@ def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
 def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate the trials of a tuner from other runs. An interrupted trial lacks the tuner's tags, because the tuner writes
     them at the end."""
-    runs = experiment.runs
-    tagged = [i for i in chosen if declared.has_tuner_tags(runs[i])]
+    tagged = {i for i in chosen if declared.has_tuner_tags(experiment.runs[i])}
     if not tagged:
         return None
-    return _group_by_condition(
-        chosen,
-        "a tuner's trials",
-        "without the tuner",
-        lambda i: declared.has_tuner_tags(runs[i]) or runs[i].status != "FINISHED",
-    )
+    trials = tagged | {i for i in chosen if experiment.runs[i].status != "FINISHED"}
+    return _group_by_condition(chosen, "a tuner's trials", "without the tuner", trials.__contains__)
 
 
 def _split_by_parent(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
@@ -184,13 +178,9 @@ def _group_by_condition(chosen: Sequence[int], yes: str, no: str, test: Callable
 
 
 def _has_sampled_numbers(run: Run) -> bool:
-    return any(_count_significant_digits(text) >= _MIN_SAMPLED_NUMBER_DIGITS for text in run.params.values())
-
-
-def _count_significant_digits(text: str) -> int:
-    """Return the number of significant digits of a number with a fraction; 0 for other text."""
-    number = re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:[eE][-+]?\d+)?", text.strip())
-    return len((number[1] + number[2]).strip("0")) if number else 0
+    """Return whether a parameter is a number with a fraction and many significant digits."""
+    numbers = (re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:[eE][-+]?\d+)?", text.strip()) for text in run.params.values())
+    return any(n and len((n[1] + n[2]).strip("0")) >= _MIN_SAMPLED_NUMBER_DIGITS for n in numbers)
 
 
 def _one_parameter_explains(parsed: Sequence[Mapping[str, object]]) -> bool:
@@ -221,17 +211,13 @@ def _are_groups_separate(experiment: Experiment, groups: RunGroups) -> bool:
     """Return whether the groups are separate in time or in the range of a hyperparameter, with a significance that random
     groups rarely reach."""
     columns = [_start_times_of_groups(experiment, groups)]
-    parsed = {i: p for i, p in _params_of_groups(experiment, groups).items() if p}
+    members = [i for g in groups.values() for i in g]
+    parsed = dict(zip(members, inference.parse_params([experiment.runs[i].params for i in members]), strict=True))
     for name in sorted({n for p in parsed.values() for n in p}):
-        values = [[float(v) for i in g if isinstance(v := parsed.get(i, {}).get(name), float)] for g in groups.values()]
+        values = [[v for i in g if isinstance(v := parsed[i].get(name), float)] for g in groups.values()]
         if all(values):
             columns.append(values)
     return any(_are_ranges_disjoint(column, tests=len(columns)) for column in columns)
-
-
-def _params_of_groups(experiment: Experiment, groups: RunGroups) -> dict[int, Mapping[str, object]]:
-    members = [i for g in groups.values() for i in g]
-    return dict(zip(members, inference.parse_params([experiment.runs[i].params for i in members]), strict=True))
 
 
 def _start_times_of_groups(experiment: Experiment, groups: RunGroups) -> list[list[float]]:

@@ -8,7 +8,7 @@ The largest population is analysed. A split requires evidence that the trials of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,14 +20,15 @@ from advisor.model.space import equal_values
 from advisor.model.words import clean, count, shorten
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import inference
-from advisor.tracking.study.population_splits import PARENT_RUN_TAG, split
-from advisor.tracking.study.probes import select_runs
-from advisor.tracking.study.run_filters import filter_of_runs
+from advisor.tracking.study.population_splits import split
+from advisor.tracking.study.probes import PARENT_RUN_TAG, select_runs
 
 _MIN_POPULATION_RUNS = 3
 """Minimum number of runs in the largest population; an experiment with fewer runs is not a study."""
 _MAX_LISTED_POPULATIONS = 4
 """Maximum number of other populations that a message lists."""
+_MAX_FILTER_IDS = 5
+"""Maximum number of runs that a filter lists by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,13 @@ def select_population(
         return _without_test_runs(experiment)
     if selection is not None:
         return _runs_with_value(experiment, selection)
-    chosen, others = _separable_runs(experiment), []
+    parents = {run.tags.get(PARENT_RUN_TAG) for run in experiment.runs}
+    chosen, others = [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents], []
+    with_objective = set(experiment.points[objective].runs.tolist()) if objective and objective in experiment.points else None
     title = ""
     while (groups := split(experiment, chosen)) is not None:
-        largest = max(groups, key=lambda t: (_count_members_with_objective(experiment, groups[t], objective), max(groups[t])))
+        sizes = {t: len(g if with_objective is None else with_objective & set(g)) for t, g in groups.items()}
+        largest = max(groups, key=lambda t: (sizes[t], max(groups[t])))
         others += [(t, members) for t, members in groups.items() if t != largest]
         chosen, title = groups[largest], " and ".join(filter(None, (title, largest)))
     if not others:
@@ -96,18 +100,6 @@ def _without_test_runs(experiment: Experiment) -> RunPopulation:
         overrule="--population all",
     )
     return RunPopulation(select_runs(experiment, np.array(keep, dtype=np.bool_)), (decision,))
-
-
-def _separable_runs(experiment: Experiment) -> list[int]:
-    """Return the indices of runs that have parameters and are not parents of other runs."""
-    parents = {run.tags.get(PARENT_RUN_TAG) for run in experiment.runs}
-    return [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents]
-
-
-def _count_members_with_objective(experiment: Experiment, members: Sequence[int], objective: str | None) -> int:
-    if objective is None or objective not in experiment.points:
-        return len(members)
-    return len(set(members) & set(experiment.points[objective].runs.tolist()))
 
 
 def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
@@ -160,14 +152,12 @@ def _parameters_that_select(experiment: Experiment, chosen: Sequence[int]) -> tu
 
 
 def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
-    parts = [_describe_group(experiment, title, members) for title, members in others[:_MAX_LISTED_POPULATIONS]]
+    parts = []
+    for title, members in others[:_MAX_LISTED_POPULATIONS]:
+        words = filter_of_runs(experiment, members)
+        parts.append(f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else ""))
     more = len(others) - _MAX_LISTED_POPULATIONS
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
-
-
-def _describe_group(experiment: Experiment, title: str, members: Sequence[int]) -> str:
-    words = filter_of_runs(experiment, members)
-    return f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else "")
 
 
 def _no_study_message(experiment: Experiment, groups: Sequence[tuple[str, Sequence[int]]]) -> str:
@@ -177,3 +167,54 @@ def _no_study_message(experiment: Experiment, groups: Sequence[tuple[str, Sequen
         f"{count(most, 'run')} each; analyze one kind with a filter ({_format_groups(experiment, groups)}), or all with "
         "--population all"
     )
+
+
+# --- filters --------------------------------------------------------------------------------------------------------------------
+
+
+def filter_of_runs(experiment: Experiment, members: Collection[int]) -> str | None:
+    """Return the shortest filter that selects exactly the runs with the indices `members`; None if no filter does."""
+    wanted = frozenset(members)
+    # Values and keys with quotes would need escape sequences, which MLflow's filters do not have.
+    return next((text for text, runs in _candidate_filters(experiment, wanted) if runs == wanted), None)
+
+
+def _candidate_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
+    """Yield filters, each with the indices of the runs that it selects."""
+    runs = experiment.runs
+    for kind in ("params", "tags"):
+        logged = [run.params if kind == "params" else run.tags for run in runs]
+        first = logged[min(wanted)]
+        keys = sorted({k for values in logged for k in values if "`" not in k}, key=lambda k: (len(k), k))
+        for key in keys:
+            having = frozenset(i for i, values in enumerate(logged) if key in values)
+            value = first.get(key)
+            if value is not None and "'" not in value and len(value) <= 100 and not key.startswith("mlflow."):
+                yield (f"{kind}.{_quote_filter_key(key)} = '{value}'", frozenset(i for i in having if logged[i][key] == value))
+        for key in keys:
+            having = frozenset(i for i, values in enumerate(logged) if key in values)
+            yield f"{kind}.{_quote_filter_key(key)} IS NOT NULL", having
+            yield f"{kind}.{_quote_filter_key(key)} IS NULL", frozenset(range(len(runs))) - having
+    yield from _start_time_filters(experiment, wanted)
+    if len(wanted) <= _MAX_FILTER_IDS:
+        names = ", ".join(f"'{runs[i].id}'" for i in sorted(wanted))
+        yield f"attributes.run_id IN ({names})", wanted
+
+
+def _start_time_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
+    """Yield filters by start time in milliseconds. They select all runs before the first unwanted run, or all runs from the
+    first wanted run on."""
+    starts = [run.started for run in experiment.runs]
+    known = [s for s in starts if s is not None]
+    if len(known) < len(starts):
+        return
+    first = min(known[i] for i in wanted)
+    after = [s for i, s in enumerate(known) if i not in wanted and s > first]
+    bounds = [("<", min(after))] if after else []
+    for sign, bound in [(">=", first), *bounds]:
+        chosen = frozenset(i for i, s in enumerate(known) if (s >= bound if sign == ">=" else s < bound))
+        yield f"attributes.start_time {sign} {round(1000 * bound)}", chosen
+
+
+def _quote_filter_key(key: str) -> str:
+    return key if key.isidentifier() else f"`{key}`"

@@ -1,8 +1,9 @@
-"""Excludes runs that are not trials: probes (short diagnostic runs) and the report run."""
+"""Excludes runs that are not trials: probes (short diagnostic runs), the report run, sweep parents and evaluation runs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,10 @@ import numpy as np
 from advisor import contract
 from advisor.model.space import BoolArray, IntArray
 from advisor.system import spill
-from advisor.tracking.runs import Experiment, Points
+from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.study import inference
+
+PARENT_RUN_TAG = "mlflow.parentRunId"
 
 
 def exclude_probe_runs(experiment: Experiment) -> Experiment:
@@ -42,16 +46,67 @@ def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
     """Return the experiment with only the runs that the mask `keep`, shape (runs,), selects, and their points."""
     number = np.cumsum(keep).astype(np.int64) - 1
     fits = experiment.fits_in_memory
-    points = {
-        metric: part
-        for metric, p in experiment.points.items()
-        if len((part := _select_points(p, keep, number, fits=fits)).runs)
-    }
+    points = {}
+    for metric, p in experiment.points.items():
+        if (chosen := keep[p.runs]).any():
+            columns = number[p.runs[chosen]], p.steps[chosen], p.values[chosen], p.times[chosen]
+            points[metric] = Points(*spill.move_columns_to_file(columns, fits=fits))
     runs = tuple(run for run, wanted in zip(experiment.runs, keep, strict=True) if wanted)
     return replace(experiment, runs=runs, points=points)
 
 
-def _select_points(points: Points, keep: BoolArray, number: IntArray, *, fits: bool) -> Points:
-    chosen = keep[points.runs]
-    columns = number[points.runs[chosen]], points.steps[chosen], points.values[chosen], points.times[chosen]
-    return Points(*spill.move_columns_to_file(columns, fits=fits))
+def find_trial_runs(experiment: Experiment, objective: str) -> tuple[IntArray, list[str]]:
+    """Return the indices of the runs that are trials, and warnings that count the excluded runs: sweep parents and evaluation
+    runs."""
+    children: dict[str, list[Run]] = {}
+    for run in experiment.runs:
+        if PARENT_RUN_TAG in run.tags:
+            children.setdefault(run.tags[PARENT_RUN_TAG], []).append(run)
+    with_objective = set(experiment.points[objective].runs.tolist())
+    indices = [
+        i
+        for i, run in enumerate(experiment.runs)
+        if run.id not in children or (i in with_objective and _is_trial(run, children[run.id]))
+    ]
+    warnings = []
+    if parents := len(experiment.runs) - len(indices):
+        subject = "run is the parent of other runs and is" if parents == 1 else "runs are parents of other runs and are"
+        warnings.append(f"{parents:,} {subject} not counted as a trial.")
+    if evaluations := _find_evaluation_runs(experiment, indices):
+        indices = [i for i in indices if i not in evaluations]
+        subject = (
+            "run contains one evaluation and no parameters, and is"
+            if len(evaluations) == 1
+            else "runs contain one evaluation each and no parameters, and are"
+        )
+        warnings.append(f"{len(evaluations):,} {subject} not counted as a trial.")
+    return np.array(indices, dtype=np.int64), warnings
+
+
+def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
+    """Return whether a parent run is a trial: its children vary a hyperparameter that the parent logged, or vary no
+    hyperparameter.
+
+    Child runs that vary no hyperparameter are folds or repeats of their parent. A sweep's parent run is not a trial, even if it
+    logs the sweep's best value.
+    """
+    trials = inference.parse_params([run.params for run in children])
+    names = {name for trial in trials for name in trial}
+    varied = {name for name in names if len({t[name] for t in trials if name in t}) > 1}
+    return not varied or bool(varied & set(parent.params))
+
+
+def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:
+    """Return the indices of runs that a tool created only to evaluate a trained model.
+
+    Evaluation runs have no parameters and one point per metric, while the experiment's trials have parameters and longer
+    curves. A trial that a launcher has just created also has no parameters for a moment, but it has the tag `TAG_TRIAL`.
+    """
+    without_params = {i for i in indices if not experiment.runs[i].params and contract.TAG_TRIAL not in experiment.runs[i].tags}
+    if not without_params or 2 * len(without_params) > len(indices):
+        return set()
+    with_curves: set[int] = set()
+    for points in experiment.points.values():
+        runs, counts = np.unique(points.runs, return_counts=True)
+        with_curves.update(runs[counts > 1].tolist())
+    return without_params - with_curves if with_curves - without_params else set()

@@ -15,8 +15,6 @@ from advisor.model.spec import Parameter
 from advisor.model.words import clean, listed
 from advisor.tracking.study import inference, relations
 
-_OVERRULE_ADVICE = "--study FILE with these parameters"
-
 
 @dataclass(frozen=True, slots=True)
 class ParameterRoles:
@@ -55,27 +53,15 @@ def parameter_roles(
     dependents = relations.find_dependent_parameters([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
     derived = {dependent.name: p for dependent in dependents if (p := _derived_parameter(dependent, left)) is not None}
     outside = [dependent for dependent in dependents if dependent.name not in derived]
-    decisions = [
-        _role_decision(f"{clean(n)} has the values of {clean(other)} in every trial, so it is omitted.")
-        for n, other in twins.items()
+    follows = {t: f"{clean(t.name)} follows from {listed(map(clean, t.others))}" for t in dependents}
+    texts = [
+        *(f"{clean(n)} has the values of {clean(other)} in every trial, so it is omitted." for n, other in twins.items()),
+        *(f"{text} and is not searched: {clean(t.formula)}." for t, text in follows.items() if t.name in derived),
+        *(f"{follows[t]} and is omitted." for t in outside),
+        *(f"{clean(n)} is the length of training, as the trials' last steps show, so it is not searched." for n in lengths),
     ]
-    decisions += [
-        _role_decision(f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is not searched: {clean(t.formula)}.")
-        for t in dependents
-        if t.name in derived
-    ]
-    decisions += [
-        _role_decision(f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is omitted.") for t in outside
-    ]
-    decisions += [
-        _role_decision(f"{clean(n)} is the length of training, as the trials' last steps show, so it is not searched.")
-        for n in lengths
-    ]
+    decisions = [Decision(topic="parameters", text=t, overrule="--study FILE with these parameters") for t in texts]
     return ParameterRoles(derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, factors, tuple(decisions))
-
-
-def _role_decision(text: str) -> Decision:
-    return Decision(topic="parameters", text=text, overrule=_OVERRULE_ADVICE)
 
 
 def _lengths_with_other_names(

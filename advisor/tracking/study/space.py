@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +49,12 @@ def build_space(
     stated, warnings = from_study_file.parameters(spec, params)
     guessed = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
     guessed |= {name: p for name, p in roles.items() if name in guessed}
-    by_tuner = _parameters_of_tuner(experiment, trials, guessed)
+    runs = {run.id: run for run in experiment.runs}
+    by_tuner = {
+        name: p.model_copy(update={"when": guessed[name].when})
+        for name, p in declared.parameters([runs[t.id] for t in trials], params).items()
+        if name in guessed and guessed[name].role not in ("derived", "fixed")
+    }
     guessed |= by_tuner
     inferred = {
         name: "range inferred from the trials" if parameter.searched else str(parameter.why)
@@ -62,7 +67,11 @@ def build_space(
     if base.max_train_steps is None:
         base = base.model_copy(update={"max_train_steps": _max_train_steps(trials, block, objective)})
     full = base.model_copy(update={"objective": objective, "parameters": {**stated, **guessed}})
-    return StudySpace(full, inferred, tuple(warnings), tuple(_decisions(by_tuner)))
+    decisions = []
+    if by_tuner:
+        text = f"The tuner's tags declare the range of {listed(map(clean, by_tuner), 6)}."
+        decisions.append(Decision(topic="parameters", text=text, overrule="--study FILE"))
+    return StudySpace(full, inferred, tuple(warnings), tuple(decisions))
 
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
@@ -83,23 +92,3 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
     planned = [t.fact("max_train_steps") for t in trials]
     longest = max([*ends.values(), *(int(d) for d in planned if math.isfinite(d))], default=0)
     return longest if longest >= 1 else None
-
-
-def _parameters_of_tuner(
-    experiment: Experiment, trials: Sequence[Trial], inferred: Mapping[str, Parameter]
-) -> dict[str, Parameter]:
-    """Return the searched parameters that a tuner declares in the runs' tags. The conditions under which these parameters exist
-    are inferred from the trials."""
-    runs = {run.id: run for run in experiment.runs}
-    found = declared.parameters([runs[t.id] for t in trials], [t.params for t in trials])
-    return {
-        name: p.model_copy(update={"when": inferred[name].when})
-        for name, p in found.items()
-        if name in inferred and inferred[name].role not in ("derived", "fixed")
-    }
-
-
-def _decisions(tuner_parameters: Mapping[str, Parameter]) -> Iterator[Decision]:
-    if tuner_parameters:
-        text = f"The tuner's tags declare the range of {listed(map(clean, tuner_parameters), 6)}."
-        yield Decision(topic="parameters", text=text, overrule="--study FILE")

@@ -21,8 +21,7 @@ from advisor.model.spec import Objective
 from advisor.model.study import CurveBlock, TrialStatus
 from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
-from advisor.tracking.study.launch_failures import find_launch_failures
-from advisor.tracking.study.memory import find_memory_failures
+from advisor.tracking.study.early_failures import find_launch_failures, find_memory_failures
 from advisor.tracking.study.objective_costs import ObjectiveCosts, objective_costs_of
 from advisor.tracking.study.silent_failures import TrialEnd, find_silent_failures
 
@@ -69,9 +68,15 @@ def find_trial_ends(
     costs = objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
     stops = _guard_stops(runs)
-    ends = _tagged_ends(runs, objective.metric, errors, costs) | {
-        i: _end_of_stopped_trial(runs[i], s) for i, s in stops.items()
-    }
+    ends: dict[int, TrialEnd] = {}
+    for i, run in enumerate(runs):
+        if (end := _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i]))) is not None:
+            ends[i] = end
+    for i, stop in stops.items():
+        # A run that the guard stopped may look like a crash until the launcher has recorded the stop.
+        diverged = "diverged" in (runs[i].tags.get(contract.TAG_STATUS), stop.status)
+        reason = f"the guard stopped it at step {stop.step:,}: {stop.reason}"
+        ends[i] = TrialEnd("diverged" if diverged else "pruned", reason)
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: TrialEnd("no_data", "its launch failed") for i in launches}
@@ -79,7 +84,9 @@ def find_trial_ends(
     lacking, of_memory = find_memory_failures(blocks, params, silent, [run.started for run in runs])
     ends |= {i: TrialEnd("infeasible", "the trial probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
-    failed = find_silent_failures(blocks, costs, rest, _logged_cost_of_guessing(runs, objective), _validation_examples(runs))
+    sizes = [as_number(run.tags.get(contract.TAG_N_VALID, "")) for run in runs]
+    examples = max((size for size in sizes if size > 0), default=math.inf)
+    failed = find_silent_failures(blocks, costs, rest, _logged_cost_of_guessing(runs, objective), examples)
     rest = [i for i in rest if i not in failed]
     stopped, patience = _find_shortened_trials(
         runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths)
@@ -95,12 +102,6 @@ def find_trial_ends(
     return TrialEnds(each, errors | lacking, decisions)
 
 
-def _tagged_ends(runs: Sequence[Run], metric: str, errors: Collection[int], costs: ObjectiveCosts) -> dict[int, TrialEnd]:
-    """Return the ends of the trials whose runs have tags that state how they ended."""
-    ends = {i: _end_from_tags(run, metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
-    return {i: end for i, end in ends.items() if end is not None}
-
-
 def _logged_cost_of_guessing(runs: Sequence[Run], objective: Objective) -> float | None:
     """Return the cost of random guessing that a training hook logged; None if no hook logged it."""
     for run in runs:
@@ -108,12 +109,6 @@ def _logged_cost_of_guessing(runs: Sequence[Run], objective: Objective) -> float
             value = float(json.loads(run.tags[contract.TAG_CHANCE_LEVEL])[objective.metric])
             return value if objective.direction == "minimize" else -value
     return None
-
-
-def _validation_examples(runs: Sequence[Run]) -> float:
-    """Return the largest number of validation examples that any run states; infinity if no run states it."""
-    sizes = [as_number(run.tags.get(contract.TAG_N_VALID, "")) for run in runs]
-    return max((size for size in sizes if size > 0), default=math.inf)
 
 
 def _end_from_tags(run: Run, objective: str, error: bool, evaluations: int) -> TrialEnd | None:
@@ -141,14 +136,6 @@ def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
     stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
     records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_GUARD_STOP))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
-
-
-def _end_of_stopped_trial(run: Run, guard_stop: GuardStop) -> TrialEnd:
-    """Return the end of a trial that the guard stopped. A run that the guard stopped may look like a crash until the launcher
-    has recorded the stop."""
-    tag = run.tags.get(contract.TAG_STATUS)
-    status: TrialStatus = "diverged" if "diverged" in (tag, guard_stop.status) else "pruned"
-    return TrialEnd(status, f"the guard stopped it at step {guard_stop.step:,}: {guard_stop.reason}")
 
 
 def _was_pruned(run: Run) -> bool:
@@ -230,7 +217,14 @@ def _decisions(
             "Pruning can hide settings that start slowly."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
-    decisions += _guard_stop_decision(len(ends), list(guard_stops.values()))
+    if guard_stops:
+        reasons = Counter(stop.stop_reason_phrase for stop in guard_stops.values()).most_common()
+        text = (
+            f"The guard stopped {len(guard_stops)} of {len(ends)} trials: "
+            f"{', '.join(f'{n} {predicate}' for predicate, n in reasons)}. "
+            "`advisor run … --continue TRIAL` continues one of them."
+        )
+        decisions.append(Decision(topic="status", text=text))
     if patience is not None:
         text = (
             f"{len(patience.stopped_trials)} of {len(ends)} trials stopped early, "
@@ -240,24 +234,12 @@ def _decisions(
         )
         decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     for status, words in (("diverged", "diverged"), ("not_learned", "learned nothing")):
-        reasons = [ends[t].reason for t in sorted(failed) if ends[t].status == status]
-        if reasons:
-            example = reasons[0] if len(reasons) == 1 else f"in one of them, for example, {reasons[0]}"
-            text = f"{len(reasons)} of {len(ends)} trials {words} by their curves: {example}."
+        shown = [ends[t].reason for t in sorted(failed) if ends[t].status == status]
+        if shown:
+            example = shown[0] if len(shown) == 1 else f"in one of them, for example, {shown[0]}"
+            text = f"{len(shown)} of {len(ends)} trials {words} by their curves: {example}."
             decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     return decisions
-
-
-def _guard_stop_decision(trials: int, guard_stops: Sequence[GuardStop]) -> list[Decision]:
-    """Return the decision about the trials that the guard stopped, with the most frequent reason first."""
-    if not guard_stops:
-        return []
-    reasons = Counter(stop.stop_reason_phrase for stop in guard_stops).most_common()
-    text = (
-        f"The guard stopped {len(guard_stops)} of {trials} trials: {', '.join(f'{n} {predicate}' for predicate, n in reasons)}. "
-        "`advisor run … --continue TRIAL` continues one of them."
-    )
-    return [Decision(topic="status", text=text)]
 
 
 def _launch_failure_decision(trials: int, errors: Sequence[str]) -> list[Decision]:

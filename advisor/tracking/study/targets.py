@@ -47,7 +47,9 @@ def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
     curves = [
         (t, c)
         for t in trials
-        if len(c := study.cost_curve(t).finite) >= MIN_EVALUATIONS_TO_TARGET and not _ended_as_planned(t, c)
+        if len(c := study.cost_curve(t).finite) >= MIN_EVALUATIONS_TO_TARGET
+        # The planned steps had room for another evaluation, or are unknown.
+        and not float(c.steps[-1]) + float(np.diff(c.steps).max()) > t.fact("max_train_steps")
     ]
     if len(curves) < MIN_TRIALS_AT_TARGET:
         return []
@@ -65,12 +67,6 @@ def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
         if (before[reached] > level).all() and others_had_time and _are_lengths_different(stopped):
             return [t for t, _ in stopped]
     return []
-
-
-def _ended_as_planned(trial: Trial, curve: Curve) -> bool:
-    """Return whether the trial's planned steps had no room for another evaluation."""
-    interval = float(np.diff(curve.steps).max())
-    return float(curve.steps[-1]) + interval > trial.fact("max_train_steps")  # False if the planned number of steps is unknown
 
 
 def _are_lengths_different(curves: Sequence[tuple[Trial, Curve]]) -> bool:

@@ -52,3 +52,22 @@ def test_a_length_under_any_name_prunes_nobody(name: str) -> None:
     curves = points(*[(i, s, 1.0 / (s + i), 1000.0 * i + s) for i, n in enumerate(lengths) for s in range(100, n + 1, 100)])
     study = assemble(experiment(runs, val_loss=curves))
     assert {t.status for t in study.trials} == {"complete"}
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "measured"),
+    [
+        *((name, (), True) for name in "num_params n_parameters best_epoch best_val_acc duration val_loss gflops".split()),
+        *(
+            (name, ("loss",), False)
+            for name in "final_div_factor max_duration train_loss_weight n_param_groups val_split".split()
+        ),
+        ("train_duration_s", (), True),
+        ("clip_duration", (), False),
+        ("accuracy", ("accuracy",), True),
+        ("accuracy", (), False),
+    ],
+)
+def test_a_measurement_is_known_by_its_name(name: str, metrics: tuple[str, ...], measured: bool) -> None:
+    data = experiment([run(0, **{name: 3})], **{metric: points((0, 1, 0.5, 1)) for metric in metrics})
+    assert (drop_non_hyperparameters(data, None, Reading())[0].runs[0].params == {}) == measured

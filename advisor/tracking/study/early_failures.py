@@ -1,13 +1,10 @@
-"""Recognises trials whose launch failed. These trials ended before the first step, for a reason that no hyperparameter can
-cause.
-
-Trials whose launch failed say nothing about the search space. Running out of memory is not a launch failure, because it depends
-on hyperparameters even before the first step. Other crashes may depend on hyperparameters, too.
-"""
+"""Recognises failures before the first step: launches that failed for a reason that no hyperparameter can cause, which say nothing
+about the search space, and trials that ran out of memory, which depends on hyperparameters."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,8 +12,11 @@ from contextlib import suppress
 import numpy as np
 
 from advisor import contract
-from advisor.model.space import BoolArray
+from advisor.model.parameter_kinds import is_batch_size
+from advisor.model.reading import Decision
+from advisor.model.space import BoolArray, HyperparameterValue, as_number
 from advisor.model.study import CurveBlock
+from advisor.model.words import clean, setting
 from advisor.tracking.runs import Run
 from advisor.tracking.study.metric_names import is_window_or_system_metric
 
@@ -27,6 +27,8 @@ _PROGRAM_ERROR_PATTERN = re.compile(
     re.I,
 )
 """Pattern for errors in a program, its command line or its machine, which do not depend on hyperparameters."""
+_TEST_LEVEL = 0.01
+"""Maximum p-value: the probability that random failures hit exactly the trials with the largest batch sizes."""
 
 
 def find_launch_failures(
@@ -50,13 +52,46 @@ def find_launch_failures(
     return failures
 
 
+def find_memory_failures(
+    blocks: Mapping[str, CurveBlock],
+    params: Sequence[Mapping[str, HyperparameterValue]],
+    crashed: Iterable[int],
+    started: Sequence[float | None],
+) -> tuple[dict[int, str], list[Decision]]:
+    """Return (out-of-memory error text by trial index, decision about these trials) for trials that probably ran out of memory.
+
+    params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial.
+    If no trial trained after the first failure, the cause may be a failure of the store, the disk or the machine.
+    """
+    silent = ~has_training_metrics(blocks, len(params))
+    failed = [i for i in crashed if silent[i]]
+    for name in sorted({n for p in params for n in p if is_batch_size(n)}):
+        sizes = [as_number(p.get(name, math.nan)) for p in params]
+        lacking = [i for i in failed if math.isfinite(sizes[i])]
+        fine = [i for i in range(len(params)) if not silent[i] and math.isfinite(sizes[i])]
+        if not lacking or not fine or 1 / math.comb(len(lacking) + len(fine), len(lacking)) > _TEST_LEVEL:
+            continue
+        limit = min(sizes[i] for i in lacking)
+        failures = [start for i in lacking if (start := started[i]) is not None]
+        trained_later = any(failures and (start := started[i]) is not None and start > min(failures) for i in fine)
+        if trained_later and max(sizes[i] for i in fine) < limit:
+            where = f"{clean(name)} of {setting(limit)} or more"
+            text = (
+                f"{len(lacking)} of {len(params)} trials probably ran out of memory: they failed before they logged anything, and "
+                f"only with {where}."
+            )
+            reason = f"out of memory, probably: no trial with {where} logged anything"
+            return dict.fromkeys(lacking, reason), [Decision(topic="status", text=text)]
+    return {}, []
+
+
 def has_training_metrics(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
     """Return a mask of shape (trials,) of the trials that logged at least one training metric."""
-    has_training_metrics = np.zeros(trials, dtype=np.bool_)
+    has_points = np.zeros(trials, dtype=np.bool_)
     for metric, block in blocks.items():
         if not (is_window_or_system_metric(metric) or metric.startswith("device/")):
-            has_training_metrics |= np.diff(block.offsets) > 0
-    return has_training_metrics
+            has_points |= np.diff(block.offsets) > 0
+    return has_points
 
 
 def _command_fingerprint(run: Run) -> str | None:
