@@ -40,7 +40,13 @@ def read_autopsy(run: str, location: StoreLocation) -> RunAutopsy:
                 text = path.read_bytes()
         except UnusableFileError as error:
             raise AdvisorError(_missing_autopsy_message(name, str(error))) from error
-        return RunAutopsy(text, name, found.info.run_id, tags, _has_batch_file(root, location))
+        has_batches = True
+        try:
+            with open_artifact(root, contract.AUTOPSY_BATCH_PATH, location.uri):
+                pass
+        except UnusableFileError:
+            has_batches = False
+        return RunAutopsy(text, name, found.info.run_id, tags, has_batches)
 
 
 def _missing_autopsy_message(name: str, why: str) -> str:
@@ -50,14 +56,6 @@ def _missing_autopsy_message(name: str, why: str) -> str:
         f"run {name!r} has no autopsy: its hook saw no non-finite loss or gradient norm, or had autopsy=False; "
         "train with TuningLogger or TuningCallback, and ask again after the run has ended"
     )
-
-
-def _has_batch_file(root: str, location: StoreLocation) -> bool:
-    try:
-        with open_artifact(root, contract.AUTOPSY_BATCH_PATH, location.uri):
-            return True
-    except UnusableFileError:
-        return False
 
 
 def _find_run(client: Any, run: str, location: StoreLocation) -> Any:

@@ -135,7 +135,6 @@ def _study_and_earlier_rounds(place: StudyInExperiment, studies: Sequence[StudyI
 
 
 def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> str:
-    """Return the name of the first round of the study's lineage. The store need not contain the first round."""
     line = _study_and_earlier_rounds(place, studies)
     parent = line[-1].parent
     if parent in {p.study for p in line}:  # study files that were edited by hand can form a cycle

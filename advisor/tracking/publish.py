@@ -85,7 +85,6 @@ def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
 
 
 def _report_run(client: Any, experiment_id: str) -> Any:
-    """Return the oldest report run of the experiment; None if it has none."""
     filter = f"tags.`{contract.TAG_REPORT}` != ''"
     runs = client.search_runs([experiment_id], filter, max_results=1, order_by=["attributes.start_time ASC"])
     return runs[0] if runs else None

@@ -25,10 +25,10 @@ _MAX_FILE_BYTES = 2_000_000
 
 def study_file_tags(spec: StudySpec) -> dict[str, str]:
     """Return the tags that store the study file twice: as the experiment's latest file and under the study's name."""
-    return {
-        **_pack_into_tags(contract.TAG_STUDY_FILE, format_study_file(spec)),
-        **_pack_into_tags(_tag_of_study(spec.study), format_study_file(spec)),
-    }
+    # A digest stands for the study's name, which may be too long for the name of a tag.
+    tag = f"{contract.TAG_STUDY_FILE}.of-{hashlib.sha256(spec.study.encode()).hexdigest()[:12]}"
+    text = format_study_file(spec)
+    return {**_pack_into_tags(contract.TAG_STUDY_FILE, text), **_pack_into_tags(tag, text)}
 
 
 def latest_study_file(tags: Mapping[str, str]) -> str | None:
@@ -44,7 +44,8 @@ def latest_spec(tags: Mapping[str, str]) -> StudySpec | None:
 def all_stored_specs(tags: Mapping[str, str]) -> tuple[StudySpec, ...]:
     """Return all valid study files in the tags, sorted by round and name."""
     specs: dict[str, StudySpec] = {}
-    for tag in (contract.TAG_STUDY_FILE, *sorted(t for t in tags if _is_first_file_tag(t))):
+    of_studies = sorted(t for t in tags if t.startswith(contract.TAG_STUDY_FILE + ".of-") and ".part-" not in t)
+    for tag in (contract.TAG_STUDY_FILE, *of_studies):
         spec = _parse_study_file(_unpack_from_tags(tag, tags))
         if spec is not None:
             specs.setdefault(spec.study, spec)
@@ -56,16 +57,6 @@ def _parse_study_file(text: str | None) -> StudySpec | None:
         return None if text is None else parse_study_file(text)
     except AdvisorError:
         return None
-
-
-def _tag_of_study(study: str) -> str:
-    """Return the name of the tag that holds the file of one study. The tag name contains a digest of the study's name, because
-    the study's name may be too long for a tag name."""
-    return f"{contract.TAG_STUDY_FILE}.of-{hashlib.sha256(study.encode()).hexdigest()[:12]}"
-
-
-def _is_first_file_tag(tag: str) -> bool:
-    return tag.startswith(contract.TAG_STUDY_FILE + ".of-") and ".part-" not in tag
 
 
 def _pack_into_tags(tag: str, text: str) -> dict[str, str]:

@@ -64,7 +64,6 @@ def cache_of_experiment(location: StoreLocation, experiment: str) -> PointCache:
 
 
 def _root_folder() -> Path | None:
-    """Return the root folder of the caches of all experiments; None if the cache is disabled."""
     setting = os.environ.get(CACHE_FOLDER_VARIABLE, "")
     if setting.lower() in ("off", "0", "no", "false"):
         return None
@@ -83,8 +82,7 @@ class PointCache:
     """Manages the cached points of one experiment."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Create the cache of one experiment. folder: None if caching is disabled."""
-        self._folder = folder
+        self._folder = folder  # None if caching is disabled
         self._files: list[Path] = []
         self._keys: list[str | None] = []
         self._known = np.zeros(0, dtype=np.bool_)
@@ -129,7 +127,6 @@ class PointCache:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether only this user can write to the folder."""
     if not hasattr(os, "geteuid"):
         return True
     info = folder.stat()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,7 @@ MIN_REAL_TIME_MS = 10**10
 """Minimum value of a timestamp that counts as a real time, in milliseconds since 1970. Smaller timestamps (in the first months
 of 1970) show only the order of logging."""
 
-_RUN_STATUSES: Mapping[str, RunStatus] = {
-    "FINISHED": "FINISHED",
-    "FAILED": "FAILED",
-    "KILLED": "KILLED",
-    "RUNNING": "RUNNING",
-    "SCHEDULED": "SCHEDULED",
-}
+_RUN_STATUSES: Mapping[str | None, RunStatus] = {status: status for status in get_args(RunStatus)}
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------------------
@@ -60,7 +54,7 @@ def make_run(
     return Run(
         id=id,
         name=name or tags.get("mlflow.runName") or "",
-        status=_RUN_STATUSES.get(status or "", "RUNNING"),
+        status=_RUN_STATUSES.get(status, "RUNNING"),
         params={k: (params[k] or "")[:MAX_TEXT_CHARS] for k in sorted(params)},
         tags=select_tags(tags),
         started=None if start_ms is None else start_ms / 1000,
@@ -138,7 +132,9 @@ class PointCollector:
             runs, steps, values, times = _sorted_columns(pieces.pop(metric))
             if on_metric is not None:
                 on_metric(metric, runs, steps, values, times)
-            points[metric] = Points(*spill.move_columns_to_file((runs, steps, values, _times_in_seconds(times)), fits=fits))
+            seconds: FloatArray = times / 1000.0
+            seconds[times < MIN_REAL_TIME_MS] = np.nan
+            points[metric] = Points(*spill.move_columns_to_file((runs, steps, values, seconds), fits=fits))
         return points
 
     def _group_by_metric(self) -> dict[str, list[PointColumns]]:
@@ -153,17 +149,14 @@ def _sorted_columns(pieces: list[PointColumns]) -> PointColumns:
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     values[values >= LARGEST_FLOAT] = np.inf
     values[values <= -LARGEST_FLOAT] = -np.inf
-    if not are_rows_ascending(
-        runs, times, steps
-    ):  # each chunk of points is usually sorted, but the steps of different chunks overlap
-        runs, steps, values, times = _reorder_points(np.argsort(runs, kind="stable"), runs, steps, values, times)
+    # Each chunk of points is usually sorted, but the runs of different chunks overlap.
     if not are_rows_ascending(runs, times, steps):
-        runs, steps, values, times = _reorder_points(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
+        order = np.argsort(runs, kind="stable")
+        runs, steps, values, times = runs[order], steps[order], values[order], times[order]
+    if not are_rows_ascending(runs, times, steps):
+        order = np.lexsort((values, steps, times, runs))
+        runs, steps, values, times = runs[order], steps[order], values[order], times[order]
     return runs, steps, values, times
-
-
-def _reorder_points(order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> PointColumns:
-    return runs[order], steps[order], values[order], times[order]
 
 
 def are_rows_ascending(*keys: NDArray[Any]) -> bool:
@@ -175,9 +168,3 @@ def are_rows_ascending(*keys: NDArray[Any]) -> bool:
             return False
         decided |= key[1:] > key[:-1]
     return bool(decided.all())
-
-
-def _times_in_seconds(times: IntArray) -> FloatArray:
-    seconds: FloatArray = times / 1000.0
-    seconds[times < MIN_REAL_TIME_MS] = np.nan
-    return seconds

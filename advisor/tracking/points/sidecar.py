@@ -250,7 +250,6 @@ def _read_part(file: Path, source: SidecarSource, declared: tuple[int, int, int]
 
 
 def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
-    """Yield the curves of a sidecar file one at a time, so that only one curve is in memory."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file, read_dictionary=["metric"]) as table:
@@ -324,7 +323,6 @@ def _summarize_in_windows(name: str, steps: IntArray, values: FloatArray, times:
 
 
 def _window_bounds(steps: IntArray) -> IntArray:
-    """Return the index of each window's first point, followed by the total number of points; shape (windows + 1,)."""
     width = np.ones(len(steps), dtype=np.int64)
     edge = contract.DENSELY_LOGGED_STEPS
     while len(steps) and edge <= steps[-1]:

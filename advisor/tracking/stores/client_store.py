@@ -73,7 +73,6 @@ def _all_experiments(client: Any) -> list[Any]:
 
 
 def _search_runs(client: Any, experiment: str, filter: str | None) -> list[Any]:
-    """Return the runs of the experiment with this id, in order of their start times."""
     from mlflow.exceptions import MlflowException
 
     def page(token: str | None) -> Any:

@@ -36,7 +36,6 @@ def filter_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], filter: s
 
 
 def _as_mlflow_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the runs as MLflow objects that contain the parameters, metrics and tags mentioned in the filter."""
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 
     values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _VALUE_QUERIES}

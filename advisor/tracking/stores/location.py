@@ -58,7 +58,8 @@ def parse_tracking_uri(tracking_uri: str | None) -> StoreLocation:
     register_address_secrets(uri)
     if not uri:
         return _default_location()
-    scheme = uri.split(":", 1)[0].lower() if ":" in uri and not _is_windows_drive(uri) else ""
+    is_windows_drive = re.match(r"[^\W\d_]:[\\/]", uri) is not None
+    scheme = uri.split(":", 1)[0].lower() if ":" in uri and not is_windows_drive else ""
     if scheme.split("+")[0] == "sqlite":
         return _sqlite_location(_database_path(uri), uri)
     if scheme in ("http", "https"):
@@ -67,9 +68,11 @@ def parse_tracking_uri(tracking_uri: str | None) -> StoreLocation:
         return StoreLocation("database", uri)
     if scheme == "file":
         return _folder_location(Path(url2pathname(urlsplit(uri).path)))
-    if uri == "databricks" or scheme in _DATABRICKS_URIS or scheme in _schemes_of_plugins(scheme):
+    if uri == "databricks" or scheme in _DATABRICKS_URIS:
         return StoreLocation("other", uri)
     if scheme:
+        if scheme in {plugin.name for plugin in entry_points(group="mlflow.tracking_store")}:
+            return StoreLocation("other", uri)
         raise _unknown_uri_error(uri)
     path = Path(uri).expanduser()
     return _folder_location(path) if path.is_dir() or not path.suffix else _sqlite_location(path)
@@ -83,11 +86,6 @@ def _require_valid_address(uri: str) -> str:
     except ValueError:  # the URI has an invalid port or bracket
         pass
     raise AdvisorError(f"{redact(uri)!r} is not the address of a server; an example is http://host:5000")
-
-
-def _schemes_of_plugins(scheme: str) -> set[str]:
-    """Return the URI schemes that the installed MLflow plugins support."""
-    return {entry.name for entry in entry_points(group="mlflow.tracking_store")} if scheme else set()
 
 
 def _unknown_uri_error(uri: str) -> AdvisorError:
@@ -163,7 +161,3 @@ def _database_path(uri: str) -> Path:
     path = Path(text)
     with convert_os_errors(f"cannot read {text[:100]!r}"):  # for example, the file name is too long
         return path if path.exists() or "%" not in text else Path(unquote(text))
-
-
-def _is_windows_drive(uri: str) -> bool:
-    return len(uri) > 2 and uri[0].isalpha() and uri[1] == ":" and uri[2] in "\\/"

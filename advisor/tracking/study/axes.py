@@ -133,7 +133,6 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def _has_consecutive_steps(block: CurveBlock) -> bool:
-    """Return whether the steps of every trial are consecutive integers that start at 0 or 1."""
     if not len(block.steps):
         return False
     firsts = block.offsets[:-1][np.diff(block.offsets) > 0]

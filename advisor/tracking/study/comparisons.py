@@ -51,8 +51,6 @@ def add_metric_comparisons(study: Study, summaries: Mapping[int, float]) -> Stud
 
 
 def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
-    """Yield a decision if the trial with the best value at any step is not the best trial by the last value or by the summary
-    value."""
     ranked = study.ranked()
     sign = 1 if study.minimize else -1
     last = {}
@@ -77,7 +75,6 @@ def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterat
 
 
 def _metric_disagreement_warning(study: Study) -> Iterator[str]:
-    """Yield one warning if the best trials by another validation metric lie at the opposite end of a hyperparameter's range."""
     trials = study.ranked()
     names = [n for n, p in study.searched.items() if p.numeric]
     others = _other_objectives(study)
@@ -105,7 +102,6 @@ def _metric_disagreement_warning(study: Study) -> Iterator[str]:
 
 
 def _model_cost_warning(study: Study) -> Iterator[str]:
-    """Yield one warning if better trials have models with higher costs, such as latency or memory."""
     trials, metric = study.ranked(), clean(study.spec.objective.metric)
     costs = study.costs[[t.index for t in trials]]
     names = [m for m in sorted(study.metrics) if _measures_cost(study, m)]

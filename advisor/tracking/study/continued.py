@@ -105,7 +105,6 @@ def _is_continuation(earlier: _RunPart, later: _RunPart, usual_first_step: int, 
 
 
 def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
-    """Return groups of runs with the same parameters, seed and fold. Runs without parameters belong to no group."""
     logged = {name for run in experiment.runs for name in run.params}
     few = set(sorted(logged)[:_PARAMETERS_COMPARED_FIRST])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
@@ -123,12 +122,10 @@ def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
 
 
 def _params_key(params: Mapping[str, HyperparameterValue]) -> tuple[tuple[str, str], ...]:
-    """Return the parameters in a form that can be the key of a dictionary."""
     return tuple(sorted((name, repr(value)) for name, value in params.items()))
 
 
 def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
-    """Return the runs that have points and a known start time, by index."""
     count = len(experiment.runs)
     low, high, interval = (np.full(count, _MISSING_STEP), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64))
     ended = np.full(count, -np.inf)

@@ -128,7 +128,6 @@ def _stepless_points(trials: IntArray, steps: IntArray, times: FloatArray) -> In
 
 
 def _sort_points(points: Points, trial_of_run: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Return (trials, steps, values, times) of the points, sorted by trial, step and time, without exact duplicates."""
     trials = trial_of_run[points.runs]
     steps, values, times = points.steps, points.values, points.times
     if not (is_trial := trials >= 0).all():

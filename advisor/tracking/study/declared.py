@@ -66,7 +66,6 @@ def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Hyperparameter
 
 
 def _distributions_by_parameter(runs: Sequence[Run]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """Return the different distributions of each parameter, each as (class name, arguments)."""
     texts: dict[str, set[str]] = {}
     for run in runs:
         for tag, text in run.tags.items():

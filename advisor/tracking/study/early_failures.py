@@ -95,7 +95,6 @@ def has_training_metrics(blocks: Mapping[str, CurveBlock], trials: int) -> BoolA
 
 
 def _command_fingerprint(run: Run) -> str | None:
-    """Return the fingerprint of the command with which `advisor run` launched the run; None if `advisor run` did not launch it."""
     with suppress(ValueError, TypeError, AttributeError, RecursionError):
         command = json.loads(run.tags[contract.TAG_LAUNCH]).get("command") if contract.TAG_LAUNCH in run.tags else None
         return command if isinstance(command, str) else None

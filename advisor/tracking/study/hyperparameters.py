@@ -49,7 +49,6 @@ def drop_non_hyperparameters(
 
 
 def _measured_parameters(experiment: Experiment, spec: StudySpec | None) -> set[str]:
-    """Return the parameters that are measurements according to their names, are not declared, and have only numbers as values."""
     names = {n for run in experiment.runs for n in run.params} - (spec.parameters.keys() if spec is not None else set())
     return {
         name

@@ -108,7 +108,6 @@ def _add_none_choices(
     names: Sequence[str],
     always: Collection[str],
 ) -> None:
-    """In each parameter whose other values are choices, add the value "None" to the trials that logged it."""
     unset = {}
     for name in names:
         trials_without = [i for i, params in enumerate(parsed) if name not in params]
@@ -149,7 +148,6 @@ def _none_is_choice(
 
 
 def _is_trial_identifier(name: str, values: Sequence[HyperparameterValue], trials: int) -> bool:
-    """Return whether the values are identifiers of trials: words that differ from trial to trial, or names of runs."""
     texts = [v for v in values if isinstance(v, str)]
     if texts and _RUN_NAME_PARAMETER_PATTERN.search(name):
         return True
@@ -159,7 +157,6 @@ def _is_trial_identifier(name: str, values: Sequence[HyperparameterValue], trial
 
 
 def _unify_types(parsed: list[dict[str, HyperparameterValue]], name: str) -> None:
-    """Convert all values of `name` to one type: int and float to float, numbers and words to words."""
     kinds = {type(p[name]) for p in parsed if name in p}
     if len(kinds) == 1:
         return

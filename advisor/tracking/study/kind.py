@@ -180,7 +180,6 @@ class _LoggedNames:
 
 
 def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _LoggedNames:
-    """Return the names that at least half of the runs with the objective logged."""
     chosen = np.intersect1d(experiment.points[objective].runs, runs)
     least = _MIN_LOGGING_TRIALS_FRACTION * max(len(chosen), 1)
     metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, chosen)) >= least]
@@ -195,7 +194,6 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
 
 
 def _first_matching_name(group: _SignGroup, traces: _LoggedNames) -> str | None:
-    """Return the first name or value that matches a sign of the group; None if none matches."""
     found = [
         *(f"metric {metric}" for metric in traces.metrics if _matches_sign(metric, group.metrics)),
         *(f"parameter {name}" for name in traces.params if _matches_sign(name, group.params)),

@@ -131,7 +131,6 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
 
 
 def _is_batch_loss(name: str) -> bool:
-    """Return whether the name says that the loss is computed on single training batches, as in `train_batch/loss`."""
     return bool({"batch", "minibatch", "step"} & set(words_of_metric(name)))
 
 

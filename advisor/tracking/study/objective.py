@@ -115,7 +115,6 @@ def _direction_warnings(metric: str, stated_direction: Direction, *, followed: b
 
 
 def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
-    """Return (metric, direction that the runs' parameters state, explanation of the inference)."""
     params = [run.params for run in experiment.runs]
     metric = from_params.objective(params, experiment.points)
     if metric is not None:
@@ -153,7 +152,6 @@ def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
 
 
 def _most_common_tag(experiment: Experiment, tag: str) -> str | None:
-    """Return the value of a tag of the experiment; if it has no such tag, return the tag's most frequent value among the runs."""
     if tag in experiment.tags:
         return experiment.tags[tag]
     values = [run.tags[tag] for run in experiment.runs if tag in run.tags]

@@ -136,7 +136,7 @@ def _chance_levels(costs: ObjectiveCosts) -> FloatArray:
     not determine them."""
     classes = np.arange(2, _MAX_CLASS_COUNT + 1)
     quantity = metric_direction.quantity_words(costs.metric)
-    if "loss" in quantity or "entropy" in quantity:
+    if {"loss", "entropy"} & set(quantity):
         return np.log(classes)
     if {"accuracy", "acc1", "top1"} & set(quantity):
         return -1.0 / classes

@@ -124,7 +124,6 @@ def _group_name_sets(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]
 
 
 def _name_overlap(names: frozenset[str], others: frozenset[str]) -> float:
-    """Return the number of common names as a fraction of all names in the two sets."""
     return len(names & others) / max(len(names | others), 1)
 
 
@@ -157,7 +156,6 @@ def _grouping_names(experiment: Experiment, chosen: Sequence[int], nouns: frozen
 
 
 def _param_or_tag_text(run: Run, name: str) -> str | None:
-    """Return the value of a parameter or tag; if it is a path, return only its last component."""
     value = run.params.get(name, run.tags.get(name))
     return None if value is None else os.path.basename(value.strip().rstrip("/")) or value
 
@@ -225,7 +223,6 @@ def _start_times_of_groups(experiment: Experiment, groups: RunGroups) -> list[li
 
 
 def _are_ranges_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
-    """Return whether the ranges of the groups are disjoint, although random groups would probably overlap."""
     filled = sorted((g for g in groups if g), key=min)
     if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):
         return False

@@ -67,7 +67,12 @@ def select_population(
     if not others:
         return RunPopulation(experiment)
     if len(chosen) < _MIN_POPULATION_RUNS:
-        raise AdvisorError(_no_study_message(experiment, [(title, chosen), *others]))
+        groups = [(title, chosen), *others]
+        most = count(max(len(members) for _, members in groups), "run")
+        raise AdvisorError(
+            f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most {most} each; "
+            f"analyze one kind with a filter ({_format_groups(experiment, groups)}), or all with --population all"
+        )
     total = len(chosen) + sum(len(members) for _, members in others)
     # Titles of groups, such as "a sweep" or "cnn", are not filters, so each group is listed with a filter that selects exactly
     # its runs.
@@ -115,7 +120,6 @@ def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment
 
 
 def _runs_with_value(experiment: Experiment, selection: str) -> RunPopulation:
-    """Return the runs with the parameter value that `selection` states in the form PARAMETER=VALUE."""
     name, equals, text = (part.strip() for part in selection.partition("="))
     values = Counter(run.params[name] for run in experiment.runs if name in run.params)
     if not equals or not values:
@@ -143,7 +147,6 @@ def _runs_with_value(experiment: Experiment, selection: str) -> RunPopulation:
 
 
 def _parameters_that_select(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
-    """Return the parameters that have one value in all chosen runs and different values in other runs."""
     inside = set(chosen)
     params = [experiment.runs[i].params for i in sorted(inside)]
     outside = [run.params for i, run in enumerate(experiment.runs) if i not in inside]
@@ -160,15 +163,6 @@ def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
 
 
-def _no_study_message(experiment: Experiment, groups: Sequence[tuple[str, Sequence[int]]]) -> str:
-    most = max(len(members) for _, members in groups)
-    return (
-        f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most "
-        f"{count(most, 'run')} each; analyze one kind with a filter ({_format_groups(experiment, groups)}), or all with "
-        "--population all"
-    )
-
-
 # --- filters --------------------------------------------------------------------------------------------------------------------
 
 
@@ -180,17 +174,16 @@ def filter_of_runs(experiment: Experiment, members: Collection[int]) -> str | No
 
 
 def _candidate_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield filters, each with the indices of the runs that it selects."""
     runs = experiment.runs
     for kind in ("params", "tags"):
         logged = [run.params if kind == "params" else run.tags for run in runs]
         first = logged[min(wanted)]
         keys = sorted({k for values in logged for k in values if "`" not in k}, key=lambda k: (len(k), k))
         for key in keys:
-            having = frozenset(i for i, values in enumerate(logged) if key in values)
             value = first.get(key)
             if value is not None and "'" not in value and len(value) <= 100 and not key.startswith("mlflow."):
-                yield (f"{kind}.{_quote_filter_key(key)} = '{value}'", frozenset(i for i in having if logged[i][key] == value))
+                equal = frozenset(i for i, values in enumerate(logged) if values.get(key) == value)
+                yield f"{kind}.{_quote_filter_key(key)} = '{value}'", equal
         for key in keys:
             having = frozenset(i for i, values in enumerate(logged) if key in values)
             yield f"{kind}.{_quote_filter_key(key)} IS NOT NULL", having

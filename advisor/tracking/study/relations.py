@@ -101,19 +101,16 @@ def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[
     if len({v for v, _ in pairs}) < _MIN_DIFFERENT_VALUES:
         return None
     length, end = np.array(pairs, dtype=np.float64).T
-    first = max((1, 0), key=lambda o: _count_exact_multiples(end + o, length))  # steps may count from 0 or from 1
-    factor = float(np.max((end + first) / length))
+    # Steps may count from 0 or from 1: in most trials, the ratio to the stated length equals the largest ratio.
+    ratios = {o: np.max((end + o) / length) for o in (1, 0)}
+    first = max(ratios, key=lambda o: int(np.sum(np.abs(end + o - ratios[o] * length) < 0.5)))
+    factor = float(ratios[first])
     expected = factor * length
     hits = np.abs(end + first - expected) <= np.maximum(1.0, 0.02 * expected)
     chance = _chance_of_agreement(end, np.maximum(1.0, 0.02 * end))
     n, k = len(hits), int(hits.sum())
     enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_DIFFERENT_VALUES
     return factor if enough and special.bdtrc(k - 2, n - 1, chance) <= _TEST_LEVEL else None
-
-
-def _count_exact_multiples(steps: FloatArray, length: FloatArray) -> int:
-    """Return the number of trials whose ratio of logged steps to stated length equals the largest such ratio of all trials."""
-    return int(np.sum(np.abs(steps - np.max(steps / length) * length) < 0.5))
 
 
 # --- formulas -------------------------------------------------------------------------------------------------------------------
@@ -217,7 +214,6 @@ def _possible_relations(values: FloatArray, others: Mapping[str, FloatArray], nu
 
 
 def _finite_ratios(ratios: FloatArray) -> FloatArray:
-    """Return the ratios with NaN in place of infinity and zero."""
     return np.where(np.isfinite(ratios) & (ratios != 0), ratios, np.nan)
 
 
@@ -229,7 +225,6 @@ def _row_medians(numbers: FloatArray) -> FloatArray:
 
 
 def _mostly_agree(values: FloatArray, predicted: FloatArray, tolerance: FloatArray) -> BoolArray:
-    """Return a mask of the predictions, shape (others, rows), that agree with at least half of the values, shape (rows,)."""
     agree: BoolArray = 2 * (np.abs(predicted - values) <= tolerance).sum(axis=1) >= len(values)
     return agree
 
@@ -264,14 +259,8 @@ def _sum_text(shift: float, sign: float, other: str) -> Callable[[], str]:
 
 def _shorten_factor(factor: float) -> float:
     """Return the factor, rounded to the fewest digits that represent it: 0.1 for 0.0999999999."""
-    return next(
-        (
-            r
-            for digits in range(1, 12)
-            if math.isclose(r := float(f"{factor:.{digits}g}"), factor, rel_tol=_RELATIVE_TOLERANCE / 10)
-        ),
-        factor,
-    )
+    rounded = (float(f"{factor:.{digits}g}") for digits in range(1, 12))
+    return next((r for r in rounded if math.isclose(r, factor, rel_tol=_RELATIVE_TOLERANCE / 10)), factor)
 
 
 def _named(name: str) -> str:

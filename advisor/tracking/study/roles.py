@@ -93,7 +93,6 @@ def _lengths_with_other_names(
 def _derived_parameter(
     dependent: relations.DependentParameter, params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> Parameter | None:
-    """Return the parameter with the formula that computes it; None if a study file cannot express the formula."""
     whole = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
     why = f"inferred: it follows from {listed(dependent.others)} in the trials"
     try:

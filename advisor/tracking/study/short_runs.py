@@ -102,7 +102,11 @@ def find_pruned_trials(
     for group, levels in [*((g, _INTERRUPTED_TRIAL_P_VALUES) for g in groups), (finished, for_finished)]:
         candidates = [t for t in group if not late[t]]
         at_rungs = _ends_are_at_rungs(costs, candidates)
-        at_evaluations = bool(candidates) and all(_is_logged_often(blocks, costs, t) for t in candidates)
+        # If another metric was logged often enough, it shows training after the last evaluation.
+        at_evaluations = bool(candidates) and all(
+            max(len(block.curve(t)) for block in blocks.values()) >= _MIN_POINTS_PER_EVALUATION * len(costs.curves[t])
+            for t in candidates
+        )
         ranks = {t: rank for t in candidates if (rank := rivals.last_rank(t, repeats=at_rungs)) is not None}
         if ranks and _p_value_of_ranks(list(ranks.values())) <= levels[at_rungs or (group is not finished and at_evaluations)]:
             rungs = {r.step for r in ranks.values() if r.is_behind_median}
@@ -181,7 +185,6 @@ class _ContinuedTrials:
         return _LastRank(step, worse, len(others)) if len(others) else None
 
     def _cost_while_running(self, trial: int, step: int) -> float:
-        """Return the trial's cost at `step` if the trial continued past that step, else NaN."""
         curve = self._curves[trial]
         at = int(np.searchsorted(curve.steps, step, side="right")) - 1
         if at < 0 or curve.steps[-1] * _MAX_SHORT_TRIAL_LENGTH <= step:
@@ -189,7 +192,6 @@ class _ContinuedTrials:
         return float(curve.values[at])
 
     def _has_shorter_repeat(self, trial: int, step: int) -> bool:
-        """Return whether another run of the same setting ended at about `step` or earlier."""
         twins = (t for t in self._repeats.get(trial, ()) if t != trial)
         return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_TRIAL_LENGTH <= step for t in twins)
 
@@ -213,12 +215,6 @@ def length_is_searched(params: Sequence[Mapping[str, HyperparameterValue]], leng
     """Return whether a varying hyperparameter is the length of training, according to its name or to `lengths`."""
     names = {n for p in params for n in p if is_training_length(n) or n in lengths}
     return any(len({p.get(name) for p in params}) > 1 for name in names)
-
-
-def _is_logged_often(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> bool:
-    """Return whether another metric was logged often enough to show training after the last evaluation."""
-    most = max(len(block.curve(trial)) for block in blocks.values())
-    return most >= _MIN_POINTS_PER_EVALUATION * len(costs.curves[trial])
 
 
 def _evaluation_interval(curve: Curve) -> float:

@@ -84,24 +84,24 @@ def find_silent_failures(
 
 
 def _non_finite_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
-    """Return a clause that says that the objective or a loss stays non-finite to its end; empty if training continued normally."""
     curve = costs.curves[trial]
-    losses = {m: b.curve(trial) for m, b in blocks.items() if m != costs.metric and _is_loss_metric(m)}
-    losses = {m: loss for m, loss in losses.items() if len(loss)}
+    losses = {
+        m: loss
+        for m, block in blocks.items()
+        if m != costs.metric
+        and metric_direction.quantity_words(m)[-1:] == ("loss",)
+        and not metric_names.is_window_or_system_metric(m)
+        and len(loss := block.curve(trial))
+    }
     if not math.isfinite(curve.values[-1]):
         return "" if _was_training_finite(curve, losses) else _divergence_clause(costs.metric, curve)
-    range_of_costs = costs.cost_range
     for metric, loss in losses.items():
         tail = _count_trailing_true(~np.isfinite(loss.values))
         if not tail or (metric_direction.split_of_metric(metric) not in ("train", None) and _was_training_finite(loss, losses)):
             continue
-        if not _has_training_continued(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
+        if not _has_training_continued(curve, int(loss.steps[-tail]), costs.cost_range, single=tail == 1):
             return _divergence_clause(metric, loss)
     return ""
-
-
-def _is_loss_metric(metric: str) -> bool:
-    return metric_direction.quantity_words(metric)[-1:] == ("loss",) and not metric_names.is_window_or_system_metric(metric)
 
 
 def _was_training_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
@@ -145,7 +145,6 @@ def _divergence_clause(metric: str, curve: Curve) -> str:
 
 
 def _count_trailing_true(mask: BoolArray) -> int:
-    """Return the number of consecutive true values at the end of the mask."""
     others = np.flatnonzero(~mask)
     return len(mask) - (int(others[-1]) + 1 if len(others) else 0)
 
@@ -163,10 +162,7 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     if (
         length < max(MIN_PLATEAU_EVALUATIONS, _MIN_CONSTANT_TAIL_FRACTION * len(curve))
         or not level - best >= _MIN_LOST_GAIN_FRACTION * gain > 0
-    ):
-        return ""
-    if (
-        gain < min_gain
+        or gain < min_gain
         or gain <= MIN_LEARNED_IMPROVEMENT * costs.cost_range
         or length <= longest_temporary_plateau(costs.curves, level, _MAX_CONSTANT_DISTANCE * gain)
     ):
@@ -186,10 +182,8 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
     """
     curve = costs.curves[trial].finite
     for metric, block in blocks.items():
-        if metric_direction.quantity_words(metric) != ("loss",) or metric_direction.split_of_metric(metric) not in (
-            "train",
-            None,
-        ):
+        of_training = metric_direction.split_of_metric(metric) in ("train", None)
+        if metric_direction.quantity_words(metric) != ("loss",) or not of_training:
             continue
         loss = block.curve(trial).finite
         if metric == costs.metric or len(loss) <= 2 * MIN_PLATEAU_EVALUATIONS:
@@ -231,7 +225,6 @@ def _fallen_rewards(costs: ObjectiveCosts, trials: Sequence[int]) -> dict[int, s
 
 
 def _has_fallen_clearly(loss: FloatArray) -> bool:
-    """Return whether the training loss decreased by more than its noise before it reached its lowest level."""
     fall, noise = (float(loss[0] - _moving_median(loss).min()), float(np.median(np.abs(np.diff(loss)))))
     return fall > max(_MIN_GAIN_TO_NOISE_RATIO * noise, MIN_LEARNED_IMPROVEMENT * abs(float(loss[0])))
 

@@ -103,7 +103,6 @@ def find_trial_ends(
 
 
 def _logged_cost_of_guessing(runs: Sequence[Run], objective: Objective) -> float | None:
-    """Return the cost of random guessing that a training hook logged; None if no hook logged it."""
     for run in runs:
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             value = float(json.loads(run.tags[contract.TAG_CHANCE_LEVEL])[objective.metric])
@@ -112,7 +111,6 @@ def _logged_cost_of_guessing(runs: Sequence[Run], objective: Objective) -> float
 
 
 def _end_from_tags(run: Run, objective: str, error: bool, evaluations: int) -> TrialEnd | None:
-    """Return how the trial ended according to tags or the process's status; None if only the curves can show it."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
         return TrialEnd("pruned")
@@ -139,7 +137,6 @@ def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
 
 
 def _was_pruned(run: Run) -> bool:
-    """Return whether a tag says that a tuner pruned the run: `state: TrialState.PRUNED`, or an error `TrialPruned`."""
     return any(
         (v.upper().endswith("PRUNED") and words_of_name(k)[-1:] in (["state"], ["status"]))
         or ("TrialPruned" in v and _ERROR_WORDS & set(words_of_name(k)))
@@ -172,7 +169,6 @@ def _find_shortened_trials(
     trials: Sequence[int],
     length_is_searched: bool,
 ) -> tuple[dict[int, TrialEnd], short_runs.EarlyStoppingPatience | None]:
-    """Return the trials that stopped early or were pruned, and the patience of early stopping if one was detected."""
     mask = short_runs.find_short_trials(costs, params)
     ways: dict[TrialStatus, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:
