@@ -67,11 +67,11 @@ def select_population(
     if not others:
         return RunPopulation(experiment)
     if len(chosen) < _MIN_POPULATION_RUNS:
-        groups = [(title, chosen), *others]
-        most = count(max(len(members) for _, members in groups), "run")
+        kinds = [(title, chosen), *others]
+        most = count(max(len(members) for _, members in kinds), "run")
         raise AdvisorError(
-            f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most {most} each; "
-            f"analyze one kind with a filter ({_format_groups(experiment, groups)}), or all with --population all"
+            f"experiment {experiment.name!r} is not one study: it mixes {len(kinds)} kinds of runs with at most {most} each; "
+            f"analyze one kind with a filter ({_format_groups(experiment, kinds)}), or all with --population all"
         )
     total = len(chosen) + sum(len(members) for _, members in others)
     # Titles of groups, such as "a sweep" or "cnn", are not filters, so each group is listed with a filter that selects exactly
