@@ -56,7 +56,6 @@ def autopsy(run: str, tracking_uri: str | None, json_: bool) -> None:
 
 
 def _last_checkpoint_phrase(tags: Mapping[str, str], step: int) -> str:
-    """Return a phrase about the run's last checkpoint before a step; "" if there is no such checkpoint."""
     try:
         kept = [(int(entry["step"]), str(entry["path"])) for entry in json.loads(tags[contract.TAG_CHECKPOINTS])["kept"]]
     except (KeyError, TypeError, ValueError):

@@ -100,8 +100,7 @@ def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
 
 
 def _read_past_trials(spec: StudySpec, experiment: str | None, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the trials of the experiment that have ended and lie within the search space, sorted by start time; empty without
-    an experiment. Also print how many ended trials lie outside the search space."""
+    """Return the experiment's ended trials within the search space by start time, and print how many lie outside."""
     if experiment is None:
         return []
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)

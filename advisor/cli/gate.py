@@ -116,8 +116,7 @@ def _write_answer(answer: Answer, *, brief: bool, as_json: bool, markdown: Path 
 def answer_gate_question(
     experiments: ExperimentCache, question: GateQuestion, experiment: str | None, *, record: bool
 ) -> Answer:
-    """Return the gate's answer to a question. record: whether to store the answer in MLflow. Raises AdvisorError if the
-    question is ambiguous."""
+    """Return the gate's answer, stored in MLflow if `record`. Raises AdvisorError if the question is ambiguous."""
     place, candidate = _locate_candidate(question.candidate, experiment, experiments)
     study = experiments.read_once(place)
     answer = answer_for_study(study, replace(question, candidate=candidate), place)
@@ -147,7 +146,7 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
 
 
 def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
-    """Store the answer in MLflow. If storing fails, this answer is still valid, but the next call may choose a wrong default
+    """Store the answer in MLflow. If that fails, the answer is valid, but the next call may choose a wrong default
     incumbent."""
     former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
@@ -163,7 +162,6 @@ def _answer_text(answer: Answer) -> str:
 
 
 def _answer_detail_lines(answer: Answer) -> list[str]:
-    """Return all lines of the answer except the first one. Each line starts with a label."""
     lines = [("candidate", _setting_text(answer.candidate))]
     lines.append(("incumbent", f"{_setting_text(answer.incumbent)}, {answer.incumbent_is}"))
     if answer.changed:
@@ -190,7 +188,6 @@ def _answer_detail_lines(answer: Answer) -> list[str]:
 
 
 def _answer_as_markdown(answer: Answer) -> str:
-    """Return the gate's answer as CommonMark: a badge, the action as a heading, the reason, and the numbers behind it."""
     from advisor.report.formats.markdown import (  # imported here, because it loads the whole report
         escape_markdown,
         fenced_code_lines,

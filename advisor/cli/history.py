@@ -79,7 +79,6 @@ def short_history_json(result: Lineages | NearbySettings) -> str:
 
 
 def _recommended_action(result: Lineages) -> str:
-    """Return the sentence that recommends what to do after the latest round."""
     if not result.lineages:
         return "No study of this store continues another study. Run a study from next/ and analyze it."
     last = result.lineages[-1]
@@ -99,8 +98,7 @@ def _print_settings_near(study: str | None, near: str, tracking_uri: str | None,
 
 
 def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
-    """Return the settings that were tried near a given setting of an experiment. Raises AdvisorError if the experiment or the
-    setting is unknown."""
+    """Return the settings that were tried near a given one. Raises AdvisorError if the experiment or setting is unknown."""
     study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))
     return find_nearby_settings(study, near, experiment)
 

@@ -44,7 +44,6 @@ _RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$
 
 
 def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
-    """If the user passed `--agents`, write the files for coding agents and end the command."""
     if requested and not ctx.resilient_parsing:
         changed = write_agent_files(Path.cwd())
         click.echo("\n".join(f"{file}: written" for file in changed) or "The files for coding agents are up to date.")
@@ -171,7 +170,6 @@ def init(
 
 
 def _choose_optimizer(chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None) -> str:
-    """Return the optimizer that --optimizer or a comparison of optimizers names, or ask the user."""
     listed = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
     if listed is not None:
         values = ",".join(map(str, parameters[listed].options))
@@ -183,7 +181,6 @@ def _choose_optimizer(chosen: str | None, parameters: Mapping[str, Parameter], c
 
 
 def _first_studies(wish: FirstStudyRequest, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
-    """Return the first study; if values of a hyperparameter are compared, return one study per value."""
     if compared and parameter_kinds.chooses_optimizer(compared):
         if find_steps is not None:
             raise AdvisorError("--find-steps takes one optimizer; find the steps first, then compare optimizers")
@@ -198,7 +195,6 @@ def _first_studies(wish: FirstStudyRequest, compared: str | None, find_steps: in
 
 
 def _validation_error_line(error: ValidationError) -> str:
-    """Return the first validation error as one line, with the option or hyperparameter that caused it."""
     first = error.errors()[0]
     keys = [str(key) for key in first["loc"]]
     subject = next((f"--{key}: " for key in keys if key in ("metric", "study")), "")
@@ -208,14 +204,13 @@ def _validation_error_line(error: ValidationError) -> str:
 
 
 def _ask_user(question: str, default: object, kind: Any, flag: str) -> Any:
-    """Ask the user a question on the terminal. Without a terminal, raise AdvisorError, which names the option to pass instead."""
+    """Ask on the terminal. Without a terminal, raise AdvisorError, which names the option to pass instead."""
     if not sys.stdin.isatty():
         raise AdvisorError(f"{flag} is missing, and there is no terminal for a question; pass this option")
     return click.prompt(question, default=default, type=kind, err=True)
 
 
 def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str, Parameter]:
-    """Parse the text of the option --tune, --fix or --compare, and return (name, parameter)."""
     name, _, value = (part.strip() for part in text.partition("="))
     bounds = _RANGE_PATTERN.match(value)
     if not name or not value or (bounds and what != "tune"):
@@ -256,7 +251,6 @@ def _parse_range_end(text: str, whole: str) -> float:
 
 
 def _parse_parameter_value(text: str) -> bool | int | float | str:
-    """Parse a hyperparameter's value, written as in study files."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -268,7 +262,6 @@ def _parse_parameter_value(text: str) -> bool | int | float | str:
 
 
 def _training_command_options(spec: StudySpec, explicit: Collection[str]) -> str:
-    """Return the command-line options that the training command needs for this study, with placeholders for values."""
     names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
     names += ["seed", *(name for name in placeholders.needed_placeholders(spec) if name != "seed")]
     return " ".join(map(placeholders.command_option, names))
@@ -308,8 +301,7 @@ def _write_study_files(
 
 
 def _unique_file_name_parts(values: Sequence[str]) -> list[str]:
-    """Return a unique part of a file name for each value. Each part has only letters, digits, dots and underscores; the values
-    -1 and 1 become `1` and `1_2`."""
+    """Return a unique, safe part of a file name for each value; the values -1 and 1 become `1` and `1_2`."""
     slugs: list[str] = []
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"

@@ -217,7 +217,6 @@ class Launcher:
 
 
 def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
-    """Prepare the continuation of a trial that the guard stopped, and yield one line of text for each job of this trial."""
     for name, entry in ledger.continue_trial(trial).items():
         if entry.key[0] * (plan.spec.seeds or 1) >= plan.queue.total:
             raise AdvisorError(
@@ -247,10 +246,7 @@ def print_commands(
 
 @contextmanager
 def _launch_progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[SummaryCallback]:
-    """On a terminal, show a progress bar with the best value so far; otherwise, print a line for each trial that ends.
-
-    Print a line for each failed trial in both cases.
-    """
+    """Show a progress bar on a terminal, or else print a line for each ended trial. Failed trials get a line in both cases."""
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:

@@ -128,7 +128,6 @@ def _show_traceback(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 def _usage_message(error: click.ClickException) -> str:
-    """Return the error message, followed by the command that prints the help."""
     context = getattr(error, "ctx", None)
     if context is None:
         return error.format_message()

@@ -96,10 +96,6 @@ def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
 
 
 def recipe_study(ctx: click.Context, parameters: Mapping[str, Parameter]) -> tuple[str, StudySpec]:
-    """Return the comment at the top of the study file, and the study, for the options of `advisor init --recipe`.
-
-    Raises AdvisorError if some options cannot be combined.
-    """
     options = ctx.params
     recipe = str(options["recipe"])
     _check_recipe_options(options, recipe)
@@ -134,8 +130,8 @@ def _check_recipe_options(options: Mapping[str, Any], recipe: str) -> None:
 
 
 def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
-    """Return the command-line options of a script that parses TrainingArguments. These options pass the hyperparameters `names`
-    and the study's training lengths."""
+    """Return the options with which a script that parses TrainingArguments gets these hyperparameters and the study's
+    lengths."""
     model = [] if recipe == "pretrain" else [_MODEL_OPTION]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]
@@ -151,7 +147,6 @@ def print_hint_without_gpu() -> None:
 
 
 def _transformers_option(placeholder: str) -> str:
-    """Return the option with Transformers' name for a placeholder, such as `--max-steps {max_train_steps}`."""
     option = placeholders.command_option(placeholder)
     name = _TRAINER_ARGUMENT_NAMES.get(placeholder)
     return option if name is None else f"--{name.replace('_', '-')} {{{placeholder}}}"

@@ -37,7 +37,6 @@ def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
 def _write_sampled_trials(
     trials: Iterable[Mapping[str, HyperparameterValue]], names: Sequence[str], format_: str, out: TextIO
 ) -> None:
-    """Write the trials as JSON lines (`jsonl`), as rows with a header (`csv`), or as aligned columns (`table`)."""
     if format_ == "jsonl":
         for trial in trials:
             out.write(json.dumps(trial) + "\n")

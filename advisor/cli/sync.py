@@ -59,8 +59,6 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
 def _deliver_spools(
     spools: Sequence[SpoolDescription], tracking_uri: str | None, *, as_recorded: bool, show: bool
 ) -> list[tuple[SpoolDescription, str]]:
-    """Send the spools (undelivered logs on the local disk) to MLflow. Return (spool, reason) for each spool that could not be
-    sent completely."""
     left = []
     with progress_bar(enabled=show) as on_progress:
         for spool in spools:

@@ -143,8 +143,6 @@ def _show_live_report(live: LiveReport, report: Report, news: Sequence[str] = ()
 
 
 def _announce_alarms(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
-    """Print a line for each running trial about which the guard raises an alarm, once per trial and verdict. announced: pairs
-    (trial, verdict) that were printed before."""
     for key, line in trial_alarms(report, announced):
         announced.add(key)
         echo(f"{_clock_time()} {line}")

@@ -113,7 +113,6 @@ def _all_reading_decisions(study: Study) -> tuple[Decision, ...]:
 
 
 def make_rule_info(rule: Rule) -> RuleInfo:
-    """Return the description of the rule from its documentation page and its thresholds."""
     why = re.search(r"^## Why it matters\s*\n(.*?)(?=^## |\Z)", rule.page(), re.MULTILINE | re.DOTALL)
     return RuleInfo(
         id=rule.rule_id(),
@@ -156,8 +155,7 @@ def _best_trial_summary(study: Study, ranked: Sequence[Trial]) -> Best | None:
 
 
 def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
-    """Return the mean results of the best trial's setting and of the best other setting; (None, None) if the best trial's
-    setting was not repeated."""
+    """Return the means of the best trial's setting and of the best other setting; (None, None) if the former has no repeats."""
     by_mean = sorted(repeats.full_length_settings(study), key=lambda s: s.mean)
     own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
     if own is None or len(own.costs_after_selection) < 2:
@@ -171,7 +169,6 @@ def _setting_mean(study: Study, setting: repeats.Setting) -> SettingMean:
 
 
 def _searched_values(trial: Trial, study: Study) -> dict[str, HyperparameterValue]:
-    """Return the trial's values of the hyperparameters that the study varies, in the same order as in the study's spec."""
     return {replace_surrogates(n): _encodable_value(trial.params[n]) for n in study.searched if n in trial.params}
 
 
@@ -225,8 +222,7 @@ def _interval_of_rerun(study: Study) -> tuple[float, float] | None:
 def _curves_to_draw(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: HigherRateTrials | None
 ) -> tuple[MetricCurveSet, ...]:
-    """Return the curves to draw: curves of the best trials, curves that findings show as evidence, and curves of trials with
-    learning rates just above the best one."""
+    """Return the curves of the best trials, of findings' evidence, and of learning rates just above the best one."""
     best = list(ranked[:SHOWN_BEST_TRIALS])
     wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
     signals: dict[str, Signal] = {}

@@ -260,13 +260,9 @@ class ReportData(FrozenModel):
 
     @cached_property
     def findings_by_cause(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
-        """Pairs of a cause (a finding that no other finding explains) and the findings that it explains, the most important
-        cause first.
-
-        Critical causes come first. Findings that give only advice and explain no other finding come after warnings that change
-        a study. Notes come after critical findings and warnings: first notes that change a study, then notes with only advice,
-        and the more certain notes first. Findings that are deferred to a later study come last.
-        """
+        """Pairs of a cause (a finding that no other explains) and the findings that it explains. Order: critical causes,
+        warnings (those with only advice last), notes (those that change a study first, then the more certain), deferred
+        findings."""
         findings = sort_by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
         causes = [find_first_cause(f, findings) for f in findings]
         heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]

@@ -24,11 +24,8 @@ _ORDERED_VERDICT_STATUSES = ("fired", "quiet", "not-assessed", "broken")
 
 
 def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> ReportRun:
-    """Log the report's files as artifacts and the findings as tags of the run "advisor" in the experiment.
-
-    The run "advisor" is created once and reused, and analyses ignore it. A link to the report and its headline are added to the
-    experiment's description. Raises AdvisorError if the MLflow store is not writable.
-    """
+    """Log the files as artifacts and the findings as tags of the run "advisor", which is created once and which analyses
+    ignore, and describe it in the experiment's description. Raises AdvisorError if the store is not writable."""
     from advisor.tracking.publish import publish_report_run
 
     summary = _mlflow_note_text(headline(report))
@@ -38,8 +35,6 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
 
 
 def report_tags(report: ReportData) -> dict[str, str]:
-    """Return the tags: the headline, the description that MLflow displays, the number of verdicts with each status, and the
-    findings of each rule that fired."""
     title = headline(report)
     findings = "\n".join(f"- {_mlflow_note_text(f.message)} {_mlflow_note_text(f.action)}" for f in report.heads)
     summary = _mlflow_note_text(f"{title} {best_sentence(report)}")

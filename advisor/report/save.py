@@ -23,8 +23,7 @@ that were not edited."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
-    """Write the report's files into the folder `out`, as `Report.save` describes. Annotations in findings.sarif refer to lines
-    of `study_file`."""
+    """Write the files as `Report.save` describes. Annotations in findings.sarif refer to lines of `study_file`."""
     # Render all files before the first write, so that an error leaves the folder unchanged.
     save_report_files(report_files(report_in_folder(report, out), study_file), out)
 

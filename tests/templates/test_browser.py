@@ -37,7 +37,6 @@ def poke(page: Any) -> None:
     page.wait_for_timeout(150)
 
 
-# --- injection ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["on", "off"])
@@ -70,7 +69,6 @@ def test_the_corpus_would_run_without_escaping(open_page: Open, tmp_path: Path, 
     assert guarded.evaluate("window.hacked") is None
 
 
-# --- where it is opened ---------------------------------------------------------------------------------------------------------
 
 
 @in_themes_and_widths(602)
@@ -137,7 +135,6 @@ def test_printing_opens_everything(open_page: Open, page_file: Path) -> None:
     assert len(page.pdf()) > 10_000
 
 
-# --- what the script adds -------------------------------------------------------------------------------------------------------
 
 
 def test_pointing_at_a_trial_names_it_and_rings_it_in_all_plots(open_page: Open, page_file: Path, report: Report) -> None:
@@ -233,7 +230,6 @@ def test_a_large_study_settles_quickly(open_page: Open, tmp_path: Path, large_pa
     assert trouble == []
 
 
-# --- for everyone ---------------------------------------------------------------------------------------------------------------
 
 
 @in_themes_and_widths(602)
@@ -248,7 +244,6 @@ def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: 
     assert [(v["id"], [n["html"][:120] for n in v["nodes"][:3]]) for v in found] == []
 
 
-# --- the live report ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_live_page_shows_the_newer_report_at_the_same_position(open_page: Open, report: Report, page_file: Path) -> None:

@@ -205,7 +205,6 @@ def test_elements_drawn_by_reference_have_simple_selectors() -> None:
             assert " " not in selector, selector
 
 
-# --- the colours ----------------------------------------------------------------------------------------------------------------
 
 
 def luminance(colour: str) -> float:

@@ -77,7 +77,6 @@ def _run_rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: in
 
 
 def _create_or_empty_folder(out: Path) -> None:
-    """Create the folder, or empty it if an earlier demo created it."""
     if out.exists() and not out.is_dir():
         raise AdvisorError(f"{str(out)!r} is a file; pass another --out")
     if out.is_dir() and any(out.iterdir()) and not (out / DEMO_MARK_FILE).is_file():
@@ -98,7 +97,6 @@ def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path,
 
 
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train all trials of the study. Several processes train at the same time; each one takes the next open trial."""
     count = len(jobs(spec))
     futures = [pool.submit(_train_next_trial, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):
@@ -109,7 +107,6 @@ _open_study_once = lru_cache(maxsize=1)(open_study)
 
 
 def _train_next_trial(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train the study's first trial that no process has claimed or finished yet."""
     from advisor.cli.demo.train import train_digits_network  # imported here, because `train` imports torch
 
     study = _open_study_once(file, tracking_uri=uri)

@@ -69,7 +69,6 @@ def analyze_experiments(
 def _analyze_locally(
     experiments: Sequence[SurveyExperiment], options: AnalysisOptions, workers: AnalysisWorkers
 ) -> Iterator[AnalysisOutcome]:
-    """Analyze in local processes, which also write the reports, and yield the outcomes."""
     work = partial(_analyze_and_save, words=options.command_words(), out=options.out, arguments=options.analyze_arguments())
     return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_outcome_of_process_failure)
 
@@ -77,8 +76,7 @@ def _analyze_locally(
 def _analyze_on_ray(
     experiments: Sequence[SurveyExperiment], options: AnalysisOptions, workers: AnalysisWorkers
 ) -> Iterator[AnalysisOutcome]:
-    """Analyze on Ray nodes and yield the outcomes. This process writes the reports, because the nodes may not share this
-    machine's disk."""
+    """Analyze on Ray nodes. This process writes the reports, because the nodes may not share this machine's disk."""
     job = pack_remote_job(options.analyze_arguments(), [experiment.name for experiment in experiments])
     work = partial(_analyze_remotely, words=options.command_words(), out=options.out, job=job)
     results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_outcome_of_node_failure)

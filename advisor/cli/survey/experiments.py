@@ -43,8 +43,7 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[SurveyExp
 
 
 def _report_folder_name(experiment: ExperimentListing) -> str:
-    """Return a readable name for the report's folder. The folder name ends with the experiment's id, or with a hash if the id
-    is not a safe file name."""
+    """Return a readable folder name that ends with the experiment's id, or with a hash if the id is no safe file name."""
     safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
     suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
     return f"{slug(experiment.name)}-{suffix}"

@@ -93,7 +93,6 @@ def tune(
 def _open_search(
     spec: StudySpec, command: Sequence[str], budget: int, options: LaunchOptions, rules: Sequence[Path]
 ) -> tuple[Search, SearchRecord]:
-    """Return the search and the record of its trials. Raises AdvisorError if `advisor tune` cannot search this study."""
     start = _study_to_search(spec, command, append=options.appends_parameters)
     uri, loaded = options.tracking_uri, load_rules(settings=find_settings(Path.cwd()), directories=rules)
     record = SearchRecord(
@@ -129,7 +128,6 @@ def _print_first_block(search: Search, command: Sequence[str], folder: Path, fir
 
 
 def _study_to_search(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
-    """Return the study from which the search starts. Raises AdvisorError if `advisor tune` cannot search this study."""
     check_command(spec, command, append=append)
     name = repr(spec.study)
     if spec.probe is not None or spec.settings:
@@ -152,7 +150,6 @@ def _study_to_search(spec: StudySpec, command: Sequence[str], *, append: bool) -
 
 
 def _parallel_trial_count(options: LaunchOptions) -> int:
-    """Return the number of trials that train at the same time."""
     if options.on == "local":
         return len(make_slots(find_gpus(), options.gpus_per_trial, options.parallel))
     return options.parallel or 1

@@ -65,14 +65,13 @@ class SearchLoop:
         return blocks
 
     def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
-        """Return the result of `call`; repeat the call while the store does not answer. All calls that a search makes are safe
-        to repeat."""
+        """Repeat the call while the store does not answer. All calls that a search makes are safe to repeat."""
         waits = "The store does not answer; the search continues when the store answers again."
         return retry_while_unreachable(call, on_failure=lambda: self.print_line(waits))
 
     def _resume_search(self, block_files: list[BlockFile]) -> list[BlockFile]:
-        """Train the remaining trials of the last block. If the user corrected the objective, write it into the files of all
-        blocks first."""
+        """Train the rest of the last block. If the user corrected the objective, first write it into the files of all
+        blocks."""
         start, objective = self.search.start, block_files[0].spec.objective
         correctable = not self.record.has_metric_values(objective.metric)
         files.check_same_starting_study(self.folder, block_files, start, correctable=correctable)
@@ -89,7 +88,6 @@ class SearchLoop:
         return self.search.next_block(blocks)
 
     def _write_block(self, decided: Block, block_files: list[BlockFile], blocks: list[Block]) -> BlockFile:
-        """Write the study file of a new block and return it. The study file states the reason for the decision."""
         start, number = self.search.start, len(block_files) + 1
         before = self.search.search_space(blocks) if blocks else None
         block = text.with_goal_and_reason(
@@ -104,7 +102,6 @@ class SearchLoop:
         return files.write_block_file(self.folder, number, block, text.block_subject(decided, before))
 
     def _train_block(self, file: BlockFile, number: int) -> None:
-        """Train the trials of a block that have not ended. Wait for trials that another launcher trains."""
         seed, waits = self.first_seed + SEEDS_PER_ROUND * (number - 1), False
         launcher = self.launcher
         if number > 1:
@@ -121,7 +118,7 @@ class SearchLoop:
             time.sleep(_STORE_POLL_S)
 
     def _stop_if_all_fail(self, summary: Summary, file: BlockFile, number: int) -> None:
-        """Raise TrialsFailed if all of the last `MAX_FIRST_FAILURES` or more trials failed: further trials would probably fail,
+        """Raise TrialsFailed if the last `MAX_FIRST_FAILURES` or more trials failed: further trials would probably fail,
         too."""
         self._failed_trial_count = self._failed_trial_count + summary.total if summary.failed == summary.total else 0
         if self.launcher.options.keep_going or number == 1 or self._failed_trial_count < MAX_FIRST_FAILURES:

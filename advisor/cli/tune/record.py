@@ -54,8 +54,6 @@ class SearchRecord:
     _last_read_runs: Experiment | None = None
     """The experiment's runs at the last read of the store; None before the first read."""
 
-    # --- trials -----------------------------------------------------------------------------------------------------------------
-
     def check_experiment_is_empty(self) -> None:
         """Raise AdvisorError if the experiment already holds runs. Call this method before the first block is trained."""
         if runs := self._read().runs:
@@ -67,8 +65,7 @@ class SearchRecord:
             )
 
     def check_runs_of_blocks(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
-        """Raise AdvisorError if the store lacks the runs of an ended block, because the user named another store or deleted the
-        runs."""
+        """Raise AdvisorError if an ended block has no runs, because the user named another store or deleted the runs."""
         empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
         if empty is not None:
             raise AdvisorError(
@@ -96,8 +93,6 @@ class SearchRecord:
             return reader.experiment(self.experiment) if exists else no_runs
         except NothingToJudge:
             return no_runs
-
-    # --- analysis ---------------------------------------------------------------------------------------------------------------
 
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
@@ -140,7 +135,6 @@ class SearchRecord:
 
 
 def _declined_change_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[str]) -> str:
-    """Return a sentence about a training length or schedule that the analysis recommends but the command does not pass."""
     bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
     asked = "; ".join(describe_study_changes(previous.model_copy(update=bare), spec.model_copy(update=bare)))
     options = " ".join(map(placeholders.command_option, unpassed))
@@ -153,19 +147,14 @@ def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
     return {name for text in formulas for name in formula.parse_formula(text).names}
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------------------
-
-
 def _group_similar_blocks(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
-    """Group the blocks that have the same training steps and schedule, because their trials are read as one study. A probe,
-    such as a search for a warmup, forms a group by itself."""
+    """Group blocks of equal training steps and schedule, whose trials are read as one study. A probe is a group by itself."""
     keys = [(steps_per_trial(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
     order = sorted(range(len(files)), key=lambda i: keys[i])
     return [[files[i] for i in group] for _, group in groupby(order, key=lambda i: keys[i])]
 
 
 def _runs_of_block(experiment: Experiment, file: BlockFile) -> list[Run]:
-    """Return the runs of a block of trials, sorted by repeat, then by trial."""
     own = [run for run in experiment.runs if run.tags.get(contract.TAG_STUDY) == file.spec.study]
     return sorted(own, key=lambda run: [int(run.tags.get(tag, 0)) for tag in (contract.TAG_REPEAT, contract.TAG_TRIAL)])
 
@@ -204,8 +193,7 @@ def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: T
 
 
 def _trial_cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | None:
-    """Return the cost in steps of a trial that ended early; None if the trial costs all of its planned steps or its number of
-    steps is unknown."""
+    """Return the cost of a trial that ended early; None if it costs all of its planned steps or its steps are unknown."""
     steps = study.cost_curve(trial).steps
     if trial.status not in _EARLY_END_STATUSES or spec.max_train_steps is None or study.unit != "step" or not len(steps):
         return None

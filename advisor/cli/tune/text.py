@@ -26,10 +26,8 @@ _BLOCK_REASONS = {
 
 
 def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str, parent: str | None, round: int) -> Block:
-    """Return the block as a separate study that states the decision as its goal and the reasons as its notes.
-
-    previous: the study before this block, with the search space at that time; None for the first block.
-    """
+    """Return the block as a study whose goal is the decision and whose notes are the reasons. previous: the study before this
+    block; None for the first block."""
     why = (
         _BLOCK_REASONS["adaptive"]
         if block.kind == "extend" and block.spec.sampler.kind == "adaptive"
@@ -61,7 +59,6 @@ def _range_text(spec: StudySpec, name: str) -> str:
 
 
 def _reasons_for_change(block: Block, previous: StudySpec) -> Iterator[str]:
-    """Yield a sentence for each reason why the block changes the search space."""
     if block.kind in ("probe", "repeat"):
         return
     new = {name: block.spec.parameters[name] for name in changed_hyperparameters(previous, block.spec)}
@@ -73,8 +70,6 @@ def _reasons_for_change(block: Block, previous: StudySpec) -> Iterator[str]:
 
 
 def block_subject(block: Block, previous: StudySpec | None) -> str:
-    """Return a description of a block for its file name: the hyperparameters whose search domains the block changes, or the
-    name of its probe."""
     if previous is None or block.kind in ("probe", "repeat"):
         return block.spec.probe or ""
     return " ".join(changed_hyperparameters(previous, block.spec))

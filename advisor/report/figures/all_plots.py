@@ -101,7 +101,6 @@ def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
     return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
 
 
-# --- curves -----------------------------------------------------------------------------------------------------------------------
 
 
 def _training_curve_group(report: ReportData) -> PlotGroup:

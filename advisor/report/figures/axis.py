@@ -72,8 +72,8 @@ class _AxisPlot:
 
 
 def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
-    """Draw the axis plot of `evidence`. own: whether this is the hyperparameter's own plot, whose axes and dots the plots of
-    findings reuse."""
+    """Draw the axis plot. own: whether this is the hyperparameter's own plot, whose axes and dots the plots of findings
+    reuse."""
     plot = _lay_out_axis_plot(report, evidence)
     frame, shared = plot.frame, _shared_svg_id(report, evidence.parameter)
     named = set(evidence.trials)
@@ -104,7 +104,7 @@ def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = 
 
 
 def _shared_svg_id(report: ReportData, name: str) -> str | None:
-    """Return the prefix of the SVG ids of the shared axes and dots; None if the hyperparameter has no separate plot."""
+    """Return the prefix of the ids of the shared axes and dots; None if the hyperparameter has no separate plot."""
     names = list(report.spec.searched)[:MAX_AXIS_PLOTS]
     return f"axis-{names.index(name)}" if name in names else None
 
@@ -129,7 +129,6 @@ def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
 
 
 def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[float]:
-    """Return the lower and upper ends of all ranges that plots of this hyperparameter show as proposals for the next study."""
     name = evidence.parameter
     same = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
     ends = [v for e in (*same, evidence) for v in (e.next_low, e.next_high)]
@@ -137,9 +136,6 @@ def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[flo
     if following is not None and following.numeric:
         ends += [following.low, following.high]
     return [v for v in ends if v is not None]
-
-
-# --- background -----------------------------------------------------------------------------------------------------------------
 
 
 def _draw_next_range(plot: _AxisPlot, evidence: AxisEvidence) -> None:
@@ -157,7 +153,6 @@ def _draw_next_range(plot: _AxisPlot, evidence: AxisEvidence) -> None:
 
 
 def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
-    """Draw both axes, and shade the areas outside the declared search range in grey."""
     frame, domain = plot.frame, plot.domain
     if plot.column_labels is None and domain is not None and domain.low is not None and domain.high is not None:
         x = frame.x
@@ -175,9 +170,6 @@ def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
         frame.add_x_axis(name)
     else:
         frame.add_column_axis(plot.column_labels, name)
-
-
-# --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
 def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
@@ -231,11 +223,7 @@ def _drop_covered_dots(
         size *= 1.2
 
 
-# --- notes and legend -----------------------------------------------------------------------------------------------------------
-
-
 def _axis_plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message | str, ...]:
-    """Return one sentence for each kind of data that the plot clips or omits."""
     notes: list[Message | str] = []
     if plot.trials_outside_axis:
         lie = count(len(plot.trials_outside_axis), "trial lies", "trials lie")

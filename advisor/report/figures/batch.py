@@ -13,8 +13,7 @@ from advisor.report.plot_data.scale import padded_axis_limits
 
 
 def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
-    """Draw the throughput (examples per second) at each batch size, and a reference line for throughput proportional to the batch
-    size."""
+    """Draw examples per second at each batch size, and a line for throughput proportional to the batch size."""
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
     ends = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
@@ -44,8 +43,7 @@ MAX_EQUAL_AMOUNT_RATIO = 1.1
 
 
 def training_to_target_figures(result: ToTarget, metric: str) -> list[Figure]:
-    """Draw the amount of training that each batch size needs to reach the target and, if known, the time that this training
-    takes."""
+    """Draw how much training each batch size needs to reach the target and, if known, how long that takes."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))

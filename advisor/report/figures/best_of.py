@@ -15,8 +15,7 @@ from advisor.report.plot_data.scale import objective_axis_limits, widened_axis_l
 
 
 def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
-    """For each n, draw a box plot of the best result of n trials: quartiles, median, and whiskers from the 5 % to the 95 %
-    quantile."""
+    """Draw the best result of n trials for each n: median, quartiles, and whiskers from 5 to 95 %."""
     metric = report.spec.objective.metric
     known = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()

@@ -66,8 +66,7 @@ def training_curve_figures(report: ReportData, evidence: CurveEvidence, *, late:
 
 
 def _can_share_vertical_axis(panels: Sequence[_MetricCurves]) -> bool:
-    """Return whether the metrics can share one vertical axis: the names denote the same quantity, and no curve would look flat
-    on this axis."""
+    """Return whether the metrics are the same quantity by name, and no curve would look flat on a common axis."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
     middles = []
@@ -123,7 +122,6 @@ def _draw_curve_plot(
 
 
 def _assign_curve_styles(group: Sequence[_MetricCurves], order: Mapping[str, int]) -> list[_DrawnCurve]:
-    """Return the curves with their colours and dash patterns. order: each trial's position in the legend."""
     return [
         _DrawnCurve(
             c,
@@ -137,7 +135,6 @@ def _assign_curve_styles(group: Sequence[_MetricCurves], order: Mapping[str, int
 
 
 def _curve_legend(report: ReportData, group: Sequence[_MetricCurves], order: dict[str, int]) -> tuple[Key, ...]:
-    """Return the legend: a colour for each trial and, with two metrics, a dash pattern for each metric."""
     rows, two = report.figures.by_id, len(group) > 1
     names = {t: clean(rows[t].name if t in rows else t) for t in order}
     dashes = [clean(s.metric) for s, _ in group] if two else []
@@ -174,11 +171,8 @@ def _step_axis_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Sc
 
 
 def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """Return SVG path data of the curve. The path has gaps at non-finite values and while the curve stays outside the plot.
-
-    Points on the line between their neighbours are omitted, so a smooth curve needs few points. Peaks of the drawn curve are
-    lower by at most `_MAX_CURVE_ERROR_PX`.
-    """
+    """Return SVG path data, with gaps at non-finite values and outside the plot. Points on the line between their neighbours
+    are omitted; peaks are lower by at most `_MAX_CURVE_ERROR_PX`."""
     parts: list[str] = []
     for piece in _split_curve_at_gaps(steps, values, x, y):
         rough = _is_rough_curve(piece)
@@ -203,8 +197,7 @@ def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Sca
 def _split_curve_at_gaps(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pixel coordinates of each part of the curve between two gaps. A part may cross the edge of the plot but never
-    runs along the edge."""
+    """Yield the pixels of each part between gaps. A part may cross the edge of the plot but never runs along it."""
     piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
@@ -222,13 +215,11 @@ def _split_curve_at_gaps(
 
 
 def _is_rough_curve(piece: Sequence[tuple[float, float]]) -> bool:
-    """Return whether the curve is rough: it has more points than pixel columns, and large jumps between points."""
     dense = piece[-1][0] - piece[0][0] < _ROUGH_CURVE_COLUMN_PX * (len(piece) - 1)
     return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_CURVE_JUMP_PX
 
 
 def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the curve's first point, its last point, and the highest and lowest point in each pixel column."""
     peaks = {0, len(piece) - 1}
     columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _ROUGH_CURVE_COLUMN_PX)
     for _, column in columns:
@@ -238,10 +229,7 @@ def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[f
 
 
 def _drop_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the curve without the points within `_MAX_CURVE_ERROR_PX` of the line between their neighbours.
-
-    The x coordinates of the points must not decrease.
-    """
+    """Drop the points within `_MAX_CURVE_ERROR_PX` of the line between their neighbours. x must not decrease."""
     points = [piece[0]]
     last, low, high = piece[0], -math.inf, math.inf
     for x, y in piece[1:]:
@@ -274,8 +262,7 @@ def _draw_reference_lines(frame: Frame, lines: Sequence[Line]) -> None:
 
 
 def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
-    """For each mark, draw a ring on the curve, and the mark's label if it does not overlap others. If several marks have the
-    same label, the label is drawn once."""
+    """Draw a ring for each mark, and its label if it does not overlap others. Equal labels are drawn once."""
     written: set[str] = set()
     boxes: list[tuple[float, float]] = []  # (left end, baseline) of each label that was drawn already
     for mark in marks:
@@ -299,8 +286,7 @@ def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Draw
 
 
 def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
-    """Return the pixel of a mark on the first drawn curve of its trial, and the index of that curve's colour. Return None if
-    the mark lies on no drawn curve."""
+    """Return the mark's pixel and its curve's colour; None if the mark lies on no drawn curve."""
     for d in drawn:
         visible = [i for i in range(len(d.values)) if frame.y.can_represent(d.values[i])] if d.curve.trial == mark.trial else []
         if visible:

@@ -30,8 +30,7 @@ def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
 
 
 def best_step_histogram(positions: Sequence[float]) -> Figure:
-    """Draw a histogram of the step at which each trial was best. positions: the step as a fraction of the trial's training, 0
-    to 1."""
+    """Draw where each trial was best. positions: the best step as a fraction of the trial's training, 0 to 1."""
     counts, edges = np.histogram(positions, bins=20, range=(0, 1))
     frame = _make_histogram_frame(counts.tolist())
     frame.fit_x_axis(AxisLimits(0, 100, log=False))

@@ -27,11 +27,8 @@ visible."""
 
 
 def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figure:
-    """Draw all trials as faint dots and the best trial of each slice as a strong dot.
-
-    A line across each slice shows the median of the best result of n random trials, and a narrow box shows how much this best
-    result varies by chance. The number n is the same for all slices.
-    """
+    """Draw all trials as faint dots and the best of each slice as a strong dot. A line across each slice shows the median of
+    the best result of n random trials, a narrow box its variation by chance; n is the same for all slices."""
     objective = report.spec.objective
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
     visible = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
@@ -63,7 +60,6 @@ def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figur
 def _trial_pixel_positions(
     frame: Frame, report: ReportData, isolation: IsolationPlot, *, numeric: bool
 ) -> dict[int, tuple[float, float]]:
-    """Return the pixel position, by trial index, of each trial whose result lies within the vertical axis."""
     rows, name = report.figures.trials, isolation.parameter
     position = (
         scale_position_function(frame.x) if numeric else column_position_function(frame, [s.label for s in isolation.slices])
@@ -73,8 +69,6 @@ def _trial_pixel_positions(
 
 
 def _draw_slice_results(frame: Frame, report: ReportData, isolation: IsolationPlot, *, numeric: bool) -> None:
-    """For each slice, draw the median best result as a line, and the range from 5 to 95 % of the best result over random draws
-    as a narrow box."""
     bad = frame.y.end_px if report.minimize else frame.y.start_px
     boxes, medians = "", ""
     for i, part in enumerate(isolation.slices):
@@ -88,7 +82,7 @@ def _draw_slice_results(frame: Frame, report: ReportData, isolation: IsolationPl
 
 
 def _draw_horizontal_axis(frame: Frame, report: ReportData, isolation: IsolationPlot) -> bool:
-    """Draw the horizontal axis: a scale for numbers, columns for choices. Return True if the axis is a scale for numbers."""
+    """Draw a scale for numbers or columns for choices. Return True for a scale."""
     parameter = report.spec.parameters.get(isolation.parameter)
     ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
     if ends and parameter is not None:
@@ -100,7 +94,6 @@ def _draw_horizontal_axis(frame: Frame, report: ReportData, isolation: Isolation
 
 
 def _slice_ends_px(frame: Frame, part: IsolationSlice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
-    """Return the left and right end of the slice in pixels."""
     if numeric and part.low is not None and part.high is not None and all(map(frame.x.can_represent, (part.low, part.high))):
         start, end = frame.x(part.low), frame.x(part.high)
         if end - start >= _MIN_SLICE_WIDTH_PX:
@@ -113,7 +106,6 @@ def _slice_ends_px(frame: Frame, part: IsolationSlice, i: int, total: int, *, nu
 
 
 def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Message:
-    """Return a caption that compares the best and the worst slice and states whether chance explains the difference."""
     name, sign = Name(isolation.parameter), 1 if minimize else -1
     medians = [(s, s.quantiles[1]) for s in isolation.slices]
     results = sorted(((v, s.label) for s, v in medians if v is not None), key=lambda pair: sign * pair[0])
@@ -152,7 +144,6 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
 
 
 def _failing_slice_sentence(failed: Sequence[IsolationSlice]) -> Message | str:
-    """Return a sentence about the first slice with mostly failed trials; "" if there is no such slice."""
     if not failed:
         return ""
     whole = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
@@ -160,8 +151,6 @@ def _failing_slice_sentence(failed: Sequence[IsolationSlice]) -> Message | str:
 
 
 def _chance_sentence(isolation: IsolationPlot) -> Message:
-    """Return a sentence on whether chance or other hyperparameters can explain the difference between the best and the worst
-    slice."""
     p = p_value_text(isolation.p)
     if isolation.p > MAX_SLICE_P_VALUE:
         return say("Chance alone can explain such a difference ({p}).", p=p)

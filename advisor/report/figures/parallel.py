@@ -41,8 +41,7 @@ _AxisHeightFunction = Callable[[TrialRow], float | None]
 
 
 def parallel_coordinates_figure(report: ReportData) -> Figure | None:
-    """Draw the parallel coordinates of all trials. Return None if there are fewer than two hyperparameters or fewer than
-    MIN_ENDED_TRIALS ended trials."""
+    """Draw all trials. None if there are fewer than two hyperparameters or MIN_ENDED_TRIALS ended trials."""
     names = _parameters_to_draw(report)
     ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
     total = len(ranked) + len(failed)
@@ -81,7 +80,6 @@ _IndexedTrial = tuple[int, TrialRow]
 
 
 def _parameters_to_draw(report: ReportData) -> list[str]:
-    """Return the names of the hyperparameters to draw, in the same order as in the study's spec."""
     names = list(report.spec.searched)
     if len(names) <= MAX_PARAMETER_AXES or report.figures.importances is None:
         return names[:MAX_PARAMETER_AXES]
@@ -91,18 +89,13 @@ def _parameters_to_draw(report: ReportData) -> list[str]:
 
 
 def _evenly_spaced_trials(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_IndexedTrial]:
-    """Return at most `limit` evenly spaced rows, including the first and the last row."""
     if len(rows) <= limit:
         return rows
     return [rows[int(i)] for i in np.linspace(0, len(rows) - 1, limit).round()]
 
 
-# --- axes -----------------------------------------------------------------------------------------------------------------------
-
-
 def _draw_vertical_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
-    """Draw a vertical axis with its name and the labels of both ends. raised: whether to draw the name higher, to avoid an
-    overlap with adjacent names."""
+    """Draw an axis, its name and the labels of its ends. raised: whether to draw the name higher than adjacent names."""
     frame.add_line(at, _TOP_MARGIN, at, frame.height_px - _BOTTOM_MARGIN, "axis")
     anchor = "start" if at <= _LEFT_EDGE else "end" if at >= _RIGHT_EDGE else "middle"
     edge = {"start": 2.0, "end": FIGURE_WIDTH - 2.0}.get(anchor, at)
@@ -130,8 +123,7 @@ def _draw_parameter_axis(frame: Frame, report: ReportData, name: str, at: float,
 
 
 def _axis_limits_without_margin(domain: Parameter, values: Sequence[float]) -> AxisLimits:
-    """Return axis limits from the smallest to the largest value. There is no margin, so an axis that ends at round values has
-    round labels."""
+    """Return limits from the smallest to the largest value; without margin, ends at round values have round labels."""
     ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
     padded = axis_limits_of_values(ends, domain.scale)
     usable = [v for v in ends if padded.low <= v <= padded.high]
@@ -142,7 +134,7 @@ def _axis_limits_without_margin(domain: Parameter, values: Sequence[float]) -> A
 def _draw_objective_axis(
     frame: Frame, report: ReportData, ranked: Sequence[_IndexedTrial], at: float, *, raised: bool
 ) -> _AxisHeightFunction:
-    """Draw the axis of the objective, with better values at the top. The lines of failed trials end at the bottom of this axis."""
+    """Draw the objective's axis, better values at the top. The lines of failed trials end at its bottom."""
     minimize, bottom = report.minimize, frame.height_px - _BOTTOM_MARGIN
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_axis_limits(values, minimize=minimize)
@@ -156,7 +148,7 @@ def _draw_objective_axis(
 
 
 def _trial_line_path(points: Sequence[tuple[float, float | None]]) -> str:
-    """Return path data of a trial's line. The line has a gap at each axis on which the trial has no value."""
+    """Return path data of a trial's line, with a gap at each axis on which the trial has no value."""
     parts: list[str] = []
     last: tuple[float, float] | None = None
     for x, y in points:
@@ -174,7 +166,7 @@ def _trial_line_path(points: Sequence[tuple[float, float | None]]) -> str:
 
 
 def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
-    """Return a caption that names the hyperparameter on which the best trials agree more closely than random trials would."""
+    """Name the hyperparameter on which the best trials agree more closely than random trials would."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]
@@ -202,6 +194,5 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
 
 
 def _chance_of_agreement(count: int, share: float) -> float:
-    """Return the probability that `count` random trials all lie in one interval that contains the fraction `share` of all
-    trials."""
+    """Return the probability that `count` random trials all lie in an interval with the fraction `share` of all trials."""
     return count * share ** (count - 1) - (count - 1) * share**count

@@ -24,8 +24,7 @@ def dot_jitter(index: int) -> float:
 
 
 def is_numeric_parameter(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
-    """Return whether a hyperparameter is numeric. The declared domain decides this or, without a declared domain, the trials'
-    values."""
+    """Return whether a hyperparameter is numeric, by its declared domain or else by the trials' values."""
     if domain is not None and domain.numeric:
         return True
     if domain is not None and domain.options:
@@ -54,7 +53,7 @@ def scale_position_function(scale: Scale) -> PositionFunction:
 
 
 def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> list[str]:
-    """Return a categorical hyperparameter's choices in declared order, followed by undeclared values that trials used."""
+    """Return the choices in declared order, followed by undeclared values that trials used."""
     declared = list(domain.options) if domain is not None else []
     if isinstance(domain, Parameter) and not declared and domain.value is not None:
         declared.append(domain.value)
@@ -63,8 +62,7 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
 
 
 def column_position_function(frame: Frame, labels: Sequence[str]) -> PositionFunction:
-    """Return a function that places each choice in a separate column. Within a column, trials with consecutive indices are far
-    apart."""
+    """Return a function that places each choice in a column, in which trials with consecutive indices are far apart."""
     width = frame.column_width(len(labels))
     middle = {label: frame.left_px + (i + 0.5) * width for i, label in enumerate(labels)}
 

@@ -58,12 +58,10 @@ def px_text(value: float) -> str:
 
 
 def _axis_scale_suffix(scale: Scale) -> str:
-    """Return the suffix of an axis label that names the kind of scale; "" for a linear scale."""
     return " (log of 1 - value)" if scale.reverse else " (log)" if scale.log else ""
 
 
 def label_width_px(text: str) -> float:
-    """Return the approximate width in pixels of a label."""
     return len(text) * _CHARACTER_WIDTH_PX
 
 
@@ -102,8 +100,7 @@ class Frame:
         return self._y_scale
 
     def fit_y_axis(self, limits: AxisLimits, ticks: AxisTicks | None = None, min_left: float = 0.0) -> None:
-        """Set the vertical scale, and move the plot's left edge so that the tick labels fit. By default, ticks are at round
-        values."""
+        """Set the vertical scale, and move the left edge so that the tick labels fit. Default ticks are at round values."""
         self._y_scale = limits.scale(self.bottom_px, self.top_px)
         self._y_ticks = self.y.ticks(5) if ticks is None else ticks
         labels = max((label_width_px(label) for _, label in self._y_ticks), default=0.0) + 14
@@ -210,7 +207,7 @@ def _scale_attribute_text(scale: Scale) -> str:
 
 
 def _scale_end_attribute(value: float, scale: Scale) -> str:
-    """Return one end of the scale as text, with enough digits that pixel positions computed from it are off by less than 0.001."""
+    """Return one end of the scale with enough digits for pixel positions that are off by less than 0.001."""
     span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
     digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
     return f"{value:.{min(digits, 17)}g}"
@@ -222,7 +219,6 @@ def dots_path_data(points: Iterable[tuple[float, float]]) -> str:
 
 
 def bar_path_data(x: float, y: float, width: float, height: float) -> str:
-    """Return SVG path data of a rectangle."""
     return f"M{px_text(x)} {px_text(y)}h{px_text(width)}v{px_text(height)}h{px_text(-width)}z"
 
 

@@ -68,8 +68,6 @@ def _lineage_remark_sentences(history: History) -> tuple[str, ...]:
 
 
 def _round_detail_lines(round: Round) -> Iterator[tuple[int, str]]:
-    """Yield (indentation level, line) pairs with the round's changes, the reasons for these changes, and the round's
-    predictions."""
     if not round.changed and not round.outcomes:
         return
     yield 0, f"Round {round.number}" + (f", {round.goal}" if round.goal else "")

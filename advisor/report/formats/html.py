@@ -96,8 +96,6 @@ def render_live_page() -> tuple[str, str]:
 
 
 def _finding_tally_rows(report: ReportData, todo: Sequence[view.FindingCard]) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) rows that count findings by severity, findings that need no action now, and checks without a
-    finding."""
     rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
     if others := len(report.findings) - len(todo):
         rows.append(("follows", others, "of these findings for later"))
@@ -121,9 +119,6 @@ def _round_template_data(report: ReportData) -> dict[str, Any] | None:
         "judgements": history.JUDGEMENTS,
         "rates": [history.hit_rate_text(r) for r in past.hit_rates],
     }
-
-
-# --- the environment ------------------------------------------------------------------------------------------------------------
 
 
 def _template_environment() -> jinja2.Environment:
@@ -174,11 +169,8 @@ def _content_policy_hash(text: str) -> str:
 
 
 def _name_markup(value: str, length: int = 40) -> Markup:
-    """Return a name from the store as markup. A long name is shortened and gets a tooltip.
-
-    A name with non-ASCII characters gets an isolating element, so that the direction of its text does not affect the
-    surrounding text.
-    """
+    """Return a name from the store as markup. A shortened name gets a tooltip; a name with non-ASCII characters gets an
+    isolating element, so that the direction of its text does not affect the surrounding text."""
     whole = words.clean(value)
     short = words.shorten(whole, length)
     if short != whole:
@@ -187,7 +179,6 @@ def _name_markup(value: str, length: int = 40) -> Markup:
 
 
 def _breakable_name(value: str) -> Markup:
-    """Return the name with line-break opportunities after slashes and underscores."""
     return Markup("<wbr>").join(re.split(r"(?<=[/_])", words.clean(value)))
 
 
@@ -197,12 +188,11 @@ def _parameter_value_markup(value: Any) -> Markup:
 
 
 def _table_cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
-    """Return table cells with the values of these hyperparameters. This function is faster than a loop in the template."""
+    """Return table cells with these hyperparameters' values, faster than a loop in the template."""
     return Markup("<td>").join([Markup(), *(_parameter_value_markup(params.get(name)) for name in names)])
 
 
 def _sentence_markup(value: Message | str) -> Markup:
-    """Return the sentence as markup, with an element for each name and each `code` span."""
     if isinstance(value, Message):
         return Markup(value.render(_message_part_markup))  # noqa: S704 - each part is escaped
     return _own_text_markup(value)

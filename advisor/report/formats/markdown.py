@@ -37,8 +37,7 @@ MAX_CHARACTERS = 60_000
 
 
 def render_markdown(report: ReportData) -> str:
-    """Return the report as CommonMark with pipe tables: headline, next study and one line per finding. The details are in
-    folded sections."""
+    """Return the report as CommonMark with pipe tables: headline, next study, one line per finding, and folded details."""
     summary = "\n".join(_visible_report_lines(report))
     room = MAX_CHARACTERS - len(summary)
     parts = list(_folded_section_lines(report))
@@ -60,8 +59,6 @@ def escape_markdown(value: object) -> str:
 
 
 def _visible_report_lines(report: ReportData) -> Iterator[str]:
-    """Yield the visible lines of the report: the headline, the next study and one line per finding that no other finding
-    explains."""
     action, reason = headline.headline_goal_and_reason(report)
     yield f"## {escape_markdown(action)}"
     if str(reason):
@@ -110,7 +107,6 @@ def _next_study_lines(report: ReportData) -> Iterator[str]:
 
 
 def _folded_section_lines(report: ReportData) -> Iterator[str]:
-    """Yield the lines of the folded sections: all findings, the later studies, the checks, and the description of the study."""
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding_lines(report, finding, i))
     for i, step in enumerate(planned_studies(report)[1:], 2):
@@ -211,7 +207,6 @@ def _check_status_lines(report: ReportData) -> Iterator[str]:
 
 
 def _missing_data_lines(report: ReportData) -> Iterator[str]:
-    """Yield lines on the data to log or the settings to change so that more checks can run, with example code."""
     for unlock in report.unlocks:
         yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_inline_code(rule)}`' for rule in unlock.checks)}"
         yield ""

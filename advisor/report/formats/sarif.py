@@ -52,11 +52,8 @@ class StudyFile:
 
 
 def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str:
-    """Return the findings as a SARIF log with one run, the most important finding first.
-
-    Each finding refers to the line of its subject in the study file or, without a study file, to the study by name. Checks that
-    could not run or that raised an error become tool notifications.
-    """
+    """Return a SARIF log with one run, the most important finding first. Findings refer to lines of the study file or, without
+    one, to the study by name. Checks that could not run become tool notifications."""
     known = {info.id: i for i, info in enumerate(report.rules)}
     driver = {
         "name": "tuning-advisor",
@@ -93,10 +90,7 @@ def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
 
 
 def _documentation_url() -> str | None:
-    """Return the documentation's address without a trailing slash; None if it is unset.
-
-    Raises AdvisorError if the value is not a web address.
-    """
+    """Return the address without a trailing slash; None if unset. Raises AdvisorError if it is no web address."""
     site = os.environ.get(DOCS_URL_VARIABLE, "")
     if site and not re.fullmatch(r"https?://[!-;=?-~]+", site):
         raise AdvisorError(f"{DOCS_URL_VARIABLE} must be a web address such as https://docs.example.org, not {site!r}")
@@ -154,10 +148,7 @@ def _sarif_location(report: ReportData, finding: Finding, study_file: StudyFile 
 
 
 def _key_path_of_subject(report: ReportData, finding: Finding) -> tuple[str, ...]:
-    """Return the path of keys that leads to the finding's subject in the study file.
-
-    The subject of a finding is its hyperparameter or, without one, the first field that the finding changes.
-    """
+    """Return the path of keys to the finding's hyperparameter or, without one, to the first field that it changes."""
     if finding.subject in report.spec.parameters:
         return ("parameters", str(finding.subject))
     if finding.subject == report.spec.objective.metric:

@@ -77,8 +77,7 @@ class PlannedStudy:
 
 
 def finding_cards(report: ReportData) -> tuple[FindingCard, ...]:
-    """Return one card per finding, the most important first. The cards of findings that another finding explains follow the
-    card of that other finding."""
+    """Return one card per finding, the most important first, each followed by the findings that it explains."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     made: list[FindingCard] = []
     for head, below in report.findings_by_cause:
@@ -120,11 +119,8 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def merged_change_sentences(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return one sentence for each value that the finding proposes and that the next study sets differently, and one sentence
-    if a change makes new scores incomparable with earlier ones.
-
-    The result is empty for a deferred finding.
-    """
+    """Return a sentence for each proposed value that the next study sets differently, and one if a change makes new scores
+    incomparable with earlier ones. Empty for a deferred finding."""
     if report.deferral_reason(finding) is not None:
         return ()
     anew = any(map(makes_scores_incomparable, finding.changes))
@@ -134,14 +130,14 @@ def merged_change_sentences(report: ReportData, finding: Finding) -> tuple[Messa
 
 
 def is_overruled_finding(report: ReportData, finding: Finding) -> bool:
-    """Return whether another finding explains this finding and the next study uses other values than this finding recommends."""
+    """Return whether another finding explains this one and the next study uses other values than this one recommends."""
     followed = finding.explained_by is not None and report.deferral_reason(finding) is None
     return followed and bool(_merged_change_rows(report, finding))
 
 
 def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return the action that a finding asks for, followed by `merged_change_sentences`. If other findings change the same ranges
-    and the finding asks for nothing else, return only the ranges that the next study searches."""
+    """Return the finding's action and its `merged_change_sentences`. If other findings change the same ranges and this one asks
+    for nothing else, return only the ranges that the next study searches."""
     merged = merged_change_sentences(report, finding)
     rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not merged or not rows or len(rows) != len(finding.changes):
@@ -150,7 +146,7 @@ def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
 
 
 def _merged_change_rows(report: ReportData, finding: Finding) -> list[StudyDiffRow]:
-    """Return the changed lines of the first next study whose values differ from the values that the finding proposes."""
+    """Return the changed lines of the next study that differ from the values that the finding proposes."""
     proposed = {row.name: row.after for row in diff_of_changes(report.spec, finding.changes)}
     rows = [row for step in planned_studies(report)[:1] for row in step.diff]
     return [row for row in rows if row.after is not None and proposed.get(row.name, row.after) != row.after]
@@ -165,10 +161,8 @@ def is_in_next_study(report: ReportData, finding: Finding) -> bool:
 
 
 def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
-    """Return the lines that the first of the next studies changes, each with the reason for the change.
-
-    If successive lines have the same reason, only the last of these lines states it.
-    """
+    """Return the lines that the next study changes, with reasons. Only the last of successive lines with one reason states
+    it."""
     if not report.next_studies:
         return ()
     changes = [c for f in report.findings if report.deferral_reason(f) is None for c in f.changes]
@@ -181,13 +175,10 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> list[FindingCard]:
-    """Return the cards to act on now, one for each action. The card of the headline's finding, `first`, comes first; the cards
-    that change a study follow.
-
-    Cards that change no study come last, unless they report a fault of the training pipeline, which spoils every study.
-    Deferred findings and findings without a change are omitted. If findings with the same cause change the same values, only
-    one of their cards is returned: the first whose changes the next study contains unaltered, or else the card of the cause.
-    """
+    """Return the cards to act on now, one for each action: the card of `first`, the headline's finding, then cards that change
+    a study or report a fault of the pipeline, which spoils every study. Deferred findings and findings without a change are
+    omitted. Of findings with one cause that change the same values, only one is returned: the first whose changes the next
+    study contains unaltered, or else the cause."""
     to_do = [c for c in made if c.deferred is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]
     names = {c.ident: {row.name for row in c.diff} for c in now}
@@ -239,8 +230,7 @@ def planned_studies(report: ReportData) -> tuple[PlannedStudy, ...]:
 
 
 def _training_length_row(report: ReportData, step: PlannedStudy) -> StudyDiffRow | None:
-    """Return a row about the training length if the trials so far differ in length but the next study trains all trials equally
-    long; None otherwise."""
+    """Return a row if trials so far differ in length, but the next study trains all equally long."""
     length, name = step.study.spec.max_train_steps, "max_train_steps"
     ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
     if length is None or not ends or min(ends) >= (1 - TRAINING_LENGTH_TOLERANCE) * max(ends):
@@ -250,9 +240,6 @@ def _training_length_row(report: ReportData, step: PlannedStudy) -> StudyDiffRow
     return StudyDiffRow(
         name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", "only trials of the same length can be compared"
     )
-
-
-# --- tables ---------------------------------------------------------------------------------------------------------------------
 
 
 def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:
@@ -286,8 +273,7 @@ def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
 
 
 def reading_decisions(report: ReportData) -> tuple[Decision, ...]:
-    """Return the decisions about how the experiment was read as a study: inferred properties of the objective, then decisions about
-    trials."""
+    """Return how the experiment was read as a study: inferred properties of the objective, then decisions about trials."""
     known = {
         "objective": (f"Objective: {clean(report.spec.objective.metric)}", "--objective METRIC"),
         "direction": (f"Direction: {report.spec.objective.direction}", "--direction minimize|maximize"),
@@ -309,11 +295,8 @@ def reading_decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
 
 
 def stopping_method_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
-    """Return one row per method of early stopping, the guard first: (method, share of steps saved, whether the best result was
-    kept, number of best trials lost).
-
-    The result is empty if early stopping of the study's trials cannot be simulated.
-    """
+    """Return (method, steps saved, whether the best result was kept, number of best trials lost), the guard first; empty if
+    early stopping cannot be simulated."""
     found = report.hindsight
     if found is None or found.guard is None:
         return ()
@@ -327,17 +310,14 @@ def _inference_reason_text(reason: str) -> str:
 
 
 def verdicts_by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
-    """Return the rules' verdicts, grouped by status."""
     return {s: tuple(report.verdicts_with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 
 def count_inapplicable_checks(report: ReportData) -> int:
-    """Return the number of checks that do not apply, because they need another kind of study, such as a sweep of batch sizes."""
     return sum(v.needs is not None and v.needs.lack == "design" for v in report.verdicts_with_status("not-assessed"))
 
 
 def checks_summary(report: ReportData) -> str:
-    """Return a sentence that counts the checks without a finding: `31 checks passed, 15 could not run.`"""
     statuses = verdicts_by_status(report)
     parts = [count(len(statuses["quiet"]), "check") + " passed"]
     if missing := len(statuses["not-assessed"]):

@@ -56,7 +56,6 @@ def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple
 
 
 def _indices_of_best_trials(study: Study) -> set[int]:
-    """Return the indices of at most MAX_TRIALS trials. The best trials come first, and failed trials come last."""
     ranked = [t.index for t in study.ranked()]
     return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
 
@@ -85,8 +84,7 @@ def _encode_metric_curves(study: Study, metric: str, shown: set[int], columns: i
 
 
 def _points_with_extremes(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return (trial, step, value) of every logged point, and of every logged minimum and maximum over a window, sorted by trial and
-    step."""
+    """Return (trial, step, value) of every point and every logged extreme of a window, sorted by trial and step."""
     blocks = [b for suffix in ("", ".min", ".max") if (b := study.metrics.get(metric + suffix)) is not None]
     trials = np.concatenate([np.repeat(np.arange(len(study.trials)), np.diff(b.offsets)) for b in blocks])
     steps, values = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("steps", "values"))
@@ -97,12 +95,8 @@ def _points_with_extremes(study: Study, metric: str) -> tuple[IntArray, IntArray
 
 
 def _value_axis_limits(study: Study, metric: str) -> AxisLimits:
-    """Return axis limits that fit the curves of trials with a result. The limits ignore the first quarter of each curve,
-    because it would flatten the remaining part.
-
-    If the metric is minimized and its worst values would make the differences between the best values invisible, the axis is
-    logarithmic.
-    """
+    """Return limits that fit trials with a result, without the first quarter of each curve. For a minimized metric, the axis is
+    logarithmic if the worst values would make differences between the best invisible."""
     curves = [(study.feasible[t.index], study.metric(t, metric).values) for t in study.trials]
     steady = [v[len(v) // 4 :] for fine, v in curves if fine]
     limits = curve_axis_limits(steady, [v for _, v in curves])
@@ -115,11 +109,8 @@ def _value_axis_limits(study: Study, metric: str) -> AxisLimits:
 
 
 def _column_extreme_levels(key: IntArray, values: FloatArray, limits: AxisLimits, shape: tuple[int, int]) -> IntArray:
-    """Return levels of shape (trials, columns, 2): each column's minimum and maximum, in the order in which they were logged.
-
-    key: trial * columns + column of each point (n,), non-decreasing. values: value of each point (n,). A level of -1 marks a column
-    without a point, and -2 marks a column without a finite point.
-    """
+    """Return levels (trials, columns, 2): each column's minimum and maximum, in logged order; -1 without a point, -2 without a
+    finite point. key: trial * columns + column of each point (n,), non-decreasing. values: (n,)."""
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
     finite = np.isfinite(values)
@@ -147,8 +138,7 @@ _HEIGHT_CHARACTER_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + CURVE
 
 
 def _encode_curve(heights: IntArray) -> str:
-    """Return levels of shape (columns, 2) as text: the number of levels per column, followed by the levels. Return "" if no
-    value was logged."""
+    """Return levels (columns, 2) as text: the number of levels per column, then the levels; "" without a value."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
     text = _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
     return f"{1 if one else 2}{text}" if text else ""

@@ -140,10 +140,7 @@ def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHi
 
 
 def _gradient_clipping_facts(study: Study, trials: list[Trial]) -> dict[str, float]:
-    """Return the trials' gradient-clipping threshold and mean share of clipped updates, as fields of `GradientNormHistogram`.
-
-    The result is empty if the threshold is unknown or differs between the trials.
-    """
+    """Return the clipping threshold and the mean share of clipped updates; empty if the threshold is unknown or differs."""
     limits = {clipping.threshold(t) for t in trials}
     if len(limits) != 1 or not all(map(math.isfinite, limits)):
         return {}

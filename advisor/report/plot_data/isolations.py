@@ -74,11 +74,8 @@ def _setting_costs(group: Sequence[_TriedSetting]) -> FloatArray:
 
 
 def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], drawn: int, worst: float) -> float:
-    """Return the p-value of the worst slice: the probability that some slice is by chance as bad as the worst slice, judged by
-    the rank of the median best result.
-
-    The test permutes the settings over the slices. worst: the median best cost of the worst slice.
-    """
+    """Return the probability that some slice is by chance as bad as the worst, by the rank of the median best result. The test
+    permutes the settings over the slices. worst: median best cost of the worst slice."""
     sizes = [len(g) for g in groups]
     better = sum(int((_setting_costs(g) < worst).sum()) for g in groups)
     return p_value_of_late_group(sizes, [rank_of_best(size, drawn, _MEDIAN_QUANTILE) for size in sizes], better)
@@ -87,10 +84,8 @@ def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], drawn: int, 
 def _parameters_without_overlap(
     study: Study, name: str, best: Sequence[_TriedSetting], worst: Sequence[_TriedSetting]
 ) -> list[str]:
-    """Return the other hyperparameters whose values in the best slice do not overlap with those in the worst slice.
-
-    If there are such hyperparameters, the data cannot show which hyperparameter causes the difference between the two slices.
-    """
+    """Return the other hyperparameters whose values in the best and worst slice do not overlap; any of them may cause the
+    difference."""
     found = []
     for other, parameter in study.searched.items():
         u, v = (study.positions(other, [s.trials[0] for s in group]) for group in (best, worst))
@@ -104,7 +99,6 @@ def _parameters_without_overlap(
 
 
 def _group_by_number(study: Study, name: str, pooled: list[_TriedSetting]) -> list[list[_TriedSetting]]:
-    """Return slices with equally many settings each. If the hyperparameter has few distinct values, each value is one slice."""
     positions = study.positions(name, [s.trials[0] for s in pooled])
     known = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
     values, starts = np.unique(positions[known], return_index=True)

@@ -60,8 +60,7 @@ def _objective_values(study: Study, costs: FloatArray) -> tuple[float | None, ..
 
 
 def best_of_n_trials(study: Study) -> BestOfNTrials | None:
-    """Return the distribution of the best result of n settings for n = 1, 2, 4, … and for all settings; None if too few
-    settings ended."""
+    """Return the distribution of the best of n settings for n = 1, 2, 4, … and for all; None if too few ended."""
     costs = settings.median_cost_per_setting(study)
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
@@ -69,9 +68,6 @@ def best_of_n_trials(study: Study) -> BestOfNTrials | None:
     quantiles = tuple(_objective_values(study, quantiles_of_best(costs, n, _QUANTILE_LEVELS)) for n in sizes)
     repeated = any(len(group) > 1 for group in settings.read_settings(study).trials)
     return BestOfNTrials(sizes=tuple(sizes), quantiles=quantiles, repeats=repeated)
-
-
-# --- batch size -----------------------------------------------------------------------------------------------------------------
 
 
 def throughput_by_batch_size(study: Study) -> tuple[BatchSizeThroughput, ...]:
@@ -118,9 +114,6 @@ def training_to_target(study: Study) -> ToTarget | None:
     )
 
 
-# --- importance -----------------------------------------------------------------------------------------------------------------
-
-
 def parameter_importances(study: Study) -> StudyImportances | None:
     """Return the importance of each hyperparameter and the most significant interactions; None if there are too few trials."""
     try:
@@ -155,12 +148,8 @@ def _make_importance(names: tuple[str, ...], draws: FloatArray, p: float | None 
     )
 
 
-# --- curves ---------------------------------------------------------------------------------------------------------------------
-
-
 def curve_close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CurveCloseUp, ...]:
-    """Return at most MAX_CLOSE_UPS close-ups of training curves around steps that findings about stability mark, except for steps
-    at which a lasting change begins."""
+    """Return close-ups around steps that findings about stability mark, except where a lasting change begins."""
     return tuple(islice(_iterate_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 

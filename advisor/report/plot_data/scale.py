@@ -96,9 +96,6 @@ def tick_label(value: float) -> str:
     return f"{value:,.6g}" if size >= 1 else f"{value:.3g}"
 
 
-# --- limits ---------------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class AxisLimits:
     """The ends of an axis, and whether it is linear, logarithmic or logarithmic in 1 - value."""
@@ -123,8 +120,7 @@ MIN_LOG_AXIS_RATIO = 30
 
 
 def padded_axis_limits(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> AxisLimits:
-    """Return limits with a margin at both ends. by: margin as a share of the distance from `low` to `high`. If `low` and `high`
-    are equal, the limits still differ."""
+    """Return limits with a margin of `by` times their distance at both ends; they differ even if `low` equals `high`."""
     if reverse and high < 1:
         turned = padded_axis_limits(1 - high, 1 - low, log=True, by=by)
         return AxisLimits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
@@ -156,14 +152,9 @@ MAX_CLIPPED_TRIALS_SHARE = 0.25
 
 
 def objective_axis_limits(values: FloatArray, *, minimize: bool) -> AxisLimits:
-    """Return axis limits for the trials' results (n,). The limits always include the best value and exclude outliers among the
-    bad values.
-
-    An outlier lies more than 3 interquartile ranges (10 with fewer than 20 trials) beyond the quartile on the bad side. If the
-    better half of the trials is crowded, the axis is logarithmic; for a share that is maximised, it is logarithmic in 1 minus
-    the value. If the better half is still crowded, the limits exclude the worst trials. The limits do not exceed the possible
-    values of shares and of quantities that are never negative.
-    """
+    """Return limits for the trials' results (n,) that include the best value and exclude bad outliers, which lie more than 3
+    interquartile ranges (10 with fewer than 20 trials) beyond the bad quartile. If the better half is crowded, the axis is
+    logarithmic (in 1 minus the value for a share that is maximised) or excludes the worst trials."""
     finite = values[np.abs(values) < MAX_FINITE_VALUE]
     if len(finite) == 0:
         return AxisLimits(0.0, 1.0, False)
@@ -197,8 +188,7 @@ def _better_half_axis_share(costs: FloatArray) -> float:
 
 
 def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) -> AxisLimits:
-    """Return the limits without impossible values: values below 0 if no value is negative, and values above 1 if all values lie
-    in 0..1."""
+    """Cut limits at 0 if no value is negative or positive, and at 1 if all values lie in 0..1."""
     low = max(limits.low, 0.0) if values.min() >= 0 else limits.low
     high = min(limits.high, 1.0) if values.min() >= 0 and values.max() <= 1 else limits.high
     high = min(high, 0.0) if values.max() <= 0 else high
@@ -212,8 +202,7 @@ def widened_axis_limits(limits: AxisLimits, values: Sequence[float]) -> AxisLimi
 
 
 def limits_widened_if_near(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:
-    """Return the limits, widened to include marked values near them. A marked value is ignored if it is so far away that the
-    data would look flat."""
+    """Return limits widened to include marked values, except those so far away that the data would look flat."""
     low, high = limits.low, limits.high
     for value in filter(math.isfinite, values):
         span = high - low
@@ -224,13 +213,9 @@ def limits_widened_if_near(limits: AxisLimits, values: Sequence[float]) -> AxisL
 
 
 def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> AxisLimits:
-    """Return axis limits that include the values of steady curves (curves of trials with a result), except outliers. If there
-    is a steady curve, the curves in `others` have no influence.
-
-    steady, others: values of each curve (n,). An outlier lies outside the middle 96 % of the values by more than 1.5 times
-    their span (on a log scale, by at least two decades). Without a steady curve, the limits include the middle 80 % of the
-    values in `others`, because these curves may have diverged.
-    """
+    """Return limits that include steady curves (of trials with a result), except outliers: values (n,) outside the middle 96 %
+    by more than 1.5 times their span (two decades on a log scale). Without a steady curve, the limits include the middle 80 %
+    of `others`, which may have diverged."""
     chosen, tail = (steady, 0.02) if any((np.abs(v) < MAX_FINITE_VALUE).any() for v in steady) else (others, 0.1)
     finite = np.concatenate([v[np.abs(v) < MAX_FINITE_VALUE] for v in chosen] or [np.empty(0)])
     if len(finite) == 0:

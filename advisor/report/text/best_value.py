@@ -65,7 +65,6 @@ def best_sentence(report: ReportData) -> Message:
 
 
 def _tied_trial_clause(report: ReportData) -> Message:
-    """Return a clause that names one of the trials with the same best result."""
     assert report.best is not None
     first = report.ranked[0][1].place
     alike = {setting_key(t.params) for _, t in report.ranked if t.place == first}
@@ -93,8 +92,7 @@ def _best_setting_clause(report: ReportData) -> MessagePart:
 
 
 def _parameters_by_relevance(report: ReportData) -> list[str]:
-    """Return the names of the best trial's hyperparameters: first the headline's subject, then learning rates, then all others
-    by importance."""
+    """Return the best trial's hyperparameters: the headline's subject, learning rates, then all others by importance."""
     assert report.best is not None
     subject = report.heads[0].subject if report.heads else None
     importances = report.figures.importances
@@ -125,7 +123,7 @@ def _kept_checkpoint_sentence(report: ReportData) -> Message:
 
 
 def _short_training_sentence(report: ReportData) -> Message:
-    """Return a sentence if the best trial ended long before the other comparable trials; else an empty message."""
+    """Return a sentence if the best trial ended long before the others; else an empty message."""
     best = report.best
     others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
     if best is None or not best.last_step or not others:
@@ -159,8 +157,7 @@ def _failed_trials_sentence(report: ReportData) -> str:
 
 
 def certainty(report: ReportData) -> Message:
-    """Return the sentences on the uncertainty of the best value: its variation between seeds and, if known, between repeated
-    studies."""
+    """Return how uncertain the best value is: its variation between seeds and, if known, between repeated studies."""
     if report.again is None or _lead_over_other_settings(report) == 0:
         return _uncertainty_sentence(report)
     low, high = report.again
@@ -189,8 +186,6 @@ def certainty(report: ReportData) -> Message:
 
 
 def _uncertainty_sentence(report: ReportData) -> Message:
-    """Return a sentence on the uncertainty of the best value, estimated from repeated settings or from the distance to the best
-    other setting."""
     best, spread = report.best, report.spread
     if best is None:
         return Message(())
@@ -224,8 +219,7 @@ def _uncertainty_sentence(report: ReportData) -> Message:
 
 
 def _compare_setting_means(report: ReportData) -> Iterator[Message]:
-    """Yield a sentence that compares the mean result of the best trial's setting with that of the best other setting; yield
-    nothing if either mean is unknown."""
+    """Compare the means of the best trial's setting and of the best other setting, if both are known."""
     best, spread = report.best, report.spread
     if best is None or best.mean is None or best.next_mean is None or spread is None:
         return
@@ -242,8 +236,7 @@ def _compare_setting_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead_over_other_settings(report: ReportData) -> float | None:
-    """Return the difference in objective between the best trial and the trial of `_best_other_setting_trial`; None if
-    there is no such trial."""
+    """Return the difference between the best trial and `_best_other_setting_trial`; None without the latter."""
     other = _best_other_setting_trial(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)
@@ -257,8 +250,7 @@ def _tied_setting_count(report: ReportData) -> int:
 
 
 def _best_other_setting_trial(report: ReportData) -> TrialRow | None:
-    """Return the best trial among those whose settings differ from the best trial's setting. If there is no such trial, return
-    the second-best trial, provided that no setting was repeated."""
+    """Return the best trial of another setting or, without one and without repeats, the second-best trial."""
     rows = [t for _, t in report.ranked]
     repeat = rows[1] if len(rows) > 1 and report.spread is None else None
     return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), repeat)

@@ -42,7 +42,7 @@ def headline(report: ReportData) -> Message:
 
 
 def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
-    """Return the two parts of the headline: the first thing to do, and the reason for it, which may be empty."""
+    """Return the first thing to do, and the reason for it, which may be empty."""
     counts, nothing = report.counts, Message(())
     if counts.total == 0:
         return say("This study has no trials yet."), nothing
@@ -96,7 +96,7 @@ def leading_finding(report: ReportData) -> Finding | None:
 
 
 def names_unrequested_study(report: ReportData) -> bool:
-    """Return whether the headline names a study that no finding asks for and that is therefore not among the findings' actions."""
+    """Return whether the headline names a study that no finding, and so none of their actions, asks for."""
     if report.stop is not None or not report.next_studies or finding_before_study(report) is not None:
         return False
     spec = report.next_studies[0].spec
@@ -120,12 +120,8 @@ def finding_before_study(report: ReportData) -> Finding | None:
 
 
 def _must_precede_study(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether a person should act on the finding before running the study. The study itself does not address the
-    finding.
-
-    If only one setting was tried and the results are valid, a short sweep of the learning rate comes first, because such a
-    sweep shows more than any other action.
-    """
+    """Return whether a person should act on the finding first. If only one setting was tried and its results are valid, a short
+    sweep of the learning rate comes first, because it shows more than any other action."""
     if finding.severity == "critical" or needs_new_scores(spec, [finding]):
         return True
     of_one_setting = not report.spec.searched and bool(spec.searched)
@@ -138,8 +134,7 @@ def _urgent_findings(report: ReportData) -> list[Finding]:
 
 
 def _goal_message(spec: StudySpec) -> Message:
-    """Return the goal of a study with its hyperparameters marked as names. If the goal states several ranges, the message omits
-    their numbers."""
+    """Return the study's goal with names marked. If it states several ranges, their numbers are omitted."""
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal
@@ -152,7 +147,7 @@ def parameters_in_goal(spec: StudySpec) -> frozenset[str]:
 
 
 def _split_at_parameter_names(text: str, spec: StudySpec) -> list[str]:
-    """Split a text at the names of the study's hyperparameters. In the result, the names are at the odd indices."""
+    """Split a text at the names of the study's hyperparameters, which are at the odd indices of the result."""
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
         return [text]
@@ -161,8 +156,7 @@ def _split_at_parameter_names(text: str, spec: StudySpec) -> list[str]:
 
 
 def _changed_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
-    """Return a clause on the ranges that the study changes in addition to the range in its goal; empty unless the goal states
-    exactly one range."""
+    """Name ranges that the study changes besides the one in its goal; empty unless the goal states exactly one range."""
     _, _, numbers = spec.goal.partition(": ")
     if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
         return Message(())
@@ -175,8 +169,7 @@ def _changed_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
 
 
 def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
-    """Return whether an end of the range moves by more than MIN_MENTIONED_RANGE_MOVE of the old range, which is far enough to
-    mention."""
+    """Return whether an end of the range moves by more than MIN_MENTIONED_RANGE_MOVE of the old range."""
     if before is None or not (before.numeric and after.numeric and after.searched):
         return False
     assert after.low is not None
@@ -186,14 +179,12 @@ def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
 
 
 def _finding_behind_study(report: ReportData, spec: StudySpec) -> Finding | None:
-    """Return the finding that led to the study, preferably one about the subject of the study's goal; None if no finding led to
-    the study."""
+    """Return the finding that led to the study, preferably one about the subject of its goal."""
     leads = [f for f in report.findings if report.deferral_reason(f) is None and _study_follows_finding(report, spec, f)]
     return min(leads, key=lambda f: not _goal_matches_finding(report, spec, f), default=None)
 
 
 def _reason_for_manual_action(report: ReportData, spec: StudySpec, before: Finding) -> Message:
-    """Return the reason for an action that a person must carry out, and the name of the study to run afterwards."""
     goal = spec.goal.partition(":")[0]
     text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE_NOTE}" * needs_new_scores(spec, [before])
     stops = _reason_for_goal(report, spec) if goal.startswith(STOP_GOAL) else ""
@@ -202,8 +193,7 @@ def _reason_for_manual_action(report: ReportData, spec: StudySpec, before: Findi
 
 
 def _reason_for_study(report: ReportData, spec: StudySpec, finding_behind: Finding | None) -> Message:
-    """Return the reason for the first of the next studies. The reason comes from the findings that the study follows, or from
-    the change of the hyperparameter that the study's goal names."""
+    """Return the reason for the study, from the findings that it follows or from the change that its goal names."""
     own, adds = _reason_for_goal(report, spec), spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES)
     if finding_behind is None:
         done = next((f for f in report.heads if says_to_stop_tuning([f])), None)
@@ -226,8 +216,7 @@ def _reason_for_study(report: ReportData, spec: StudySpec, finding_behind: Findi
 
 
 def _reason_for_goal(report: ReportData, spec: StudySpec) -> str:
-    """Return the reason for the study's first change to a hyperparameter that the study's goal names; empty if there is no such
-    change."""
+    """Return the reason for the first change of a hyperparameter that the study's goal names; else ""."""
     changed = (row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
     return next((capitalise(row.why or "") for row in changed), "")
 
@@ -241,13 +230,11 @@ def _goal_matches_finding(report: ReportData, spec: StudySpec, finding: Finding)
 
 
 def _needs_manual_action(spec: StudySpec, finding: Finding) -> bool:
-    """Return whether a person must carry out the finding's action before the study can run."""
     return spec.goal == goal_after_manual_fix(str(finding.action))
 
 
 def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether the study follows the finding: it contains a change or the study design that the finding asks for, or it
-    waits for the finding's manual action."""
+    """Return whether the study contains a change or design that the finding asks for, or waits for its manual action."""
     if _needs_manual_action(spec, finding):
         return True
     changed = {row.name for row in diff_studies(completed_spec(report), spec)}
@@ -261,8 +248,7 @@ def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding
 
 
 def _findings_behind_range(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
-    """Return the findings that proposed the new ends of a range, the finding about the lower end first. If no finding proposed
-    these ends, return only `first`."""
+    """Return the findings that proposed the new ends of a range, the lower end first; [first] if none did."""
     old = report.spec.parameters.get(name)
     found: list[Finding] = []
     for side in get_args(RangeSide):
@@ -276,7 +262,6 @@ def _findings_behind_range(report: ReportData, first: Finding, name: str, new: P
 
 
 def _extends_unproposed_range_end(report: ReportData, name: str, new: Parameter) -> bool:
-    """Return whether the new range extends beyond the old range at an end that no finding proposed."""
     old = completed_spec(report).parameters.get(name)
     if old is None or not old.numeric or are_parameters_alike(old, new):
         return False
@@ -296,7 +281,6 @@ def _proposes_range_end(finding: Finding, name: str, side: RangeSide, end: float
 
 
 def _study_purpose(report: ReportData, spec: StudySpec) -> str:
-    """Return a sentence with the purpose of a study that no finding asks for."""
     fixed = sum(p.searched_in is not None for p in spec.parameters.values())
     if fixed:
         searched = fixed + len(spec.searched)

@@ -31,8 +31,7 @@ def round_summary(history: History) -> tuple[str, ...]:
 
 
 def advice_track_record(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each rule behind the current findings: how much following the rule's advice has gained so far in
-    the store."""
+    """Return for each rule behind the current findings how much following its advice has gained in the store."""
     fired = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
     return tuple(_track_record_sentence(r) for r in report.advice if r.rule in fired)
 

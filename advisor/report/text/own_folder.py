@@ -29,11 +29,9 @@ def common_output_folder(commands: Sequence[Sequence[str]]) -> str | None:
 
 
 def with_separate_output_folder(words: Sequence[str], run_id: str, folder: str | None) -> list[str]:
-    """Return a run's command with its output folder replaced by a subfolder of `folder` that is named after the run.
-
-    An output folder whose name already contains a run id stays the same. If the script has Transformers' options, a missing
-    seed or output folder is added, because the trainer's defaults are the same for every run.
-    """
+    """Return a run's command with its output folder replaced by a subfolder of `folder` named after the run. A folder whose
+    name contains a run id stays. A script with Transformers' options gets a missing seed or output folder, because the
+    trainer's defaults are the same for every run."""
     if not RUN_ID_PATTERN.fullmatch(run_id):
         return list(words)
     completed = list(words)
@@ -49,8 +47,8 @@ def with_separate_output_folder(words: Sequence[str], run_id: str, folder: str |
 
 
 def _output_folder_arguments(words: Sequence[str]) -> Iterator[tuple[int, int | None]]:
-    """Yield (index, start) for each argument that contains an output folder. start: position at which the folder begins in an
-    argument such as `--output-dir=FOLDER`; None if the whole argument is the folder."""
+    """Yield (index, start) of each output folder. start: where it begins in an argument such as `--output-dir=FOLDER`; None if
+    it is the whole argument."""
     for i, word in enumerate(words):
         if _option_name(word) not in _OUTPUT_FOLDER_OPTIONS:
             continue
@@ -61,8 +59,7 @@ def _output_folder_arguments(words: Sequence[str]) -> Iterator[tuple[int, int | 
 
 
 def _option_name(word: str) -> str | None:
-    """Return the name of an option, such as output_dir for `--output-dir` and `output_dir=out`; None if the argument is not an
-    option."""
+    """Return an option's name: output_dir for `--output-dir` and `output_dir=out`; None if this is no option."""
     if not word.startswith("-") and "=" not in word:
         return None
     return "_".join(words_of_name(word.partition("=")[0]))

@@ -41,13 +41,9 @@ def has_recorded_command(study: Study) -> bool:
 
 
 def training_command(study: Study, spec: StudySpec) -> str:
-    """Return the command that trains one trial of the study `spec`, quoted for a shell, with placeholders in braces.
-
-    This is the command that the best trial recorded, or `python train.py` if no trial recorded one. A command that names more
-    of the study's hyperparameters is preferred, because the best trial may have been started with defaults. If the study
-    searches or changes a value that the command does not name, an option for the value is appended, so that `advisor run`
-    accepts the command. The result is empty if one Optuna process ran all trials.
-    """
+    """Return the quoted command that trains one trial of `spec`, with placeholders in braces. It is the best trial's recorded
+    command, or one that names more of the study's hyperparameters, or `python train.py`. Options for values that the study sets
+    and the command lacks are appended. Empty if one Optuna process ran all trials."""
     trials = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
     recorded = [(t, words) for t in islice(trials, _MAX_COMPARED_COMMANDS) if (words := _command_arguments(t.facts["command"]))]
     folder = own_folder.common_output_folder([words for _, words in recorded])
@@ -75,19 +71,15 @@ def training_command(study: Study, spec: StudySpec) -> str:
 
 
 def _constant_parameters(study: Study) -> Mapping[str, HyperparameterValue]:
-    """Return the parameters that are not searched and have the same value in all trials."""
+    """Return the parameters that are not searched and equal in all trials."""
     trials = [t.params for t in study.trials]
     first = trials[0] if trials else {}
     return {n: v for n, v in first.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
 
 
 def _parameters_to_pass(spec: StudySpec, name: str, text: str) -> list[str]:
-    """Return the names of the hyperparameters that the command must pass for a searched hyperparameter.
-
-    If the searched hyperparameter stands for an expression, such as lr / (1 - momentum), the training does not know it. Then
-    return the hyperparameters that are computed from it. The result is empty if the command already names one of these computed
-    hyperparameters.
-    """
+    """Return the hyperparameters that the command must pass for a searched one. If that one stands for an expression, such as
+    lr / (1 - momentum), the training knows only those computed from it. Empty if the command names one of these."""
     formulas = {n: formula.parse_formula(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
     derived = [n for n, names in formulas.items() if name in names]
     if spec.parameters[name].equals is not None:
@@ -112,12 +104,8 @@ def _optuna_script_name(study: NextStudy) -> str:
 
 
 def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
-    """Return the options of the next study's command that are in no command of the analyzed study's trials, such as
-    `--dropout`.
-
-    If commands were recorded, the result includes the options of searched hyperparameters that no command names: the script may
-    set these hyperparameters itself, as in a loop over their values.
-    """
+    """Return the options of the next study's command that no recorded command has, such as `--dropout`. If commands were
+    recorded, this includes searched hyperparameters that no command names: the script may set them itself."""
     logged = {name for trial in study.trials for name in trial.params}
     known = {*study.spec.parameters, *logged, *placeholders.placeholder_values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMPARED_COMMANDS]]
@@ -129,7 +117,7 @@ def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
 
 
 def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
-    """Return sentences that say what a person must do before running the command of the first next study."""
+    """Return what a person must do before running the command of the first next study."""
     if not report.next_studies:
         return ()
     first = report.next_studies[0]
@@ -155,8 +143,7 @@ def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
 
 
 def task_after_command(report: ReportData) -> Message | None:
-    """Return a sentence that says what a person must do after running the next study's command; None if this command already
-    trains the study."""
+    """Return what a person must do after running the command; None if it already trains the study."""
     if not report.next_studies or report.next_studies[0].training:
         return None
     return say(
@@ -166,11 +153,8 @@ def task_after_command(report: ReportData) -> Message | None:
 
 
 def _command_arguments(command: str) -> list[str]:
-    """Return the arguments (argv) of a recorded command, without secrets, and with the interpreter's name in place of its path.
-
-    Anybody who can log a run can choose the recorded command, and readers of the report may copy it. For safety, the result is
-    empty unless the command runs a Python file or module; inline code is rejected.
-    """
+    """Return the arguments (argv) of a recorded command, without secrets, with the interpreter's name for its path. Anybody who
+    can log a run chooses the command, and readers may copy it: empty unless it runs a Python file or module."""
     try:
         words = list(redact_arguments(shlex.split(command)))
     except ValueError:  # the recorded command was truncated within quotes
@@ -181,8 +165,7 @@ def _command_arguments(command: str) -> list[str]:
 def _arguments_with_placeholders(
     words: Sequence[str], params: Mapping[str, HyperparameterValue], spec: StudySpec, steps: int | None
 ) -> Iterator[tuple[str, bool]]:
-    """Yield (argument, whether it has a placeholder) for each argument of the command. steps: `max_train_steps` of the analysed
-    study."""
+    """Yield (argument, whether it has a placeholder). steps: `max_train_steps` of the analysed study."""
     pending: str | None = None
     for word in words:
         option = _OPTION_PATTERN.fullmatch(word)
@@ -231,7 +214,6 @@ def _option_placeholder(
 
 
 def _longer_ends_with_shorter(one: list[str], other: list[str]) -> bool:
-    """Return whether the longer of two names ends with the shorter one, as `optimizer.lr` ends with `lr`."""
     n = min(len(one), len(other))
     return n > 0 and one[-n:] == other[-n:]
 

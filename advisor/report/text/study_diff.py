@@ -50,11 +50,8 @@ def describe_domain(parameter: Parameter) -> str:
 
 
 def completed_spec(report: ReportData) -> StudySpec:
-    """Return the spec of the analyzed study, completed with the values that it does not declare: number of trials, evaluation
-    interval and roles.
-
-    If the next study declares the same values, a comparison of the two specs then shows no difference.
-    """
+    """Return the analyzed study's spec with its undeclared number of trials, evaluation interval and roles, so that a
+    comparison with a next study that declares the same values shows no difference."""
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
     following = report.next_studies[0].spec if report.next_studies else spec
@@ -108,7 +105,6 @@ def _schedule_text(spec: StudySpec) -> str | None:
 
 
 def _forbidden_region_text(region: Region) -> str:
-    """Return a short description of a forbidden region: `lr ≥ 0.1 and width ≥ 200`."""
     parts = []
     for name, bounds in region.where.items():
         ends = [f"≥ {plain_number(bounds.low)}"] if bounds.low is not None else []

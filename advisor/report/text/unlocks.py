@@ -68,8 +68,7 @@ def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unl
 
 
 def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]) -> bool:
-    """Return whether more data of the kind that `need` names would help. More data does not help if the study has enough of
-    this kind or cannot have any."""
+    """Return whether more data would help: the study can have more of this kind and does not have enough."""
     if need.lack in HOOKED and study.kind == "no-network":
         return False
     if need.lack == "gpu":
@@ -83,27 +82,21 @@ def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]
 
 
 def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
-    """Return whether `wanted` evaluations per trial, instead of `known`, would take more than MAX_EVALUATION_TIME_SHARE of the
-    training time."""
+    """Return whether `wanted` evaluations per trial would take more than MAX_EVALUATION_TIME_SHARE of the training."""
     share = timing.evaluation_time_share(study)
     longer = share * wanted / max(known, 1)
     return longer / (1 - share + longer) > MAX_EVALUATION_TIME_SHARE if share < 1 else share == 1
 
 
 def _median_evaluation_count(study: Study) -> int:
-    """Return the median number of evaluations of the objective in trials with a result or, if there are none, in all ended
-    trials.
-
-    Pruned trials are ignored, because they have fewer evaluations than complete trials.
-    """
+    """Return the median over trials with a result or, without any, over all ended trials. Pruned trials have fewer."""
     counted = study.comparable if study.comparable.any() else study.ended
     lengths = [len(study.cost_curve(t)) for t in study.trials if counted[t.index]]
     return int(np.median(lengths)) if lengths else 0
 
 
 def _split_by_need(lack: MissingDataKind, members: Sequence[tuple[str, DataNeed]]) -> Iterator[_CheckGroup]:
-    """Yield one group of the checks that need the same kind of data. If a few of these checks need more data than most, yield
-    them as a second group."""
+    """Yield the checks of one kind; if a few of them need more data than most, yield these as a second group."""
     numbers = sorted(need.at_least or 0 for _, need in members)
     usual = numbers[math.ceil(MIN_UNLOCKED_CHECK_SHARE * len(numbers)) - 1]
     few = tuple(rule for rule, need in members if (need.at_least or 0) <= usual)

@@ -141,7 +141,6 @@ def test_with_permission_the_gate_records_and_the_study_is_written(store: Path, 
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["findings.json", "findings.sarif", "next", "report.html"]
 
 
-# --- a hostile store ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -232,7 +231,6 @@ def test_names_reach_nobody_as_instructions(hostile: tuple[str, str, Path], tmp_
     assert digest(path) == before
 
 
-# --- HTTP ---------------------------------------------------------------------------------------------------------------------
 
 
 def status(address: str, **headers: str) -> int:
