@@ -19,8 +19,8 @@ from advisor.model.progress import ignore_progress
 from advisor.model.spec_yaml import load_study_file
 from advisor.report import Report
 from advisor.report.live import LiveReport, live_trial_rows
+from advisor.report.running import running_trials_summary, trial_alarms
 from advisor.report.text.report_diff import describe_report_changes
-from advisor.report.text.running import running_trials_summary, trial_alarms
 from advisor.tracking.stores.location import parse_tracking_uri
 
 ANALYSIS_INTERVAL_S = 10.0

@@ -8,10 +8,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 
 import numpy as np
+import scipy
 
 from advisor import __version__
 from advisor.computed.decision import repeats
@@ -25,7 +25,6 @@ from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import Verdict
 from advisor.model.message import say
-from advisor.model.reading import Decision
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import format_study_file
@@ -63,20 +62,21 @@ def build_report(
     """specs: the next studies, in the order to run them. stop: the reason to propose no next study although findings ask for
     one. command: the command line of the analysis.
     """
-    ranked = study.ranked()
+    ranked, spread = study.ranked(), _repeat_spread(study)
+    decisions = (*study.decisions, *settings.search_space_decisions(study))
     return Report(
         spec=study.spec,
         counts=_trial_counts(study),
-        best=_best_trial_summary(study, ranked),
-        spread=_repeat_spread(study),
+        best=_best_trial_summary(study, ranked, spread),
+        spread=spread,
         again=_interval_of_rerun(study),
         inferred={replace_surrogates(k): replace_surrogates(v) for k, v in study.inferred.items()},
         warnings=tuple(replace_surrogates(w) for w in study.warnings),
-        decisions=_all_reading_decisions(study),
+        decisions=tuple(d.model_copy(update={"text": replace_surrogates(d.text)}) for d in decisions),
         verdicts=tuple(verdicts),
         unlocks=missing_data_actions(study, verdicts),
         rules=tuple(make_rule_info(rule) for rule in rules),
-        next_studies=_make_next_studies(study, specs),
+        next_studies=tuple(_make_next_studies(study, specs)),
         deferred=tuple(deferred),
         stop=say("{stop}", stop=stop) if stop else None,
         figures=_figure_data(study, ranked, verdicts),
@@ -91,8 +91,11 @@ def build_report(
 def _figure_data(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) -> FigureData:
     above = overview.higher_rate_trials(study)
     curves = _curves_to_draw(study, ranked, verdicts, above)
+    places: dict[int, int] = {}
+    for _, tied in groupby(ranked, key=study.rank_key):
+        places |= dict.fromkeys([t.index for t in tied], len(places))
     return FigureData(
-        trials=tuple(_trial_rows(study, ranked)),
+        trials=tuple(_trial_row(study, t, places.get(t.index)) for t in study.trials),
         curves=curves,
         best_trials=tuple(replace_surrogates(t.id) for t in ranked[:SHOWN_BEST_TRIALS]),
         grad_norm=gradient_norm_histogram(study, list(ranked[:SHOWN_BEST_TRIALS])),
@@ -105,11 +108,6 @@ def _figure_data(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdi
         just_above=above,
         compact_curves=encode_trial_curves(study, curves),
     )
-
-
-def _all_reading_decisions(study: Study) -> tuple[Decision, ...]:
-    decisions = (*study.decisions, *settings.search_space_decisions(study))
-    return tuple(d.model_copy(update={"text": replace_surrogates(d.text)}) for d in decisions)
 
 
 def make_rule_info(rule: Rule) -> RuleInfo:
@@ -131,7 +129,7 @@ def _trial_counts(study: Study) -> TrialCounts:
     return TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), earlier=earlier, **by_status)
 
 
-def _best_trial_summary(study: Study, ranked: Sequence[Trial]) -> Best | None:
+def _best_trial_summary(study: Study, ranked: Sequence[Trial], spread: RepeatSpread | None) -> Best | None:
     if not ranked:
         return None
     row = _trial_row(study, ranked[0], 0)
@@ -139,14 +137,14 @@ def _best_trial_summary(study: Study, ranked: Sequence[Trial]) -> Best | None:
     kept = checkpoints.best_checkpoint(study, ranked[0])
     if kept is not None and not checkpoints.is_worse_than_best(study, ranked[0], kept[0]):
         kept = None
-    mean, next_mean = _best_setting_means(study, ranked[0]) if _repeat_spread(study) is not None else (None, None)
+    mean, next_mean = _best_setting_means(study, ranked[0]) if spread is not None else (None, None)
     return Best(
         trial=row.id,
         name=row.name,
         value=row.best,
         step=row.best_step,
         last_step=row.last_step,
-        params=_searched_values(ranked[0], study),
+        params=row.params,
         mean=mean,
         next_mean=next_mean,
         kept_step=kept[0] if kept is not None else None,
@@ -169,18 +167,8 @@ def _setting_mean(study: Study, setting: repeats.Setting) -> SettingMean:
 
 
 def _searched_values(trial: Trial, study: Study) -> dict[str, HyperparameterValue]:
-    return {replace_surrogates(n): _encodable_value(trial.params[n]) for n in study.searched if n in trial.params}
-
-
-def _encodable_value(value: HyperparameterValue) -> HyperparameterValue:
-    return replace_surrogates(value) if isinstance(value, str) else value
-
-
-def _trial_rows(study: Study, ranked: Sequence[Trial]) -> Iterator[TrialRow]:
-    places: dict[int, int] = {}
-    for _, tied in groupby(ranked, key=study.rank_key):
-        places |= dict.fromkeys([t.index for t in tied], len(places))
-    return (_trial_row(study, t, places.get(t.index)) for t in study.trials)
+    values = ((n, trial.params[n]) for n in study.searched if n in trial.params)
+    return {replace_surrogates(n): replace_surrogates(v) if isinstance(v, str) else v for n, v in values}
 
 
 def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
@@ -242,27 +230,20 @@ def _curves_to_draw(
     return tuple(s for s in sets if s is not None)
 
 
-def _make_next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
-    by_name = {spec.study: spec for spec in (*specs, study.spec)}
-    parents = [by_name.get(spec.parent or "", study.spec) for spec in specs]
-    texts = [
-        format_study_file(spec, parent=parent, inferred=study.inferred if parent is study.spec else ())
-        for spec, parent in zip(specs, parents, strict=True)
-    ]
-    commands, known = [training_command(study, spec) for spec in specs], has_recorded_command(study)
-    return tuple(
-        NextStudy(
+def _make_next_studies(study: Study, specs: Sequence[StudySpec]) -> Iterator[NextStudy]:
+    by_name, known = {spec.study: spec for spec in (*specs, study.spec)}, has_recorded_command(study)
+    for file, spec in zip(file_names(specs), specs, strict=True):
+        parent, command = by_name.get(spec.parent or "", study.spec), training_command(study, spec)
+        yield NextStudy(
             file=file,
             spec=spec,
-            yaml=text,
+            yaml=format_study_file(spec, parent=parent, inferred=study.inferred if parent is study.spec else ()),
             cost=price.summary(study, spec),
             size=budget.trial_number_reason(study, spec),
             training=replace_surrogates(command),
             new_options=tuple(map(replace_surrogates, options_without_precedent(study, command))),
             command_known=known,
         )
-        for file, spec, text, command in zip(file_names(specs), specs, texts, commands, strict=True)
-    )
 
 
 def _report_provenance(study: Study, command: str | None) -> Provenance:
@@ -281,12 +262,5 @@ def _report_provenance(study: Study, command: str | None) -> Provenance:
         ended=max((t.ended for t in study.trials if t.ended is not None), default=None),
         command=None if command is None else replace_surrogates(command),
         reproduce=tuple((what, replace_surrogates(value)) for t in study.ranked()[:1] for what, value in reproduction_facts(t)),
-        versions={"tuning-advisor": __version__, **{n: v for n in ("numpy", "scipy") if (v := _installed_version(n))}},
+        versions={"tuning-advisor": __version__, "numpy": np.__version__, "scipy": scipy.__version__},
     )
-
-
-def _installed_version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None

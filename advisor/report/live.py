@@ -17,7 +17,7 @@ from advisor.model.message import Percent
 from advisor.model.words import clean
 from advisor.report.formats.html import render_live_page
 from advisor.report.model import ReportData
-from advisor.report.text.running import GUARD_STATE_LABELS
+from advisor.report.running import GUARD_STATE_LABELS
 
 ADDRESS = "127.0.0.1"
 """The server listens only on the loopback address, because reports may be confidential and the server has no authentication."""

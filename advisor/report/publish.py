@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from advisor import contract
-from advisor.model.finding import Verdict
 from advisor.model.words import clean
 from advisor.report.formats.markdown import escape_markdown
 from advisor.report.model import ReportData
@@ -17,10 +15,6 @@ from advisor.report.text.headline import headline
 
 if TYPE_CHECKING:
     from advisor.tracking.publish import ReportRun
-
-
-_ORDERED_VERDICT_STATUSES = ("fired", "quiet", "not-assessed", "broken")
-"""Statuses of a verdict, in the order in which the experiment's tag states their counts."""
 
 
 def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> ReportRun:
@@ -38,24 +32,19 @@ def report_tags(report: ReportData) -> dict[str, str]:
     title = headline(report)
     findings = "\n".join(f"- {_mlflow_note_text(f.message)} {_mlflow_note_text(f.action)}" for f in report.heads)
     summary = _mlflow_note_text(f"{title} {best_sentence(report)}")
+    counts = Counter[str](v.status for v in report.verdicts)
+    ordered = ("fired", "quiet", "not-assessed", "broken")
+    fired = {
+        v.rule: [f"{f.severity}: {clean(str(f.message))}" for f in v.findings] for v in report.verdicts_with_status("fired")
+    }
     return {
         contract.TAG_HEADLINE: str(title),
         contract.TAG_DESCRIPTION: f"{summary}\n\n{findings}\n\nSee `report.html` among the artifacts.",
-        contract.TAG_RULES: _verdict_counts_text(report.verdicts),
-        **{contract.TAG_VERDICT + v.rule: _findings_text(v) for v in report.verdicts if v.status == "fired"},
+        contract.TAG_RULES: ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in ordered if counts[status]),
+        **{contract.TAG_VERDICT + rule: "; ".join(texts) for rule, texts in fired.items()},
     }
 
 
 def _mlflow_note_text(text: object) -> str:
-    """Return the text with markup disabled for MLflow's notes. MLflow's notes are Markdown with HTML, in which a backslash does
-    not escape `<`."""
+    """Disable markup for MLflow's notes, which are Markdown with HTML, in which a backslash does not escape `<`."""
     return escape_markdown(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
-
-
-def _verdict_counts_text(verdicts: Iterable[Verdict]) -> str:
-    counts = Counter[str](v.status for v in verdicts)
-    return ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in _ORDERED_VERDICT_STATUSES if counts[status])
-
-
-def _findings_text(verdict: Verdict) -> str:
-    return "; ".join(f"{f.severity}: {clean(str(f.message))}" for f in verdict.findings)

@@ -8,7 +8,10 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 from advisor.report import save
-from advisor.report.formats import FORMATS
+from advisor.report.formats.html import render_html
+from advisor.report.formats.json import render_json
+from advisor.report.formats.markdown import render_markdown
+from advisor.report.formats.terminal import render_terminal
 from advisor.report.model import ReportData
 
 
@@ -22,18 +25,18 @@ class Report(ReportData):
 
     def to_json(self) -> str:
         """Return findings.json as text. The JSON is strict: NaN and infinite numbers become null."""
-        return FORMATS["json"].render(self)
+        return render_json(self)
 
     def to_html(self) -> str:
         """Return the report as one self-contained HTML page."""
-        return FORMATS["html"].render(self)
+        return render_html(self)
 
     def to_markdown(self) -> str:
         """Return the report as Markdown, for an issue or a pull request."""
-        return FORMATS["markdown"].render(self)
+        return render_markdown(self)
 
     def __str__(self) -> str:
-        return FORMATS["terminal"].render(self)
+        return render_terminal(self)
 
     def save(self, out_dir: Path | str) -> None:
         """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, which is created if missing.

@@ -1,39 +1,50 @@
-"""The report's data on running trials, and on trials that the guard stopped."""
+"""Running trials, and trials that the guard stopped: the report's data and sentences about them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from advisor.contract.guard_stop import read_guard_stop
-from advisor.engine.guard import TrialVerdict, running_verdicts
+from advisor.engine.guard import running_verdicts
 from advisor.engine.guard.notes import running_trial_messages
 from advisor.engine.rule import Rule
+from advisor.model.message import Message, Name, list_message, say
 from advisor.model.study import Study
-from advisor.model.words import replace_surrogates
-from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
+from advisor.model.words import clean, count, replace_surrogates, sentence
+from advisor.report.model import ReportData, RunningTrial, StoppedTrial, StoppedTrials
 
 MAX_TRIALS_WITH_NOTES = 32
 """Maximum number of running trials for which the rules are run individually."""
-_GUARD_STATE_ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
+GUARD_STATE_LABELS = {
+    "doomed": "doomed",
+    "not_finite": "not finite",
+    "diverging": "diverging",
+    "stuck": "stuck",
+    "fine": "fine",
+    "unknown": "cannot tell",
+}
+"""The guard's verdicts on running trials, each in one or two words, the most urgent first."""
+ALARM_VERDICTS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
+"""Verdicts on a running trial about which `advisor watch` alerts the user."""
 
 
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
     """Return the running trials with the guard's verdicts, most urgent first."""
-    verdicts = sorted(running_verdicts(study), key=lambda v: (_GUARD_STATE_ORDER.index(v.state), v.trial.index))
-    return tuple(_make_running_trial(study, v, rules if i < MAX_TRIALS_WITH_NOTES else ()) for i, v in enumerate(verdicts))
-
-
-def _make_running_trial(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningTrial:
-    return RunningTrial(
-        id=replace_surrogates(verdict.trial.id),
-        name=replace_surrogates(verdict.trial.name),
-        state=verdict.state,
-        step=verdict.step,
-        length=verdict.length if math.isfinite(verdict.length) else None,
-        message=verdict.message,
-        stop=verdict.stop,
-        notes=running_trial_messages(study, verdict.trial, rules),
+    order = list(GUARD_STATE_LABELS)
+    verdicts = sorted(running_verdicts(study), key=lambda v: (order.index(v.state), v.trial.index))
+    return tuple(
+        RunningTrial(
+            id=replace_surrogates(v.trial.id),
+            name=replace_surrogates(v.trial.name),
+            state=v.state,
+            step=v.step,
+            length=v.length if math.isfinite(v.length) else None,
+            message=v.message,
+            stop=v.stop,
+            notes=running_trial_messages(study, v.trial, rules if i < MAX_TRIALS_WITH_NOTES else ()),
+        )
+        for i, v in enumerate(verdicts)
     )
 
 
@@ -55,3 +66,37 @@ def stopped_trials(study: Study) -> StoppedTrials:
             found.append((stop.at, row))
     each = tuple(row for _, row in sorted(found, key=lambda f: f[0], reverse=True))
     return StoppedTrials(trials=len(each), saved_steps=saved, each=each)
+
+
+def doomed_trials_sentence(report: ReportData) -> Message | None:
+    """Return a sentence with the names of running trials that need not continue; None if there are no such trials."""
+    doomed = [Name(t.name) for t in report.running if t.stop]
+    if not doomed:
+        return None
+    return say(
+        "{doomed} of {running} cannot become the best: {names}. `advisor guard` says why.",
+        doomed=len(doomed),
+        running=count(len(report.running), "running trial"),
+        names=list_message(doomed),
+    )
+
+
+def running_trials_summary(report: ReportData) -> str:
+    """Return sentences on the running trials and the steps that the guard saved; "" without running and stopped trials."""
+    parts, stopped = [], report.stopped
+    if report.running:
+        doomed = sum(t.stop for t in report.running)
+        tail = f"; {doomed} cannot become the best" if doomed else ""
+        parts.append(sentence(f"{count(len(report.running), 'running trial')}{tail}"))
+    if stopped.trials:
+        parts.append(f"The guard stopped {count(stopped.trials, 'trial')} and saved {stopped.saved_steps:,} steps so far.")
+    return " ".join(parts)
+
+
+def trial_alarms(report: ReportData, known: Set[tuple[str, str]]) -> tuple[tuple[tuple[str, str], str], ...]:
+    """Return ((trial, verdict), sentence) for each running trial with an alarm, except for pairs in `known`."""
+    return tuple(
+        ((t.id, t.state), sentence(f"{GUARD_STATE_LABELS[t.state].capitalize()}: {clean(str(t.message))}"))
+        for t in report.running
+        if t.state in ALARM_VERDICTS and (t.id, t.state) not in known
+    )

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from advisor.model.errors import convert_os_errors
 from advisor.model.words import replace_surrogates
-from advisor.report.formats import FORMATS
+from advisor.report.formats.html import render_html
+from advisor.report.formats.json import render_json
 from advisor.report.formats.sarif import StudyFile, render_sarif
 from advisor.report.model import ReportData
 from advisor.system.atomic import write_files
@@ -36,16 +37,23 @@ def report_in_folder(report: Data, out: Path) -> Data:
 
 def save_report_files(texts: Mapping[str, str], out: Path) -> None:
     """Write rendered report files into `out`. Raises AdvisorError if the folder is not writable."""
-    studies = [path for path in texts if path.startswith("next/")]
-    own = sorted(f"{_sha256_of(texts[path])} {path.removeprefix('next/')}" for path in studies)
-    manifest = out / "next" / _MANIFEST_FILE
+    folder, studies = (
+        out / "next",
+        {path.removeprefix("next/"): text for path, text in texts.items() if path.startswith("next/")},
+    )
+    own = sorted(f"{_sha256_of(text.encode())} {name}" for name, text in studies.items())
+    manifest = folder / _MANIFEST_FILE
     with convert_os_errors(f"cannot write the report to {str(out)!r}", "choose another folder with --out"):
-        manifest.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         before = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
         # Write the manifest first: if this process is killed, the next analysis still knows the files in `next/`.
         every = {manifest: _unique_lines([*before, *own])}
         write_files(every | {out / path: text for path, text in texts.items()})
-        _remove_stale_studies(out / "next", before, {path.removeprefix("next/") for path in studies})
+        for digest, _, name in (line.partition(" ") for line in before):
+            # A manifest entry with a path could name a file outside the folder.
+            ours = name == Path(name).name and name.endswith(".yaml") and name not in studies
+            if ours and (folder / name).is_file() and _sha256_of((folder / name).read_bytes()) == digest:
+                (folder / name).unlink()
         with contextlib.suppress(OSError):  # if writing fails, the longer manifest remains, which is correct, too
             write_files({manifest: _unique_lines(own)})
 
@@ -53,9 +61,8 @@ def save_report_files(texts: Mapping[str, str], out: Path) -> None:
 def report_files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
     """Return the contents of the report's files, keyed by their paths within the report's folder."""
     texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
-    texts |= {f.file: f.render(report) for f in FORMATS.values() if f.file is not None}
-    if study_file is not None:
-        texts["findings.sarif"] = render_sarif(report, study_file)
+    texts |= {"report.html": render_html(report), "findings.json": render_json(report)}
+    texts["findings.sarif"] = render_sarif(report, study_file)
     return {path: replace_surrogates(text) for path, text in texts.items()}
 
 
@@ -63,13 +70,5 @@ def _unique_lines(entries: Sequence[str]) -> str:
     return "".join(f"{entry}\n" for entry in dict.fromkeys(entries))
 
 
-def _remove_stale_studies(folder: Path, before: Sequence[str], written: set[str]) -> None:
-    for digest, _, name in (line.partition(" ") for line in before):
-        # A manifest entry with a path could name a file outside the folder.
-        ours = name == Path(name).name and name.endswith(".yaml") and name not in written
-        if ours and (folder / name).is_file() and _sha256_of((folder / name).read_bytes()) == digest:
-            (folder / name).unlink()
-
-
-def _sha256_of(content: str | bytes) -> str:
-    return hashlib.sha256(content.encode("utf-8") if isinstance(content, str) else content).hexdigest()
+def _sha256_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -18,11 +18,9 @@ from advisor.report.figures import all_plots
 from advisor.report.figures.ranges import range_comparison
 from advisor.report.figures.rounds import round_history_figure
 from advisor.report.formats import sheet, view
-from advisor.report.formats.embedded import page_data_block
 from advisor.report.formats.index import EXPERIMENT_STATE_LABELS, AnalysisOutcome, count_experiment_states, sort_worst_first
 from advisor.report.model import TRIAL_STATUS_LABELS, ReportData
-from advisor.report.text import best_value, headline, history
-from advisor.report.text.run_command import next_study_command, task_after_command, tasks_before_command
+from advisor.report.text import best_value, headline, history, run_command
 from advisor.system import resources
 
 SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
@@ -40,37 +38,18 @@ def render_html(report: ReportData) -> str:
         css=Markup(css),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
         policy=_content_security_policy(css, script),
-        headline=headline.headline(report),
         first_step=headline.headline_goal_and_reason(report),
-        best_sentence=best_value.best_sentence(report),
         certainty=best_value.certainty(report),
         decisions=view.reading_decisions(report),
         stoppers=view.stopping_method_rows(report),
-        run_command=next_study_command(report),
-        before_command=tasks_before_command(report),
-        after_command=task_after_command(report),
-        figures=best_value.key_numbers(report),
         cards=cards,
-        below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},
         statuses=view.verdicts_by_status(report),
-        not_applicable=view.count_inapplicable_checks(report),
         tally=_finding_tally_rows(report, todo),
-        runs_study=headline.names_unrequested_study(report),
         steps=view.planned_studies(report),
         ranges=range_comparison(report),
         todo=todo,
-        changes=view.explained_study_changes(report),
-        groups=all_plots.plot_groups(report),
-        missing_plots=all_plots.missing_plot_sentences(report),
-        table=view.trials_in_table(report),
         selected=view.selected_trial_data(report),
-        sheet=sheet.study_description_rows(report),
-        space=sheet.search_space_rows(report),
-        rounds=_round_template_data(report),
-        track_record=history.advice_track_record(report),
-        predictions=history.study_predictions(report.next_studies[0].spec) if report.next_studies else (),
-        numeric={n: p.numeric for n, p in report.spec.searched.items()},
-        data=htmlsafe_json_dumps(page_data_block(report), separators=(",", ":")),
+        data=htmlsafe_json_dumps(view.page_data_block(report), separators=(",", ":")),
     )
 
 
@@ -105,22 +84,6 @@ def _finding_tally_rows(report: ReportData, todo: Sequence[view.FindingCard]) ->
     return [*rows, ("broken", status["broken"], "broken")] if status["broken"] else rows
 
 
-def _round_template_data(report: ReportData) -> dict[str, Any] | None:
-    """Return the template data on the study's rounds; None for a first round."""
-    past = report.history
-    if past is None:
-        return None
-    return {
-        "summary": history.round_summary(past)[: None if not past.stop else -1],
-        "lines": past.said,
-        "figure": round_history_figure(past),
-        "rows": [history.row(r) for r in past.rounds],
-        "icons": history.JUDGEMENT_ICONS,
-        "judgements": history.JUDGEMENTS,
-        "rates": [history.hit_rate_text(r) for r in past.hit_rates],
-    }
-
-
 def _template_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resources.resource_folder("templates"), encoding="utf-8"),
@@ -129,6 +92,8 @@ def _template_environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    modules = (all_plots, best_value, headline, history, run_command, sheet, view)
+    environment.globals |= {module.__name__.rpartition(".")[2]: module for module in modules}
     environment.filters |= {
         "breakable": _breakable_name,
         "capital": words.capitalise,
@@ -139,6 +104,8 @@ def _template_environment() -> jinja2.Environment:
         "name": _name_markup,
         "number": words.number,
         "prose": _sentence_markup,
+        "round_figure": round_history_figure,
+        "round_row": history.row,
         "sentence": end_with_full_stop,
         "status": TRIAL_STATUS_LABELS.__getitem__,
     }
@@ -160,12 +127,9 @@ def _page_script(environment: jinja2.Environment) -> str:
 
 def _content_security_policy(css: str, script: str | None = None) -> str:
     allowed = {"style": css} | ({"script": script} if script is not None else {})
-    ours = "".join(f"{kind}-src 'sha256-{_content_policy_hash(text)}'; " for kind, text in allowed.items())
+    hashes = {kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for kind, text in allowed.items()}
+    ours = "".join(f"{kind}-src 'sha256-{value}'; " for kind, value in hashes.items())
     return f"default-src 'none'; {ours}base-uri 'none'; form-action 'none'"
-
-
-def _content_policy_hash(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _name_markup(value: str, length: int = 40) -> Markup:
@@ -182,44 +146,37 @@ def _breakable_name(value: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[/_])", words.clean(value)))
 
 
-def _parameter_value_markup(value: Any) -> Markup:
-    """Return the value of a hyperparameter as markup; strings are treated as names."""
-    return _name_markup(value, 32) if isinstance(value, str) else escape(words.setting(value))
-
-
 def _table_cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
     """Return table cells with these hyperparameters' values, faster than a loop in the template."""
-    return Markup("<td>").join([Markup(), *(_parameter_value_markup(params.get(name)) for name in names)])
+    values = (params.get(name) for name in names)
+    cells = (_name_markup(v, 32) if isinstance(v, str) else escape(words.setting(v)) for v in values)
+    return Markup("<td>").join([Markup(), *cells])
 
 
 def _sentence_markup(value: Message | str) -> Markup:
-    if isinstance(value, Message):
-        return Markup(value.render(_message_part_markup))  # noqa: S704 - each part is escaped
-    return _own_text_markup(value)
+    if not isinstance(value, Message):
+        return _own_text_markup(value)
 
+    def part_markup(part: MessagePart) -> str:
+        if isinstance(part, Name | Code):
+            return _code_markup(str(part))
+        return _own_text_markup(part) if isinstance(part, str) else _keep_numbers_unbroken(str(part))
 
-def _message_part_markup(part: MessagePart) -> str:
-    if isinstance(part, Name | Code):
-        return _code_markup(str(part))
-    return _own_text_markup(part) if isinstance(part, str) else _keep_numbers_unbroken(str(part))
+    return Markup(value.render(part_markup))  # noqa: S704 - each part is escaped
 
 
 def _own_text_markup(value: str) -> Markup:
-    """Return our own text as markup, with an element for each `code` span."""
-    parts = re.split(r"`([^`]+)`", _clean_sentence_part(value))
+    """Return our own text as markup, with an element for each `code` span. The spaces at its ends separate it from the adjacent
+    parts of a sentence, so they remain."""
+    text = " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
+    parts = re.split(r"`([^`]+)`", text)
     return Markup().join(_code_markup(part) if i % 2 else _keep_numbers_unbroken(part) for i, part in enumerate(parts))
 
 
 def _keep_numbers_unbroken(text: str) -> Markup:
-    """Return the escaped text, with markup that prevents a line break after the hyphen of a number such as 1e-4."""
+    """Escape the text and prevent line breaks after the hyphen of a number such as 1e-4."""
     parts = re.split(r"(\d[\d.]*e-\d+)", text)
     return Markup().join(Markup('<span class="nb">{}</span>').format(p) if i % 2 else escape(p) for i, p in enumerate(parts))
-
-
-def _clean_sentence_part(value: str) -> str:
-    """Return the cleaned text. Leading and trailing spaces remain, because they separate this part of a sentence from the
-    adjacent parts."""
-    return " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
 
 
 def _code_markup(value: str) -> Markup:

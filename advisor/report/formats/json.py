@@ -59,33 +59,14 @@ class FindingsFile(BaseModel):
     """Effects that early stopping would have had in this study; None if the study's trials have no curves."""
 
 
-def make_findings_file(report: ReportData) -> FindingsFile:
-    return FindingsFile(
-        study=report.spec.study,
-        objective=report.spec.objective,
-        trials=report.counts,
-        verdicts=report.verdicts,
-        next=tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in report.next_studies),
-        deferred=report.deferred,
-        best=report.best,
-        inferred=report.inferred,
-        warnings=report.warnings,
-        decisions=report.decisions,
-        unlocks=report.unlocks,
-        provenance=report.provenance,
-        history=report.history,
-        running=report.running,
-        stopped=report.stopped,
-        hindsight=report.hindsight,
-    )
-
-
 def render_json(report: ReportData) -> str:
     """Return findings.json for the report. The JSON is strict: NaN and infinite numbers become null."""
-    plain = make_findings_file(report).model_dump(mode="json", by_alias=True)
-    return (
-        replace_surrogates(json.dumps(_replace_nonfinite_by_null(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
-    )
+    same = {name: getattr(report, name) for name in FindingsFile.model_fields if name in ReportData.model_fields}
+    following = tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in report.next_studies)
+    spec = report.spec
+    data = FindingsFile(study=spec.study, objective=spec.objective, trials=report.counts, next=following, **same)
+    plain = _replace_nonfinite_by_null(data.model_dump(mode="json", by_alias=True))
+    return replace_surrogates(json.dumps(plain, ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
 
 
 def _replace_nonfinite_by_null(value: Any) -> Any:

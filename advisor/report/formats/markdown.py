@@ -23,7 +23,7 @@ from advisor.report.formats.view import (
 )
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history
-from advisor.report.text.run_command import next_study_command, task_after_command, tasks_before_command
+from advisor.report.text.run_command import next_study_command, tasks_after_command, tasks_before_command
 from advisor.report.text.study_diff import StudyDiffRow, diff_of_changes
 
 _FOLDED_SECTION_TITLE = "How we know, how this study was read, later studies, all checks, the study"
@@ -96,7 +96,7 @@ def _next_study_lines(report: ReportData) -> Iterator[str]:
         yield ""
     for step in following[:1]:
         yield f"**Next study:** {escape_markdown(sentence(step.study.spec.goal))} `{_inline_code(next_study_command(report))}`"
-        if details := [t for t in (*tasks_before_command(report), task_after_command(report), step.study.cost) if t]:
+        if details := [t for t in (*tasks_before_command(report), *tasks_after_command(report), step.study.cost) if t]:
             yield ""
             yield " ".join(map(escape_markdown, details))
         yield ""

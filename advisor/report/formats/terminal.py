@@ -11,6 +11,7 @@ from rich.text import Text
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
+from advisor.report import running
 from advisor.report.formats.view import (
     MAX_MISSING_DATA_LINES,
     SEVERITY_LABELS,
@@ -23,8 +24,8 @@ from advisor.report.formats.view import (
     reading_decision_lines,
 )
 from advisor.report.model import ReportData
-from advisor.report.text import best_value, headline, history, running
-from advisor.report.text.run_command import next_study_command, task_after_command, tasks_before_command
+from advisor.report.text import best_value, headline, history
+from advisor.report.text.run_command import next_study_command, tasks_after_command, tasks_before_command
 
 MAX_SHOWN_CAUSES = 8
 """Maximum number of causes (findings that no other finding explains) to show, each with the findings that it explains. The HTML
@@ -155,8 +156,8 @@ def _print_next_studies(out: Printer, report: ReportData) -> None:
         for hint in tasks_before_command(report):
             out(str(hint), "yellow", indent=2)
         out(next_study_command(report), indent=2)
-        if after := task_after_command(report):
-            out(str(after), "yellow", indent=2)
+        for hint in tasks_after_command(report):
+            out(str(hint), "yellow", indent=2)
         out(step.study.cost, "dim", indent=2)
         for line in history.study_predictions(step.study.spec):
             out(f"predicted: {line}", "dim", indent=2)

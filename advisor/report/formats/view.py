@@ -11,15 +11,17 @@ from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, 
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, Percent, end_with_full_stop, join_items, say
 from advisor.model.reading import Decision
-from advisor.model.words import capitalise, clean, confidence, count, lower_first_letter, sentence, setting, shorten
+from advisor.model.words import capitalise, clean, confidence, count, lower_first_letter, number, sentence, setting, shorten
 from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, makes_scores_incomparable
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_plot_figure
 from advisor.report.figures.curves import training_curve_figures
 from advisor.report.figures.histogram import histogram_figure
-from advisor.report.figures.selected_trial import selected_trial_axes
+from advisor.report.figures.svg import Frame
 from advisor.report.model import NextStudy, ReportData, RuleInfo
-from advisor.report.plot_data.model import TrialRow
+from advisor.report.plot_data import compact_curves
+from advisor.report.plot_data.model import EncodedCurves, TrialRow
+from advisor.report.plot_data.scale import AxisLimits
 from advisor.report.text.study_diff import StudyDiffRow, advice, completed_spec, diff_of_changes, diff_studies, reasons
 
 MAX_TABLE_TRIALS = 500
@@ -105,7 +107,11 @@ def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | 
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
-        thresholds=tuple((k, _threshold_text(v)) for k, v in rule.thresholds.items()) if rule else (),
+        thresholds=tuple(
+            (k, (setting(v) if isinstance(v, bool | int | float | str) else clean(v))) for k, v in rule.thresholds.items()
+        )
+        if rule
+        else (),
         deferred=deferred,
         overruled=is_overruled_finding(report, finding),
         head=head,
@@ -197,27 +203,17 @@ def explanation_sentence(finding: Finding) -> str | None:
     return None if cause is None else f"Follows from {cause.rule}: {lower_first_letter(cause.because)}"
 
 
-def _threshold_text(value: Any) -> str:
-    return setting(value) if isinstance(value, bool | int | float | str) else clean(value)
-
-
 def _figures_of_evidence(report: ReportData, finding: Finding) -> Iterator[Figure]:
     for evidence in finding.evidence:
         if isinstance(evidence, AxisEvidence):
             yield axis_plot_figure(report, evidence)
         elif isinstance(evidence, CurveEvidence):
-            yield from training_curve_figures(report, evidence, late=_concerns_curve_end(report, finding, evidence))
-        elif isinstance(evidence, HistogramEvidence):
-            drawn = histogram_figure(evidence)
-            if drawn is not None:
-                yield drawn
-
-
-def _concerns_curve_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
-    """Return whether the finding is about the last part of the curves, which would look flat on an axis that includes the first
-    part."""
-    objective = evidence.metrics == (report.spec.objective.metric,)
-    return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
+            # The last part of a curve would look flat on an axis that includes the first part.
+            objective = evidence.metrics == (report.spec.objective.metric,)
+            late = objective and not evidence.marks and finding.goal in ("steps", "efficiency")
+            yield from training_curve_figures(report, evidence, late=late)
+        elif isinstance(evidence, HistogramEvidence) and (drawn := histogram_figure(evidence)) is not None:
+            yield drawn
 
 
 def planned_studies(report: ReportData) -> tuple[PlannedStudy, ...]:
@@ -269,20 +265,58 @@ def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
     if omitted := sum(c is None for c in curves[0].curves):
         notes.append(f"The page contains the curves of the best {len(rows) - omitted:,} of {len(rows):,} trials.")
     legend = [Key("k-selected", "this trial"), *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(names))]
-    return {"figures": [selected_trial_axes(c) for c in curves], "legend": legend, "notes": notes}
+    return {"figures": [_empty_curve_axes(c) for c in curves], "legend": legend, "notes": notes}
+
+
+def _empty_curve_axes(curves: EncodedCurves) -> Figure:
+    """Draw axes on which the page's script draws the curves of the page's data block."""
+    frame = Frame(height_px=220.0)
+    frame.fit_y_axis(AxisLimits(curves.low, curves.high, curves.log))
+    frame.fit_x_axis(AxisLimits(float(curves.first_step), float(curves.last_step), curves.log_steps))
+    frame.add_y_axis(curves.metric)
+    frame.add_x_axis("step")
+    return Figure(svg=frame.render_svg(f"{clean(curves.metric)} of one trial and of the best trials"), caption="")
+
+
+def page_data_block(report: ReportData) -> dict[str, Any]:
+    """Return the JSON data of selectable trials that the page's HTML lacks. Names are cleaned and shortened; curves are encoded
+    as in `compact_curves.py`."""
+    figures, names = report.figures, list(report.spec.searched)
+    listed = {index for index, _ in trials_in_table(report)}
+    unlisted = {i: t for i, t in enumerate(figures.trials) if i not in listed}
+    return {
+        "metric": clean(report.spec.objective.metric),
+        "params": [shorten(n, 40) for n in names],
+        "trials": {
+            str(i): [
+                shorten(t.name, 60),
+                number(t.best) if t.best is not None else t.status,
+                *(shorten(setting(t.params.get(n)), 40) for n in names),
+            ]
+            for i, t in unlisted.items()
+        },
+        # If the page's table lists all trials, it already contains their order and links.
+        "order": [i for i, _ in ranked_trials(report)] if unlisted else None,
+        "runs": report.runs_url,
+        "ids": {str(i): t.id for i, t in unlisted.items() if report.runs_url},
+        "levels": compact_curves.CURVE_HEIGHT_CHARACTERS,
+        "curves": [{"metric": clean(c.metric), "columns": c.columns, "of": c.curves} for c in figures.compact_curves],
+        "best": [figures.index[t] for t in figures.best_trials],
+    }
 
 
 def reading_decisions(report: ReportData) -> tuple[Decision, ...]:
     """Return how the experiment was read as a study: inferred properties of the objective, then decisions about trials."""
-    known = {
-        "objective": (f"Objective: {clean(report.spec.objective.metric)}", "--objective METRIC"),
-        "direction": (f"Direction: {report.spec.objective.direction}", "--direction minimize|maximize"),
-    }
-    inferred = (
-        Decision(topic="objective", text=f"{text}, inferred {_inference_reason_text(report.inferred[key])}.", overrule=overrule)
-        for key, (text, overrule) in known.items()
-        if key in report.inferred
-    )
+    inferred = []
+    for topic, value, overrule in (
+        ("objective", clean(report.spec.objective.metric), "--objective METRIC"),
+        ("direction", report.spec.objective.direction, "--direction minimize|maximize"),
+    ):
+        if topic in report.inferred:
+            reason = clean(report.inferred[topic]).rstrip(".").removeprefix("inferred ")
+            reason = reason if reason.startswith(("from", "because", "by", "as ")) else f"({reason})"
+            text = f"{topic.capitalize()}: {value}, inferred {reason}."
+            inferred.append(Decision(topic="objective", text=text, overrule=overrule))
     return (*inferred, *report.decisions)
 
 
@@ -302,11 +336,6 @@ def stopping_method_rows(report: ReportData) -> tuple[tuple[str, str, str, str],
         return ()
     outcomes = (found.guard, *found.others)
     return tuple((capitalise(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes)
-
-
-def _inference_reason_text(reason: str) -> str:
-    text = clean(reason).rstrip(".").removeprefix("inferred ")
-    return text if text.startswith(("from", "because", "by", "as ")) else f"({text})"
 
 
 def verdicts_by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:

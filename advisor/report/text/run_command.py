@@ -142,14 +142,12 @@ def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
     return tuple(lines)
 
 
-def task_after_command(report: ReportData) -> Message | None:
-    """Return what a person must do after running the command; None if it already trains the study."""
+def tasks_after_command(report: ReportData) -> tuple[Message, ...]:
+    """Return what a person must do after running the command; empty if it already trains the study."""
     if not report.next_studies or report.next_studies[0].training:
-        return None
-    return say(
-        "Paste your training code into {script}, then start the script.",
-        script=Name(_optuna_script_name(report.next_studies[0])),
-    )
+        return ()
+    script = Name(_optuna_script_name(report.next_studies[0]))
+    return (say("Paste your training code into {script}, then start the script.", script=script),)
 
 
 def _command_arguments(command: str) -> list[str]:
