@@ -14,7 +14,6 @@ from advisor.cli.brief import Json, bounded_answer_json as brief_json, brief_opt
 from advisor.cli.comment import markdown_option, write_markdown_file
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_severe_enough, log_option, study_option
 from advisor.cli.progress import progress_bar
-from advisor.model.errors import AdvisorError
 from advisor.model.message import MessagePart, join_items
 from advisor.model.words import clean
 from advisor.report import Report
@@ -27,18 +26,9 @@ from advisor.system import shell
 
 MAX_RULE_ERROR_CHARS = 400
 """Maximum characters of the line that is printed for a rule that raised an exception."""
-_MOVED_OPTIONS = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
-class _AnalyzeCommand(click.Command):
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        for option, command in _MOVED_OPTIONS.items():
-            if option in args:
-                raise AdvisorError(f"analyze {option} is now a command: {command}")
-        return super().parse_args(ctx, args)
-
-
-@click.command(cls=_AnalyzeCommand)
+@click.command()
 @click.argument("experiment")
 @study_option
 @analysis_options

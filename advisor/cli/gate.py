@@ -14,7 +14,7 @@ import click
 from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
 from advisor.cli.comment import markdown_option, write_markdown_file
 from advisor.cli.compare import ExperimentCache
-from advisor.cli.options import direction_option, objective_option, tracking_option
+from advisor.cli.options import direction_option, objective_option, options_as_dataclass, tracking_option
 from advisor.history import fairness
 from advisor.history.answer import MAX_RUNS_PER_SETTING, Answer, GateQuestion, Side, percent_text
 from advisor.history.gate import answer_for_study, make_gate_record
@@ -29,54 +29,54 @@ _BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "
 
 
 @click.command()
-@click.argument("candidate")
-@click.option("--against", metavar="INCUMBENT", help="Setting to replace.  [default: last one kept, else best with repeats]")
-@tracking_option
-@click.option("--experiment", "-e", metavar="NAME", help="Experiment of both settings.  [default: the store's only one]")
-@objective_option
-@direction_option
-@click.option(
-    "--worthwhile",
-    metavar="GAIN",
-    help="Smallest gain worth finding: 0.002 (in units of the objective) or 1%.  [default: 1.4 times the noise between seeds]",
-)
-@click.option("--at-most", multiple=True, metavar="METRIC=VALUE", help="Discard CANDIDATE if METRIC is larger.")
-@click.option("--at-least", multiple=True, metavar="METRIC=VALUE", help="Discard CANDIDATE if METRIC is smaller.")
-@click.option(
-    "--allow-more",
-    multiple=True,
-    type=click.Choice(sorted(fairness.BUDGET_TOLERANCES)),
-    help="Allow CANDIDATE to use more of this kind of budget than INCUMBENT.",
-)
-@click.option(
-    "--alone",
-    is_flag=True,
-    help="Judge this proposal alone and record nothing; the error rates then hold for this answer only.",
-)
-@click.option(
-    "--max-seeds",
-    type=click.IntRange(min=2, max=1000),
-    default=MAX_RUNS_PER_SETTING,
-    show_default=True,
-    help="Maximum number of runs per setting; CANDIDATE is discarded if these runs allow no decision.",
+@options_as_dataclass(
+    "question",
+    GateQuestion,
+    click.argument("candidate"),
+    click.option(
+        "--against", metavar="INCUMBENT", help="Setting to replace.  [default: last one kept, else best with repeats]"
+    ),
+    tracking_option,
+    click.option("--experiment", "-e", metavar="NAME", help="Experiment of both settings.  [default: the store's only one]"),
+    objective_option,
+    direction_option,
+    click.option(
+        "--worthwhile",
+        metavar="GAIN",
+        help="Smallest gain worth finding: 0.002 (in units of the objective) or 1%.  [default: 1.4 times the noise between seeds]",
+    ),
+    click.option("--at-most", multiple=True, metavar="METRIC=VALUE", help="Discard CANDIDATE if METRIC is larger."),
+    click.option("--at-least", multiple=True, metavar="METRIC=VALUE", help="Discard CANDIDATE if METRIC is smaller."),
+    click.option(
+        "--allow-more",
+        "allow",
+        multiple=True,
+        type=click.Choice(sorted(fairness.BUDGET_TOLERANCES)),
+        help="Allow CANDIDATE to use more of this kind of budget than INCUMBENT.",
+    ),
+    click.option(
+        "--alone",
+        is_flag=True,
+        help="Judge this proposal alone and record nothing; the error rates then hold for this answer only.",
+    ),
+    click.option(
+        "--max-seeds",
+        type=click.IntRange(min=2, max=1000),
+        default=MAX_RUNS_PER_SETTING,
+        show_default=True,
+        help="Maximum number of runs per setting; CANDIDATE is discarded if these runs allow no decision.",
+    ),
 )
 @click.option("--record/--no-record", default=True, help="Store the answer in the tag advisor.gate of CANDIDATE's first run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @brief_option
 @markdown_option
 def gate(
-    candidate: str,
-    against: str | None,
+    question: GateQuestion,
     tracking_uri: str | None,
     experiment: str | None,
     objective: str | None,
     direction: Literal["minimize", "maximize"] | None,
-    worthwhile: str | None,
-    at_most: tuple[str, ...],
-    at_least: tuple[str, ...],
-    allow_more: tuple[str, ...],
-    alone: bool,
-    max_seeds: int,
     record: bool,
     as_json: bool,
     brief: bool,
@@ -101,16 +101,12 @@ def gate(
     advisor gate lr=0.2 --at-most peak_memory=24e9       a setting that must fit into 24 GB
     """
     experiments = ExperimentCache(tracking_uri, objective, direction, Reading(population="all"))
-    question = GateQuestion(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
     answer = answer_gate_question(experiments, question, experiment, record=record)
-    _write_answer(answer, brief=brief, as_json=as_json, markdown=markdown)
-    sys.exit(answer.exit_status)
-
-
-def _write_answer(answer: Answer, *, brief: bool, as_json: bool, markdown: Path | None) -> None:
     if markdown is not None:
         write_markdown_file(_answer_as_markdown(answer), markdown)
-    click.echo(short_gate_json(answer) if brief else answer.ascii_json() if as_json else _answer_text(answer))
+    text = "\n".join([clean(answer.action), "", *_answer_detail_lines(answer)])
+    click.echo(short_gate_json(answer) if brief else answer.ascii_json() if as_json else text)
+    sys.exit(answer.exit_status)
 
 
 def answer_gate_question(
@@ -155,10 +151,6 @@ def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> An
         note = f"The answer could not be stored, so later answers do not count it; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, note)})
     return answer.model_copy(update={"recorded": True})
-
-
-def _answer_text(answer: Answer) -> str:
-    return "\n".join([clean(answer.action), "", *_answer_detail_lines(answer)])
 
 
 def _answer_detail_lines(answer: Answer) -> list[str]:

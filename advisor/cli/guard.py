@@ -15,7 +15,7 @@ import psutil
 from advisor.cli.options import direction_option, objective_option, study_option, tracking_option
 from advisor.contract.guard_file import GuardVerdict, write_verdict
 from advisor.execution.guard_process import lower_priority
-from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, store_read_pause_s
+from advisor.execution.guarding import GuardedStudy, RunVerdict, WatchedRun, store_read_pause_s
 from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec_yaml import load_study_file
 from advisor.model.words import align_columns, clean, count
@@ -75,32 +75,21 @@ def guard(
     if reading.error is not None:
         raise AdvisorError(reading.error)
     if as_json:
-        click.echo(json.dumps(_verdicts_as_json(reading), ensure_ascii=True, indent=1))
-        return
-    for line in _verdict_table(reading.running):
-        click.echo(line)
-
-
-def _verdicts_as_json(reading: Reading) -> dict[str, object]:
-    trials = [
-        {name: getattr(v, name) for name in ("trial", "run_id", "state", "step", "length", "stop", "message")}
-        for v in reading.running
-    ]
-    return {"study": reading.study, "trials": trials}
+        names = ("trial", "run_id", "state", "step", "length", "stop", "message")
+        trials = [{name: getattr(v, name) for name in names} for v in reading.running]
+        click.echo(json.dumps({"study": reading.study, "trials": trials}, ensure_ascii=True, indent=1))
+    else:
+        click.echo("\n".join(_verdict_table(reading.running)))
 
 
 def _verdict_table(verdicts: Sequence[RunVerdict]) -> list[str]:
     if not verdicts:
         return ["No trial is running."]
-    rows = [(clean(v.trial), v.state, _trial_progress_text(v), clean(v.message)) for v in verdicts]
+    ends = ["" if v.length is None else f" of {v.length:,.0f}" for v in verdicts]
+    rows = [(clean(v.trial), v.state, f"step {v.step:,}{end}", clean(v.message)) for v, end in zip(verdicts, ends, strict=True)]
     stoppable = sum(v.stop for v in verdicts)
     end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "No trial needs to be stopped."
     return [*align_columns(rows), "", end]
-
-
-def _trial_progress_text(verdict: RunVerdict) -> str:
-    planned = "" if verdict.length is None else f" of {verdict.length:,.0f}"
-    return f"step {verdict.step:,}{planned}"
 
 
 def _update_verdict_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
@@ -118,16 +107,12 @@ def _update_verdict_file(guarded: GuardedStudy, file: Path, run_id: str) -> None
             return
         verdict = next((v for v in guarded.read().running if v.run_id == run_id), None)
         if verdict is not None:
-            _write_verdict_file(file, verdict)
+            new = GuardVerdict(
+                state=verdict.state, step=verdict.step, stop=verdict.stop, message=verdict.message, at=time.time()
+            )
+            with convert_os_errors(f"cannot write {str(file)!r}"):
+                write_verdict(file, new)
         pause = store_read_pause_s(time.monotonic() - began, guarded.interval_s)
-
-
-def _write_verdict_file(file: Path, verdict: RunVerdict) -> None:
-    with convert_os_errors(f"cannot write {str(file)!r}"):
-        write_verdict(
-            file,
-            GuardVerdict(state=verdict.state, step=verdict.step, stop=verdict.stop, message=verdict.message, at=time.time()),
-        )
 
 
 def _sleep_while_parent_runs(seconds: float, parent: int) -> bool:

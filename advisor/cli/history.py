@@ -57,19 +57,27 @@ def history(
     advisor history cifar --near lr=0.2    what was tried near this setting, and what failed
     """
     format_ = "json" if as_json else format_
-    if near is not None:
-        _print_settings_near(study, near, tracking_uri, format_, brief)
-        return
-    loaded = load_rules(directories=rules, settings=find_settings(Path.cwd()))
-    with progress_bar(enabled=not quiet) as on_progress:
-        result = read_lineages(
-            study, loaded, tracking_uri=tracking_uri, on_progress=lambda done, total: on_progress("Reading runs", done, total)
-        )
+    result: Lineages | NearbySettings
+    if near is None:
+        loaded = load_rules(directories=rules, settings=find_settings(Path.cwd()))
+        with progress_bar(enabled=not quiet) as on_progress:
+            result = read_lineages(
+                study,
+                loaded,
+                tracking_uri=tracking_uri,
+                on_progress=lambda done, total: on_progress("Reading runs", done, total),
+            )
+    elif study is None:
+        raise AdvisorError("--near needs the experiment: advisor history EXPERIMENT --near SETTING")
+    else:
+        result = find_settings_near(study, near, tracking_uri)
     if brief or format_ == "json":
         click.echo(short_history_json(result) if brief else result.ascii_json())
-        return
-    write = history_format.render_markdown_history if format_ == "markdown" else history_format.render_plain_history
-    click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))
+    elif isinstance(result, NearbySettings):
+        click.echo("\n".join([result.action, "", *map(_tried_setting_line, result.tried)]))
+    else:
+        write = history_format.render_markdown_history if format_ == "markdown" else history_format.render_plain_history
+        click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))
 
 
 def short_history_json(result: Lineages | NearbySettings) -> str:
@@ -83,18 +91,6 @@ def _recommended_action(result: Lineages) -> str:
         return "No study of this store continues another study. Run a study from next/ and analyze it."
     last = result.lineages[-1]
     return last.stop or f"Go on from {quote_name(last.rounds[-1].study)}: {count(len(last.rounds), 'round')} so far."
-
-
-def _print_settings_near(study: str | None, near: str, tracking_uri: str | None, format_: str, brief: bool) -> None:
-    if study is None:
-        raise AdvisorError("--near needs the experiment: advisor history EXPERIMENT --near SETTING")
-    memory = find_settings_near(study, near, tracking_uri)
-    if brief:
-        click.echo(short_history_json(memory))
-    elif format_ == "json":
-        click.echo(memory.ascii_json())
-    else:
-        click.echo("\n".join([memory.action, "", *map(_tried_setting_line, memory.tried)]))
 
 
 def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:

@@ -220,7 +220,8 @@ def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tupl
             return name, Parameter(role="fixed", value=_parse_parameter_value(value))
         if bounds:
             low, high = _parse_range_end(bounds[1], text), _parse_range_end(bounds[2], text)
-            usual = _default_scale(name, low)
+            decays = parameter_kinds.is_regulariser(name) and set(words_of_name(name)) & {"decay", "wd", "weightdecay", "l2"}
+            usual = "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
             whole = low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual == "linear"
             values = {"type": "int" if whole else "float", "low": low, "high": high, "scale": bounds[3] or usual}
             return name, Parameter.model_validate({"role": "nuisance", **values})
@@ -233,14 +234,6 @@ def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tupl
 
 
 _OPTION_SYNTAX_TEXTS = {"tune": "NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=a,b,c", "fix": "NAME=VALUE", "compare": "NAME=a,b"}
-
-
-def _default_scale(name: str, low: float) -> Literal["linear", "log"]:
-    """Return the default scale of a hyperparameter's range: logarithmic for learning rates and positive weight decay, else
-    linear."""
-    words = set(words_of_name(name))
-    decays = parameter_kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
-    return "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
 
 
 def _parse_range_end(text: str, whole: str) -> float:
@@ -277,12 +270,8 @@ def _write_study_files(
     comment: str = "",
     options_of: Callable[[StudySpec, Collection[str]], str] = _training_command_options,
 ) -> None:
-    """Write one file per study (all files or none), and print the commands that train these studies.
-
-    explicit: hyperparameters that the user set by options. The training commands pass the values of these hyperparameters even
-    if they are fixed. comment: text at the top of each study file. options_of: function that returns the options of a study's
-    training command.
-    """
+    """Write one file per study (all files or none) below `comment`, and print the commands that train these studies. explicit:
+    hyperparameters that the user set by options and that the commands pass even if they are fixed."""
     slugs = [] if len(specs) == 1 else _unique_file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
     named = [s.model_copy(update={"study": f"{s.study}-{slug}"}) for s, slug in zip(specs, slugs, strict=False)] or specs

@@ -149,21 +149,6 @@ def print_warnings(texts: Sequence[str]) -> None:
         click.echo(f"Warning: {clean(text)}", err=True)
 
 
-def _print_warnings_before(on_update: SummaryCallback, texts: Sequence[str]) -> SummaryCallback:
-    """Return a callback that prints the warnings before it first calls `on_update`.
-
-    The warnings appear before the first trial starts, and never if an error prevents the launch.
-    """
-    pending = [texts]
-
-    def update(summary: Summary, news: str, /) -> None:
-        while pending:
-            print_warnings(pending.pop())
-        on_update(summary, news)
-
-    return update
-
-
 @dataclass(frozen=True)
 class Launcher:
     """Trains studies with the options of one `advisor run` or `advisor tune` command."""
@@ -205,15 +190,12 @@ class Launcher:
             notifier=self.notifier,
         )
         continuing = [line for trial in self.trials_to_continue for line in _continue_trial(ledger, plan, trial)]
-        with _launch_progress_bar(plan, first_seed, enabled=not self.options.quiet) as on_update:
+        append = self.options.appends_parameters
+        warnings = command_warnings(spec, self.command_words, append=append) if self.warns_about_command else ()
+        with _launch_progress_bar(plan, first_seed, warnings, enabled=not self.options.quiet) as on_update:
             for line in continuing if not self.options.quiet else ():
                 click.echo(line, err=True)
-            unpassed = (
-                command_warnings(spec, self.command_words, append=self.options.appends_parameters)
-                if self.warns_about_command
-                else ()
-            )
-            return plan, launch(plan, ledger, _print_warnings_before(on_update, unpassed))
+            return plan, launch(plan, ledger, on_update)
 
 
 def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
@@ -225,10 +207,8 @@ def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[st
         if entry.resumes:
             yield f"{name} continues in the same run from its last checkpoint. The guard does not stop it again."
         else:
-            yield (
-                f"{name} begins at step 0 in a new run, because the training recorded no checkpoint to resume from. "
-                "The guard does not stop this trial again."
-            )
+            why = "because the training recorded no checkpoint to resume from"
+            yield f"{name} begins at step 0 in a new run, {why}. The guard does not stop this trial again."
 
 
 def print_commands(
@@ -245,15 +225,18 @@ def print_commands(
 
 
 @contextmanager
-def _launch_progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[SummaryCallback]:
+def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *, enabled: bool) -> Iterator[SummaryCallback]:
     """Show a progress bar on a terminal, or else print a line for each ended trial. Failed trials get a line in both cases."""
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
         task = bar.add_task("", total=plan.queue.total)
         lines = EndedRunLines(plan.spec.objective.metric, seed)
+        pending = [warnings]
 
         def update(summary: Summary, news: str, /) -> None:
+            while pending:  # before the first trial starts, and never if an error prevents the launch
+                print_warnings(pending.pop())
             bar.update(task, completed=len(summary.outcomes), description=launch_progress_text(plan, summary, seed))
             ended = lines.new_lines(summary)
             for line in (news, *(() if console.is_terminal else ended)):

@@ -58,32 +58,15 @@ class CountType(click.ParamType[int]):
 
 def add_recipe_options(command: Command) -> Command:
     """Decorator that adds the options for recipes to a command."""
-    for option in reversed(
-        (
-            click.option(
-                "--recipe",
-                type=click.Choice(RECIPE_NAMES),
-                help="Write the first study of a language model, for TRL or Transformers.",
-            ),
-            click.option(
-                "--tokens",
-                type=CountType(),
-                metavar="N",
-                help="Training tokens per trial, for the recipes sft, lora and pretrain.",
-            ),
-            click.option(
-                "--batch-tokens", type=CountType(), metavar="N", help="Tokens per batch, to convert --tokens to steps."
-            ),
-            click.option(
-                "--params",
-                "model_parameters",
-                type=CountType(),
-                metavar="N",
-                help="Number of parameters to pre-train, without embeddings.",
-            ),
-        )
+    recipe = click.Choice(RECIPE_NAMES)
+    for name, kind, metavar, help in (
+        ("--params", CountType(), "N", "Number of parameters to pre-train, without embeddings."),
+        ("--batch-tokens", CountType(), "N", "Tokens per batch, to convert --tokens to steps."),
+        ("--tokens", CountType(), "N", "Training tokens per trial, for the recipes sft, lora and pretrain."),
+        ("--recipe", recipe, None, "Write the first study of a language model, for TRL or Transformers."),
     ):
-        command = option(command)  # type: ignore[type-var]  # click types the decorator for either kind of command
+        names = (name, "model_parameters") if name == "--params" else (name,)
+        command = click.option(*names, type=kind, metavar=metavar, help=help)(command)  # type: ignore[type-var]
     return command
 
 

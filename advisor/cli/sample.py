@@ -45,11 +45,7 @@ def _write_sampled_trials(
         writer.writerow(names)
         writer.writerows([[trial.get(name, "") for name in names] for trial in trials])
     else:
-        _write_trial_table([{n: short_text(v) for n, v in trial.items()} for trial in trials], names, out)
-
-
-def _write_trial_table(rows: Sequence[Mapping[str, str]], names: Sequence[str], out: TextIO) -> None:
-    widths = {name: max([len(short_text(name)), *(len(row.get(name, "–")) for row in rows)]) for name in names}
-    out.write("  ".join(short_text(name).rjust(widths[name]) for name in names) + "\n")
-    for row in rows:
-        out.write("  ".join(row.get(name, "–").rjust(widths[name]) for name in names) + "\n")
+        shown = {n: short_text(n) for n in names}
+        rows = [shown, *({n: short_text(v) for n, v in trial.items()} for trial in trials)]
+        widths = {name: max(len(row.get(name, "–")) for row in rows) for name in names}
+        out.writelines("  ".join(row.get(name, "–").rjust(widths[name]) for name in names) + "\n" for row in rows)

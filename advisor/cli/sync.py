@@ -78,26 +78,12 @@ def _deliver_spools(
 
 def _undelivered_logs_table(spools: Sequence[SpoolDescription]) -> str:
     rows = [("run", "experiment", "age", "points", "size", "to", "")]
-    rows += [
-        (
-            s.run_name,
-            s.experiment,
-            _spool_age_text(s),
-            f"{s.points:,}",
-            _megabytes_text(s.size),
-            s.destination,
-            _spool_state_text(s),
-        )
-        for s in spools
-    ]
+    for s in spools:
+        state = s.state if s.state != "left" else "" if s.end is not None else "the training was interrupted"
+        size = f"{s.size / 2**20:,.1f} MB"
+        rows.append((s.run_name, s.experiment, _spool_age_text(s), f"{s.points:,}", size, s.destination, state))
     clean = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
     return "\n".join(align_columns(clean))
-
-
-def _spool_state_text(spool: SpoolDescription) -> str:
-    if spool.state != "left":
-        return spool.state
-    return "" if spool.end is not None else "the training was interrupted"
 
 
 def _spool_age_text(spool: SpoolDescription) -> str:
@@ -108,7 +94,3 @@ def _spool_age_text(spool: SpoolDescription) -> str:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def _megabytes_text(size: int) -> str:
-    return f"{size / 2**20:,.1f} MB"

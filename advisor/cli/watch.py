@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -97,27 +98,32 @@ def serve_live_report(
     """
     with convert_os_errors(f"cannot serve on port {port}", "choose another --port"):
         live = LiveReport(port)
-    known: set[tuple[str, str]] = set()
-    with live:
+    announced: set[tuple[str, str]] = set()
+
+    def announce_alarms(report: Report) -> None:
+        for key, line in trial_alarms(report, announced):
+            announced.add(key)
+            echo(f"{_clock_time()} {line}")
+
+    with live, suppress(KeyboardInterrupt):
         _show_live_report(live, report)
         echo(f"Live report at {live.url} (this machine only). Ctrl+C ends it.")
-        _announce_alarms(report, known, echo)
+        announce_alarms(report)
         duration_s, failure = 0.0, None
-        try:
-            while True:
-                time.sleep(max(interval_s, duration_s))
-                began = time.monotonic()
-                try:
-                    report, failure = _update_live_report(report, live, analyze, write, echo), None
-                    _announce_alarms(report, known, echo)
-                except Exception as error:
-                    if (reason := _analysis_error_line(error)) != failure:
-                        failure = reason
-                        echo(f"{_clock_time()} The analysis failed and will be repeated: {failure}")
-                live.fail(failure)
-                duration_s = time.monotonic() - began
-        except KeyboardInterrupt:
-            echo("")
+        while True:
+            time.sleep(max(interval_s, duration_s))
+            began = time.monotonic()
+            try:
+                report, failure = _update_live_report(report, live, analyze, write, echo), None
+                announce_alarms(report)
+            except Exception as error:
+                text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
+                if (reason := " ".join(redact(text).split())) != failure:
+                    failure = reason
+                    echo(f"{_clock_time()} The analysis failed and will be repeated: {failure}")
+            live.fail(failure)
+            duration_s = time.monotonic() - began
+    echo("")
 
 
 def _update_live_report(
@@ -140,19 +146,6 @@ def _update_live_report(
 
 def _show_live_report(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
     live.show(report.to_html(), _clock_time(), news, live_trial_rows(report), running_trials_summary(report))
-
-
-def _announce_alarms(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
-    for key, line in trial_alarms(report, announced):
-        announced.add(key)
-        echo(f"{_clock_time()} {line}")
-
-
-def _analysis_error_line(error: Exception) -> str:
-    """Return the error message without credentials. For errors other than AdvisorError, the message starts with the name of the
-    exception's class."""
-    text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
-    return " ".join(redact(text).split())
 
 
 def _clock_time() -> str:

@@ -80,7 +80,9 @@ def tune(
     folder = study_folder(out or DEFAULT_SEARCH_FOLDER, record.experiment)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
-        _print_first_block(search, command, folder, first_seed, append=options.appends_parameters)
+        first = search.next_block([])
+        assert first is not None
+        print_commands(first.spec, None, first_seed, command, folder, append=options.appends_parameters)
         return
     blocks = _train_blocks(search, record, options, folder, first_seed)
     if not options.quiet:
@@ -103,8 +105,15 @@ def _open_search(
         options.appends_parameters,
         loaded,
     )
-    search = Search(start, budget, record, parallel=_parallel_trial_count(options))
-    _check_trial_budget(search)
+    slots = make_slots(find_gpus(), options.gpus_per_trial, options.parallel) if options.on == "local" else ()
+    search = Search(start, budget, record, parallel=len(slots) or options.parallel or 1)
+    least = (BLOCKS_BEFORE_ANALYSIS + 1) * search.trials_per_block
+    if search.trials < least:
+        at_a_time = f" at {search.parallel} trials at a time" if search.parallel > 1 else ""
+        raise AdvisorError(
+            f"{search.trials} trials are too few to decide anything after the first block; pass --trials {least} or more"
+            f"{at_a_time}, or train the study with `advisor run`"
+        )
     return search, record
 
 
@@ -119,12 +128,6 @@ def _train_blocks(search: Search, record: SearchRecord, options: LaunchOptions, 
         if notifier is not None:
             notifier.send(Notification("ended", name, None, None, " ".join(text.search_result_lines(search.start, blocks))))
     return blocks
-
-
-def _print_first_block(search: Search, command: Sequence[str], folder: Path, first_seed: int, *, append: bool) -> None:
-    first = search.next_block([])
-    assert first is not None
-    print_commands(first.spec, None, first_seed, command, folder, append=append)
 
 
 def _study_to_search(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
@@ -147,19 +150,3 @@ def _study_to_search(spec: StudySpec, command: Sequence[str], *, append: bool) -
             "or pass --no-args if the training reads ADVISOR_SEED from its environment"
         )
     return spec.model_copy(update={"sampler": Sampler(seed=spec.sampler.seed), "seeds": None})
-
-
-def _parallel_trial_count(options: LaunchOptions) -> int:
-    if options.on == "local":
-        return len(make_slots(find_gpus(), options.gpus_per_trial, options.parallel))
-    return options.parallel or 1
-
-
-def _check_trial_budget(search: Search) -> None:
-    least = (BLOCKS_BEFORE_ANALYSIS + 1) * search.trials_per_block
-    if search.trials < least:
-        at_a_time = f" at {search.parallel} trials at a time" if search.parallel > 1 else ""
-        raise AdvisorError(
-            f"{search.trials} trials are too few to decide anything after the first block; pass --trials {least} or more"
-            f"{at_a_time}, or train the study with `advisor run`"
-        )

@@ -75,7 +75,8 @@ def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = 
     """Draw the axis plot. own: whether this is the hyperparameter's own plot, whose axes and dots the plots of findings
     reuse."""
     plot = _lay_out_axis_plot(report, evidence)
-    frame, shared = plot.frame, _shared_svg_id(report, evidence.parameter)
+    frame, names = plot.frame, list(report.spec.searched)[:MAX_AXIS_PLOTS]
+    shared = f"axis-{names.index(evidence.parameter)}" if evidence.parameter in names else None
     named = set(evidence.trials)
     hot = [p for p in plot.placed_trials if p.index in plot.dot_pixels and p.row.id in named]
     _draw_next_range(plot, evidence)
@@ -101,12 +102,6 @@ def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = 
     notes = _axis_plot_notes(plot, report, evidence.parameter)
     legend = _axis_plot_legend(report, evidence, plot, own)
     return Figure(svg=frame.render_svg(title), caption=evidence.caption, legend=legend, notes=notes)
-
-
-def _shared_svg_id(report: ReportData, name: str) -> str | None:
-    """Return the prefix of the ids of the shared axes and dots; None if the hyperparameter has no separate plot."""
-    names = list(report.spec.searched)[:MAX_AXIS_PLOTS]
-    return f"axis-{names.index(name)}" if name in names else None
 
 
 def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,24 +17,18 @@ MAX_DRAWN_ROUNDS = 24
 """Maximum number of rounds in the figure; earlier rounds are omitted."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Forecast:
-    """The predicted best objective value of a round."""
-
-    round_index: int
-    predicted_bound: float
-    most_likely_value: float
-
-
 def round_history_figure(history: History) -> Figure | None:
     """Draw one point per round of the study, in order. Return None if fewer than two rounds have a result."""
     rounds = history.rounds[-MAX_DRAWN_ROUNDS:]
     results = [r.best for r in rounds if r.best is not None]
     if len(results) < 2:
         return None
-    forecasts = [f for i, r in enumerate(rounds) if (f := _forecast_of_round(i, r)) is not None]
+    forecasts = []  # (index of the round, predicted bound, most likely value)
+    for i, r in enumerate(rounds):
+        for e in [o.prediction.expects for o in r.outcomes if isinstance(o.prediction.expects, BestReaches)][:1]:
+            forecasts.append((i, e.value, e.value if e.expected is None else e.expected))
     values = [v for r in rounds for v in (r.best, r.incumbent) if v is not None]
-    values += [v for f in forecasts for v in (f.predicted_bound, f.most_likely_value)]
+    values += [v for _, *predicted in forecasts for v in predicted]
     objective = history.objective
     frame = Frame(height_px=200.0, right_px=FIGURE_WIDTH - 16.0)
     frame.fit_y_axis(objective_axis_limits(np.array(values), minimize=objective.direction == "minimize"))
@@ -56,14 +50,6 @@ def round_history_figure(history: History) -> Figure | None:
     return Figure(svg=frame.render_svg(title), caption=caption, legend=tuple(legend), notes=notes)
 
 
-def _forecast_of_round(place: int, round: Round) -> _Forecast | None:
-    for outcome in round.outcomes:
-        expects = outcome.prediction.expects
-        if isinstance(expects, BestReaches):
-            return _Forecast(place, expects.value, expects.value if expects.expected is None else expects.expected)
-    return None
-
-
 def _draw_round_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
     marks = "".join(f"M{px_text(frame.x(i))} {px_text(frame.bottom_px)}v4" for i in range(len(rounds)))
     frame.add_element(
@@ -74,11 +60,11 @@ def _draw_round_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
     frame.add_x_axis_name("round", (frame.left_px + frame.right_px) / 2)
 
 
-def _draw_rounds(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
+def _draw_rounds(frame: Frame, rounds: tuple[Round, ...], forecasts: Sequence[tuple[int, float, float]]) -> None:
     x, y = frame.x, frame.y
-    for f in forecasts:
-        if y.can_represent(f.predicted_bound) and y.can_represent(f.most_likely_value):
-            at, bound, likely = x(f.round_index), y(f.predicted_bound), y(f.most_likely_value)
+    for i, *predicted in forecasts:
+        if all(map(y.can_represent, predicted)):
+            at, bound, likely = x(i), *map(y, predicted)
             frame.add_element(
                 "path", "whisker", d=f"M{px_text(at)} {px_text(bound)}V{px_text(likely)}M{px_text(at - 6)} {px_text(bound)}h12"
             )

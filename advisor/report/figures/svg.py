@@ -74,8 +74,10 @@ class Frame:
     right_px: float = PLOT_RIGHT_EDGE
     left_px: float = 0.0
     svg_elements: list[str] = field(default_factory=list)
-    _x_scale: Scale | None = None
-    _y_scale: Scale | None = None
+    x: Scale = field(init=False)
+    """The horizontal scale, which `fit_x_axis` sets."""
+    y: Scale = field(init=False)
+    """The vertical scale, which `fit_y_axis` sets."""
     _y_ticks: AxisTicks = ()
 
     @property
@@ -83,25 +85,9 @@ class Frame:
         """Vertical pixel position of the horizontal axis."""
         return self.height_px - BOTTOM_MARGIN
 
-    @property
-    def x(self) -> Scale:
-        """The horizontal scale; available after `fit_x_axis` has set it."""
-        assert self._x_scale is not None
-        return self._x_scale
-
-    @x.setter
-    def x(self, scale: Scale) -> None:
-        self._x_scale = scale
-
-    @property
-    def y(self) -> Scale:
-        """The vertical scale; available after `fit_y_axis` has set it."""
-        assert self._y_scale is not None
-        return self._y_scale
-
     def fit_y_axis(self, limits: AxisLimits, ticks: AxisTicks | None = None, min_left: float = 0.0) -> None:
         """Set the vertical scale, and move the left edge so that the tick labels fit. Default ticks are at round values."""
-        self._y_scale = limits.scale(self.bottom_px, self.top_px)
+        self.y = limits.scale(self.bottom_px, self.top_px)
         self._y_ticks = self.y.ticks(5) if ticks is None else ticks
         labels = max((label_width_px(label) for _, label in self._y_ticks), default=0.0) + 14
         self.left_px = max(labels, min_left)
@@ -192,9 +178,7 @@ class Frame:
 
     def render_svg(self, title: str) -> Markup:
         """Return the picture as markup, with `title` as its accessible title."""
-        scales = "".join(
-            f' data-{n}="{_scale_attribute_text(s)}"' for n, s in (("x", self._x_scale), ("y", self._y_scale)) if s is not None
-        )
+        scales = "".join(f' data-{n}="{_scale_attribute_text(getattr(self, n))}"' for n in "xy" if hasattr(self, n))
         head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height_px)}" role="img"{scales}><title>{escape(title)}</title>'
         # Safe: all text in `svg_elements` went through `escape`, and all attributes through `html.escape`.
         return Markup(head + "".join(self.svg_elements) + "</svg>")  # noqa: S704

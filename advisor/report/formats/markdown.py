@@ -200,18 +200,14 @@ def _check_status_lines(report: ReportData) -> Iterator[str]:
         if verdicts:
             yield f"### {title}"
             yield ""
-            yield from _missing_data_lines(report) if status == "not-assessed" else ()
+            for unlock in report.unlocks if status == "not-assessed" else ():
+                yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_inline_code(rule)}`' for rule in unlock.checks)}"
+                yield ""
+                if unlock.code is not None:
+                    yield from fenced_code_lines("python", unlock.code.splitlines())
             for v in verdicts:
                 yield f"- `{_inline_code(v.rule)}`" + (f": {escape_markdown(sentence(v.reason))}" if v.reason else "")
             yield ""
-
-
-def _missing_data_lines(report: ReportData) -> Iterator[str]:
-    for unlock in report.unlocks:
-        yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_inline_code(rule)}`' for rule in unlock.checks)}"
-        yield ""
-        if unlock.code is not None:
-            yield from fenced_code_lines("python", unlock.code.splitlines())
 
 
 def _study_description_lines(report: ReportData) -> Iterator[str]:

@@ -79,12 +79,14 @@ def plain_sarif_message(text: str) -> str:
 def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
     why = f"\n\nWhy it matters: {info.why}" if info.why else ""
     measured = f"\n\nMeasured: {info.measured}." if info.measured else ""
+    site = _documentation_url()
+    anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")  # of the heading, as on GitHub
     text = f"{info.summary}{why}{measured}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
     return {
         "id": info.id,
         "shortDescription": {"text": info.summary},
         "help": {"text": text.replace("`", ""), "markdown": text},
-        "helpUri": _rule_page_url(info),
+        "helpUri": f"{PLAYBOOK}#{quote(anchor)}" if site is None else f"{site}/rules/{quote(info.id)}/",
         "properties": {"tags": [info.goal], "playbook": info.playbook},
     }
 
@@ -95,14 +97,6 @@ def _documentation_url() -> str | None:
     if site and not re.fullmatch(r"https?://[!-;=?-~]+", site):
         raise AdvisorError(f"{DOCS_URL_VARIABLE} must be a web address such as https://docs.example.org, not {site!r}")
     return site.rstrip("/") or None
-
-
-def _rule_page_url(info: RuleInfo) -> str:
-    if (site := _documentation_url()) is not None:
-        return f"{site}/rules/{quote(info.id)}/"
-    # derive the anchor of a heading in the same way as GitHub
-    anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")
-    return f"{PLAYBOOK}#{quote(anchor)}"
 
 
 def _sarif_result(report: ReportData, finding: Finding, index: int | None, study_file: StudyFile | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from advisor.model.spec import SAME_IN_ALL_TRIALS, Parameter
+from advisor.model.spec import SAME_IN_ALL_TRIALS
 from advisor.model.words import clean, number, setting
 from advisor.report.model import ReportData
 from advisor.report.text.study_diff import describe_domain
@@ -13,15 +13,18 @@ from advisor.report.text.study_diff import describe_domain
 def study_description_rows(report: ReportData) -> tuple[tuple[str, str], ...]:
     """Return (label, value) rows of the study's description, without unknown values."""
     spec, made = report.spec, report.provenance
-    best = report.best
+    best, counts = report.best, report.counts
+    by_status, at = counts.status_counts_text(), ""
+    if best is not None and best.step is not None:
+        at = f", step {best.step:,}" + (f" of {best.last_step:,}" if best.last_step else "")
     rows: list[tuple[str, str | None]] = [
         ("Study", clean(spec.study)),
         ("Goal", clean(spec.goal) or None),
         ("Round", str(spec.round)),
         ("Parent", clean(spec.parent) if spec.parent else None),
         ("Objective", f"{spec.objective.direction} {clean(spec.objective.metric)}"),
-        ("Trials", _trial_counts_text(report)),
-        ("Best value", f"{number(best.value)} ({clean(best.name)}{_best_step_text(report)})" if best else "none"),
+        ("Trials", f"{counts.total:,}" + (f" ({by_status})" if by_status else "")),
+        ("Best value", f"{number(best.value)} ({clean(best.name)}{at})" if best else "none"),
         ("Training steps", f"{spec.max_train_steps:,}" if spec.max_train_steps else None),
         ("Evaluated every", f"{spec.evaluate_every:,} steps" if spec.evaluate_every else None),
         ("Period", _study_period_text(made.started, made.ended)),
@@ -30,21 +33,6 @@ def study_description_rows(report: ReportData) -> tuple[tuple[str, str], ...]:
         ("Command", clean(made.command) if made.command else None),
     ]
     return tuple((label, value) for label, value in rows if value is not None)
-
-
-def _trial_counts_text(report: ReportData) -> str:
-    counts = report.counts
-    parts = counts.status_counts_text()
-    return f"{counts.total:,}" + (f" ({parts})" if parts else "")
-
-
-def _best_step_text(report: ReportData) -> str:
-    best = report.best
-    if best is None or best.step is None:
-        return ""
-    if not best.last_step:
-        return f", step {best.step:,}"
-    return f", step {best.step:,} of {best.last_step:,}"
 
 
 def _study_period_text(started: float | None, ended: float | None) -> str | None:
@@ -64,11 +52,12 @@ def search_space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
-        (n, p.role, describe_domain(p), setting(best.get(n, p.value)), clean(report.inferred.get(n) or _parameter_source(p)))
+        (
+            n,
+            p.role,
+            describe_domain(p),
+            setting(best.get(n, p.value)),
+            clean(report.inferred.get(n) or (SAME_IN_ALL_TRIALS if p.why == SAME_IN_ALL_TRIALS else "declared")),
+        )
         for n, p in items
     )
-
-
-def _parameter_source(parameter: Parameter) -> str:
-    """Return the source of a hyperparameter's range if the range was not inferred."""
-    return SAME_IN_ALL_TRIALS if parameter.why == SAME_IN_ALL_TRIALS else "declared"

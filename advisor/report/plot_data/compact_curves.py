@@ -44,7 +44,7 @@ def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple
 
     curves: curve sets of the report's figures; the compact curves use the same step scales.
     """
-    trials = _indices_of_best_trials(study)
+    trials = set(list(dict.fromkeys(t.index for t in (*study.ranked(), *study.trials)))[:MAX_TRIALS])
     objective = study.spec.objective.metric
     others = [m for s in _SHOWN_TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
     metrics = [m for m in (objective, *others[:1]) if m is not None and m in study.metrics]
@@ -53,11 +53,6 @@ def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple
     log = {s.metric: s.scale == "log" for s in curves}
     made = (_encode_metric_curves(study, m, trials, columns, log=log.get(m, False)) for m in metrics)
     return tuple(c for c in made if c is not None)
-
-
-def _indices_of_best_trials(study: Study) -> set[int]:
-    ranked = [t.index for t in study.ranked()]
-    return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
 
 
 def _encode_metric_curves(study: Study, metric: str, shown: set[int], columns: int, *, log: bool) -> EncodedCurves | None:

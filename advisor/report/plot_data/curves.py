@@ -84,7 +84,10 @@ def make_curve_set(study: Study, metric: str, signal: Signal | None, trials: lis
         return None
     every = np.unique(np.concatenate([steps for _, steps, _ in logged]))
     last, first = int(every[-1]), int(every[every > 0][0]) if every[-1] > 0 else 1
-    log = last >= _MIN_LOG_STEP_RATIO * first and _largest_step_gap(every[every > 0]) <= _MAX_STEP_GAP_SHARE
+    log = last >= _MIN_LOG_STEP_RATIO * first
+    if log:
+        logs = np.log(every[every > 0])
+        log = bool(np.diff(logs).max() <= _MAX_STEP_GAP_SHARE * (logs[-1] - logs[0]))
     curves = []
     for trial, steps, values in logged:
         part = np.log(np.maximum(steps, first) / first) / math.log(last / first) if log else steps / max(last, 1)
@@ -92,12 +95,6 @@ def make_curve_set(study: Study, metric: str, signal: Signal | None, trials: lis
         curves.append(TrialCurve(trial=trial.id, steps=reduced[0], values=reduced[1]))
     name = "objective" if metric == study.spec.objective.metric else signal
     return MetricCurveSet(metric=metric, signal=name, scale="log" if log else "linear", curves=tuple(curves))
-
-
-def _largest_step_gap(steps: IntArray) -> float:
-    """Return the widest gap between consecutive positive steps (n,), as a share of a logarithmic axis over all these steps."""
-    logs = np.log(steps)
-    return float(np.diff(logs).max() / (logs[-1] - logs[0]))
 
 
 def curve_with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:

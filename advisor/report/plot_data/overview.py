@@ -15,7 +15,7 @@ from advisor.computed.space import importance, settings
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.learning_rate import searched_learning_rates
-from advisor.model.space import FloatArray, IntArray
+from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.model.words import replace_surrogates
 from advisor.report.plot_data.curves import curve_with_extremes
@@ -55,17 +55,18 @@ MAX_HIGHER_RATE_TRIALS = 3
 _QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
-def _objective_values(study: Study, costs: FloatArray) -> tuple[float | None, ...]:
-    return tuple(study.objective_value(float(c)) if math.isfinite(c) else None for c in costs)
-
-
 def best_of_n_trials(study: Study) -> BestOfNTrials | None:
     """Return the distribution of the best of n settings for n = 1, 2, 4, … and for all; None if too few ended."""
     costs = settings.median_cost_per_setting(study)
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
     sizes = [2**k for k in range(len(costs).bit_length()) if 2**k <= 0.75 * len(costs)] + [len(costs)]
-    quantiles = tuple(_objective_values(study, quantiles_of_best(costs, n, _QUANTILE_LEVELS)) for n in sizes)
+    quantiles = tuple(
+        tuple(
+            study.objective_value(float(c)) if math.isfinite(c) else None for c in quantiles_of_best(costs, n, _QUANTILE_LEVELS)
+        )
+        for n in sizes
+    )
     repeated = any(len(group) > 1 for group in settings.read_settings(study).trials)
     return BestOfNTrials(sizes=tuple(sizes), quantiles=quantiles, repeats=repeated)
 
@@ -163,23 +164,19 @@ def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[Cu
                 if trial is None or (mark.trial, metric, mark.step) in seen:
                     continue
                 seen.add((mark.trial, metric, mark.step))
-                steps, values = _points_around_step(*curve_with_extremes(study, trial, metric), mark.step)
-                if len(steps) > 1:
+                steps, values = curve_with_extremes(study, trial, metric)
+                at = int(np.searchsorted(steps, mark.step))
+                part = slice(max(at - CLOSE_UP_POINTS_PER_SIDE, 0), at + CLOSE_UP_POINTS_PER_SIDE + 1)
+                if len(steps[part]) > 1:
                     yield CurveCloseUp(
                         rule=finding.rule,
                         trial=replace_surrogates(trial.id),
                         metric=replace_surrogates(metric),
                         step=mark.step,
                         label=mark.label,
-                        steps=tuple(steps.tolist()),
-                        values=tuple(v if math.isfinite(v) else None for v in values.tolist()),
+                        steps=tuple(steps[part].tolist()),
+                        values=tuple(v if math.isfinite(v) else None for v in values[part].tolist()),
                     )
-
-
-def _points_around_step(steps: IntArray, values: FloatArray, step: int) -> tuple[IntArray, FloatArray]:
-    at = int(np.searchsorted(steps, step))
-    part = slice(max(at - CLOSE_UP_POINTS_PER_SIDE, 0), at + CLOSE_UP_POINTS_PER_SIDE + 1)
-    return steps[part], values[part]
 
 
 def higher_rate_trials(study: Study) -> HigherRateTrials | None:

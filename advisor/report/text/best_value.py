@@ -10,7 +10,7 @@ from advisor.model.message import Message, MessagePart, Name, Objective, join_it
 from advisor.model.prediction import round_significant
 from advisor.model.space import is_learning_rate, setting_key
 from advisor.model.words import capitalise, count, number, setting, share, shorten, spelled
-from advisor.report.model import ReportData
+from advisor.report.model import Best, ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import completed_spec, is_same_domain
 
@@ -49,7 +49,7 @@ def best_sentence(report: ReportData) -> Message:
         )
     ties = _tied_setting_count(report) if _lead_over_other_settings(report) == 0 else 0
     return say(
-        "{start} {value}, {source}{tied}{settings}.{early}{kept}{short}{failed}",
+        "{start} {value}, {source}{tied}{settings}.{steps}{short}{failed}",
         start=say("{n} share the best {metric},", n=capitalise(spelled(ties + 1, "setting")), metric=metric)
         if ties
         else say("The best {metric} is", metric=metric),
@@ -57,8 +57,7 @@ def best_sentence(report: ReportData) -> Message:
         source="from the only trial with a result" if compared == 1 else source,
         tied=_tied_trial_clause(report) if ties else "",
         settings=_best_setting_clause(report),
-        early=_early_best_step_sentence(report),
-        kept=_kept_checkpoint_sentence(report),
+        steps=_best_step_sentences(best),
         short=_short_training_sentence(report),
         failed=failed,
     )
@@ -100,36 +99,24 @@ def _parameters_by_relevance(report: ReportData) -> list[str]:
     return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
 
 
-def _early_best_step_sentence(report: ReportData) -> Message:
-    """Return a sentence that states the best step if it lies in the first half of the best trial's training; else an empty
-    message."""
-    best = report.best
-    if best is None or best.step is None or not best.last_step or best.step >= MAX_EARLY_STEP_SHARE * best.last_step:
-        return Message(())
-    return say(" The best value was reached at step {step} of {last}.", step=f"{best.step:,}", last=f"{best.last_step:,}")
-
-
-def _kept_checkpoint_sentence(report: ReportData) -> Message:
-    """Return a sentence about the best trial's checkpoint if the objective at this checkpoint is worse than the best value; else
-    an empty message."""
-    best = report.best
-    if best is None or best.kept_step is None or best.kept_value is None:
-        return Message(())
-    return say(
-        " No checkpoint has this value: the checkpoint that was kept, at step {step}, has {value}.",
-        step=f"{best.kept_step:,}",
-        value=Objective(best.kept_value),
-    )
+def _best_step_sentences(best: Best) -> Message:
+    """Say if the best value came early in the training, and if the best trial's checkpoint is worse than this value."""
+    early = kept = Message(())
+    if best.step is not None and best.last_step and best.step < MAX_EARLY_STEP_SHARE * best.last_step:
+        text = " The best value was reached at step {step} of {last}."
+        early = say(text, step=f"{best.step:,}", last=f"{best.last_step:,}")
+    if best.kept_step is not None and best.kept_value is not None:
+        text = " No checkpoint has this value: the checkpoint that was kept, at step {step}, has {value}."
+        kept = say(text, step=f"{best.kept_step:,}", value=Objective(best.kept_value))
+    return join_items((early, kept), "")
 
 
 def _short_training_sentence(report: ReportData) -> Message:
     """Return a sentence if the best trial ended long before the others; else an empty message."""
     best = report.best
     others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
-    if best is None or not best.last_step or not others:
-        return Message(())
-    usual = others[len(others) // 2]
-    if best.last_step >= MIN_RELATIVE_TRAINING_LENGTH * usual:
+    usual = others[len(others) // 2] if others else 0
+    if best is None or not best.last_step or best.last_step >= MIN_RELATIVE_TRAINING_LENGTH * usual:
         return Message(())
     return say(
         " {name}, the best trial, ended at step {last}; the other trials ended at about step {usual}.",
@@ -311,10 +298,5 @@ def _best_step_entry(report: ReportData) -> tuple[str, str, str]:
 
 def best_step_positions(report: ReportData) -> list[float]:
     """Return the best step of each comparable trial with several evaluations, as a position between 0 (start) and 1 (end)."""
-    return [p for t in report.figures.trials if (p := _best_step_position(t)) is not None]
-
-
-def _best_step_position(row: TrialRow) -> float | None:
-    if not (row.feasible and row.comparable) or row.best_step is None or not row.last_step or row.evaluations < 2:
-        return None
-    return row.best_step / row.last_step
+    rows = [t for t in report.figures.trials if t.feasible and t.comparable and t.evaluations > 1]
+    return [t.best_step / t.last_step for t in rows if t.best_step is not None and t.last_step]
