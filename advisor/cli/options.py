@@ -11,8 +11,10 @@ from typing import Any, Literal, get_args
 
 import click
 
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.reading import WorkloadKind
+from advisor.model.words import replace_surrogates
+from advisor.system.atomic import write_files
 
 SEVERITIES = ("note", "warning", "critical")
 
@@ -156,3 +158,14 @@ analysis_options = options_as_dataclass(
 def is_severe_enough(severity: str, level: str) -> bool:
     """Return True if a finding's severity is at least `level`, the value of `--fail-on`."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)
+
+
+markdown_option = click.option(
+    "--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Also write the answer as a comment for a pull request."
+)
+
+
+def write_markdown_file(text: str, file: Path) -> None:
+    """Write the text to the file that the option `--markdown` names. Raises AdvisorError if writing fails."""
+    with convert_os_errors(f"cannot write {str(file)!r}"):
+        write_files({file: replace_surrogates(text)})

@@ -1,14 +1,134 @@
-"""The command `advisor demo`."""
+"""The command `advisor demo`: runs two rounds of tuning. The first study has an unsuitable search space; the second one is the
+study file that the analysis of the first round wrote."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from functools import lru_cache
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 
 import click
+from rich.progress import track
 
-from advisor.cli.demo.loop import run_demo
-from advisor.model.errors import AdvisorError
+from advisor.analysis import analyze
+from advisor.execution import jobs
+from advisor.execution.api import open_study, report_trial
+from advisor.model.errors import AdvisorError, convert_os_errors
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.model.spec_yaml import format_study_file, load_study_file
+from advisor.report import Report
+
+DEMO_MARK_FILE = ".advisor-demo"
+"""Name of the file that marks a folder as created by an earlier demo; only such a folder may be overwritten."""
+WORKER_PROCESSES = 2
+_SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
+
+
+def first_demo_study(trials: int, seed: int) -> StudySpec:
+    """Return the demo's first study. The search space of this study has two mistakes: learning rates far too low, and dropout
+    rates far too high."""
+    return StudySpec(
+        study="digits",
+        goal="Find a good learning rate and dropout",
+        objective=Objective(metric="val/error", direction="minimize"),
+        parameters={
+            "learning_rate": Parameter(type="float", low=1e-5, high=1e-3, scale="log", why="the range of an earlier project"),
+            "dropout": Parameter(type="float", low=0.5, high=0.95, why="overfitting is feared"),
+            "momentum": Parameter(role="fixed", value=0.9, why="the usual value"),
+            "width": Parameter(role="fixed", value=128, why="small enough for a demo"),
+        },
+        trials=trials,
+        sampler=Sampler(seed=seed),
+        max_train_steps=600,
+        evaluate_every=20,
+    )
+
+
+def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) -> None:
+    """Run both rounds of tuning. Write the MLflow store and a report on each round to the folder `out`."""
+    _create_or_empty_folder(out)
+    uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
+    first = out / "round-1.yaml"
+    spec = first_demo_study(trials, seed)
+    first.write_text(format_study_file(spec), encoding="utf-8")
+    with ProcessPoolExecutor(WORKER_PROCESSES, mp_context=get_context("spawn")) as pool:
+        _run_rounds(pool, spec, first, uri, seed, echo)
+
+
+def _run_rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: int, echo: Callable[[str], None]) -> None:
+    out = first.parent
+    echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first}.")
+    report = _run_round(pool, spec, first, uri, out / "round-1", seed)
+    _print_findings(report, out / "round-1", echo)
+    following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
+    if not following:
+        echo(f"The advisor asks for no further study. Best validation error: {_best_error_text(report)}.")
+        return
+    spec = load_study_file(following[0])
+    echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
+    second = _run_round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
+    _print_findings(second, out / "round-2", echo)
+    echo(f"\nBest validation error: {_best_error_text(report)} in round 1, {_best_error_text(second)} in round 2.")
+
+
+def _create_or_empty_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise AdvisorError(f"{str(out)!r} is a file; pass another --out")
+    if out.is_dir() and any(out.iterdir()) and not (out / DEMO_MARK_FILE).is_file():
+        raise AdvisorError(f"the folder {str(out)!r} contains files that are not from an earlier demo; pass another --out")
+    with convert_os_errors(f"cannot write into {str(out)!r}", "pass another --out"):
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        (out / DEMO_MARK_FILE).touch()
+
+
+def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
+    _run_trials(pool, spec, file, uri, out.parent / "checkpoints", seed)
+    report = analyze(
+        spec.study, tracking_uri=uri, study=file, settings={}, command=f"advisor analyze {spec.study} --study {file.name}"
+    )
+    report.save(out)
+    return report
+
+
+def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
+    count = len(jobs(spec))
+    futures = [pool.submit(_train_next_trial, file, uri, checkpoints, seed) for _ in range(count)]
+    for future in track(as_completed(futures), description="Training", total=count, transient=True):
+        future.result()
+
+
+_open_study_once = lru_cache(maxsize=1)(open_study)
+
+
+def _train_next_trial(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
+    from advisor.cli.demo.train import train_digits_network  # imported here, because `train` imports torch
+
+    study = _open_study_once(file, tracking_uri=uri)
+    for trial in study.trials(seed=seed):
+        train_digits_network(
+            trial.params,
+            max_train_steps=study.spec.max_train_steps or 600,
+            evaluate_every=study.spec.evaluate_every or 20,
+            seed=trial.seed,
+            checkpoint_dir=str(checkpoints),
+        )
+        report_trial(trial)
+        return
+
+
+def _best_error_text(report: Report) -> str:
+    return "none" if report.best is None else f"{report.best.value:.4f}"
+
+
+def _print_findings(report: Report, out: Path, echo: Callable[[str], None]) -> None:
+    for finding in report.findings:
+        echo(f"  {_SEVERITY_LABELS[finding.severity]}: {finding.message}")
+    echo(f"  Report: {out / 'report.html'}")
 
 
 @click.command()

@@ -1,22 +1,26 @@
-"""Analyzes many experiments, each separately in a process on this machine or on a Ray cluster."""
+"""Selects experiments and analyzes each of them in a process on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from advisor.analysis import analyze
 from advisor.cli.options import AnalysisOptions
-from advisor.cli.survey.experiments import SurveyExperiment, select_experiments
 from advisor.cli.survey.remote_job import RemoteJob, pack_remote_job
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError, NothingToJudge, convert_write_errors
 from advisor.model.progress import Progress
 from advisor.model.words import replace_surrogates
+from advisor.planning.goals import slug
 from advisor.report.formats.html import render_survey_page
 from advisor.report.formats.index import AnalysisOutcome, make_analysis_outcome, sort_worst_first
 from advisor.report.save import report_files, report_in_folder, save_report_files
@@ -24,6 +28,9 @@ from advisor.system import shell
 from advisor.system.atomic import write_files
 from advisor.system.processes import map_in_processes, usable_cpus
 from advisor.system.ray_tasks import map_on_ray
+from advisor.tracking.stores.location import parse_tracking_uri
+from advisor.tracking.stores.lookup import ExperimentListing
+from advisor.tracking.stores.reading import active_experiments
 
 INDEX_PAGE_FILE = "index.html"
 
@@ -140,3 +147,37 @@ def _outcome_of_process_failure(experiment: SurveyExperiment, error: BaseExcepti
 
 def _outcome_of_node_failure(experiment: SurveyExperiment, reason: str) -> tuple[SurveyExperiment, _AnalysisResult]:
     return experiment, _AnalysisResult(AnalysisOutcome(experiment.name, "broken", f"not analyzed: {reason}"))
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyExperiment:
+    """An experiment to analyze, and the folder for its report."""
+
+    name: str
+    reference: str
+    """Name of the experiment, or its id if several experiments have the same name."""
+    folder: str
+    """Folder of the experiment's report, relative to the index page. The folder name stays the same when other experiments are
+    added or deleted."""
+
+
+def select_experiments(pattern: str, tracking_uri: str | None) -> list[SurveyExperiment]:
+    """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if no name matches."""
+    listed = active_experiments(tracking_uri)
+    names = Counter(e.name for e in listed)
+    selected = [
+        SurveyExperiment(e.name, e.name if names[e.name] == 1 else e.id, _report_folder_name(e))
+        for e in listed
+        if fnmatchcase(e.name, pattern)
+    ]
+    if not selected:
+        store = parse_tracking_uri(tracking_uri).display
+        raise AdvisorError(f"none of the {len(listed)} experiments in {store} has a name like {pattern!r}")
+    return selected
+
+
+def _report_folder_name(experiment: ExperimentListing) -> str:
+    """Return a readable folder name that ends with the experiment's id, or with a hash if the id is no safe file name."""
+    safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
+    suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
+    return f"{slug(experiment.name)}-{suffix}"

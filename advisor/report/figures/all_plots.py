@@ -9,13 +9,10 @@ from advisor.model.message import Count, Message, Name, Number, Percent, Setting
 from advisor.model.words import best_trials_phrase, number, setting
 from advisor.report.figures import Figure
 from advisor.report.figures.axis import MAX_AXIS_PLOTS, axis_plot_figure
-from advisor.report.figures.batch import throughput_figure, training_to_target_figures
-from advisor.report.figures.best_of import best_of_n_figure
-from advisor.report.figures.close_up import curve_close_up_figure
-from advisor.report.figures.curves import training_curve_figures
+from advisor.report.figures.curves import curve_close_up_figure, training_curve_figures
 from advisor.report.figures.histogram import best_step_histogram, histogram_figure
-from advisor.report.figures.importance import importance_figures
 from advisor.report.figures.isolation import isolation_plot_figure
+from advisor.report.figures.overview import best_of_n_figure, importance_figures, throughput_figure, training_to_target_figures
 from advisor.report.figures.parallel import parallel_coordinates_figure
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import GradientNormHistogram
@@ -53,7 +50,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
             note="Every logged point around the steps that findings about stability mark.",
         ),
         PlotGroup("Best step", (best_step_histogram(positions),) if positions else ()),
-        PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.best_of),) if figures.best_of else ()),
+        PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.overview),) if figures.best_of else ()),
         PlotGroup("Batch size", _batch_size_figures(report)),
     )
     return tuple(g for g in made if g.figures)
@@ -72,7 +69,7 @@ def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
         "No curve is shown: no trial with a result logged a curve.": figures.curves,
         "No gradient norm is shown: none was logged. `TuningLogger` logs this metric.": figures.grad_norm,
         "No best step is shown: no trial has more than one evaluation.": best_step_positions(report),
-        "The gain from more trials is not shown: too few settings ended.": figures.best_of,
+        "The gain from more trials is not shown: too few settings ended.": figures.overview,
         "Throughput is not shown: its value is known for fewer than two batch sizes.": figures.speeds,
         "Training to a target is not shown: fewer than two batch sizes have a tuned learning rate.": figures.to_target,
     }
@@ -99,8 +96,6 @@ def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
     at = say("; the best trial has {value}", value=Setting(params[name])) if name in params else ""
     caption = say("{name}: {domain}{at}.", name=Name(name), domain=describe_domain(old), at=at)
     return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
-
-
 
 
 def _training_curve_group(report: ReportData) -> PlotGroup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor import contract
-from advisor.cli.demo.loop import run_demo
+from advisor.cli.demo.command import run_demo
 from advisor.execution.ledger import claims
 from advisor.tracking.stores.reading import read_experiment
 

@@ -13,8 +13,7 @@ from advisor.model.message import say
 from advisor.model.study import Study
 from advisor.report import Report, build_report, findings_schema
 from advisor.report.model import RunningTrial, StoppedTrials
-from advisor.report.running import running_trials, stopped_trials
-from advisor.report.running import doomed_trials_sentence, running_trials_summary, trial_alarms
+from advisor.report.running import doomed_trials_sentence, running_trials, running_trials_summary, stopped_trials, trial_alarms
 from tests.studies import make_study
 
 STEPS = np.arange(1, 21) * 50

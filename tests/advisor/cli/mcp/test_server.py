@@ -141,8 +141,6 @@ def test_with_permission_the_gate_records_and_the_study_is_written(store: Path, 
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["findings.json", "findings.sarif", "next", "report.html"]
 
 
-
-
 @pytest.fixture
 def hostile(database: str, tmp_path: Path) -> tuple[str, str, Path]:
     """Address, id of the experiment, and file of a store of attacks."""
@@ -229,8 +227,6 @@ def test_names_reach_nobody_as_instructions(hostile: tuple[str, str, Path], tmp_
 
     run(ask)
     assert digest(path) == before
-
-
 
 
 def status(address: str, **headers: str) -> int:

@@ -12,9 +12,9 @@ from advisor.model.evidence import CurveEvidence, Mark
 from advisor.model.finding import Finding, Verdict
 from advisor.model.study import Study
 from advisor.report import Report
-from advisor.report.figures.curves import curve_path_data, training_curve_figures
+from advisor.report.figures.curves import curve_close_up_figure, curve_path_data, training_curve_figures
 from advisor.report.plot_data.scale import Scale
-from tests.advisor.report.figures.reading import paths, root, scales, vertices
+from tests.advisor.report.figures.reading import paths, points, root, scales, vertices
 from tests.advisor.report.studies import make_report, make_study
 
 
@@ -119,3 +119,11 @@ def test_a_straight_line_has_two_points() -> None:
     steps = list(range(1000))
     path = curve_path_data(steps, [0.1 * s for s in steps], Scale(0, 999, 0, 500), Scale(0, 99.9, 250, 0))
     assert path == "M0 250l500-250"
+
+
+def test_a_close_up_draws_every_point_and_keeps_gaps(report: Report) -> None:
+    (close,) = report.figures.close_ups
+    torn = close.model_copy(update={"values": (None, *close.values[1:])})
+    for shown, expected in ((close, len(close.steps)), (torn, len(close.steps) - 1)):
+        (knots,) = paths(curve_close_up_figure(report, shown), "knots")
+        assert len(points(knots)) == expected
