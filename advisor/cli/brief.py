@@ -35,9 +35,8 @@ def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) 
         text = _bounded_json_line(data, always, items, chars)
         if len(text) <= MAX_ANSWER_CHARS:
             return text
-    while (
-        len(text) > MAX_ANSWER_CHARS and data
-    ):  # if there are still too many keys, drop the last one, which is the least important
+    # If there are still too many keys, drop the last one, which is the least important.
+    while len(text) > MAX_ANSWER_CHARS and data:
         data = dict(list(data.items())[:-1])
         text = _bounded_json_line(data, always, *_ANSWER_SIZE_LIMITS[-1])
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -166,21 +167,85 @@ def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
     ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **options)
 
 
-@import_.command()
-@_PATH_ARGUMENT
-@_shared_import_options
-def tensorboard(path: Path, **options: Any) -> None:
-    """Import TensorBoard's event files, which PyTorch's SummaryWriter, Lightning, Keras and many others write.
+_TOOLS_WITHOUT_OPTIONS = {
+    "tensorboard": """Import TensorBoard's event files, which PyTorch's SummaryWriter, Lightning, Keras and many others write.
 
     Each folder with event files is one run; several files in a folder are one run that was restarted. Hyperparameters come from
     `add_hparams`, or from `hparams.yaml` in the folder.
 
     \b
     advisor import tensorboard runs/ --objective val/loss
-    """
-    from advisor.interop.importers import tensorboard as importer
+    """,
+    "lightning": """Import what Lightning's CSVLogger wrote: metrics.csv and hparams.yaml in version_* folders.
 
-    _run_import(importer, path, **options)
+    \b
+    advisor import lightning lightning_logs/
+    """,
+    "trainer-state": """Import what Hugging Face's Trainer saved: the trainer_state.json of each run's last checkpoint.
+
+    Hyperparameters come from training_args.json or args.json beside the checkpoints, or from the model card (README.md); the pickle
+    training_args.bin is never opened. Write training_args.json with: open("training_args.json", "w").write(args.to_json_string())
+
+    \b
+    advisor import trainer-state outputs/
+    """,
+    "algoperf": """Import logs of AlgoPerf submissions: STUDY/WORKLOAD/trial_N with hparams.json and measurements.csv.
+
+    \b
+    advisor import algoperf submission/
+    """,
+    "ray": """Import Ray Tune's results: the experiment's folder, which holds one folder per trial. Ray's pickle files are never
+    opened.
+
+    \b
+    advisor import ray ~/ray_results/my-experiment
+    """,
+}
+_TABLE_FORMATS = {
+    "csv": """Import CSV, TSV or Parquet files with one row per step and one column per metric.
+
+    PATH holds one file per run, or is a file with a column that names the run. Columns are metrics except those given by
+    --step, --run, --time and --params. A column of text is a hyperparameter if it has the same value in all rows of a run. The
+    hyperparameters of NAME.csv may be in NAME.json or NAME.yaml beside it.
+
+    \b
+    advisor import csv results.csv --run trial --params lr,dropout --objective val_loss
+    """,
+    "jsonl": """Import JSON lines, one object per step: {"step": 10, "train": {"loss": 0.3}}; nested names are joined by "/".
+
+    PATH holds one file per run, or is a file in which each line names its run, as in `advisor import csv`.
+
+    \b
+    advisor import jsonl logs/ --step iteration --objective valid/accuracy
+    """,
+}
+
+
+def _add_tool(name: str, help: str) -> None:
+    @import_.command(name=name, help=help)
+    @_PATH_ARGUMENT
+    @_shared_import_options
+    def command(path: Path, **options: Any) -> None:
+        importer: Any = import_module(f"advisor.interop.importers.{name.replace('-', '_')}")
+        _run_import(importer, path, **options)
+
+
+def _add_table_format(name: Literal["csv", "jsonl"], help: str) -> None:
+    @import_.command(name=name, help=help)
+    @_PATH_ARGUMENT
+    @_column_options
+    @_shared_import_options
+    def command(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
+        from advisor.interop.importers.tabular import TableImporter
+
+        columns = [column.strip() for column in params.split(",") if column.strip()]
+        _run_import(TableImporter(name, step, run, columns, time), path, **options)
+
+
+for _tool, _help in _TOOLS_WITHOUT_OPTIONS.items():
+    _add_tool(_tool, _help)
+_add_table_format("csv", _TABLE_FORMATS["csv"])
+_add_table_format("jsonl", _TABLE_FORMATS["jsonl"])
 
 
 @import_.command()
@@ -202,37 +267,6 @@ def wandb(path: Path | None, **options: Any) -> None:
 
     beside = Path("wandb")
     _run_import(importer, path or (beside if beside.is_dir() else Path()), **options)
-
-
-@import_.command()
-@_PATH_ARGUMENT
-@_shared_import_options
-def lightning(path: Path, **options: Any) -> None:
-    """Import what Lightning's CSVLogger wrote: metrics.csv and hparams.yaml in version_* folders.
-
-    \b
-    advisor import lightning lightning_logs/
-    """
-    from advisor.interop.importers import lightning as importer
-
-    _run_import(importer, path, **options)
-
-
-@import_.command(name="trainer-state")
-@_PATH_ARGUMENT
-@_shared_import_options
-def trainer_state(path: Path, **options: Any) -> None:
-    """Import what Hugging Face's Trainer saved: the trainer_state.json of each run's last checkpoint.
-
-    Hyperparameters come from training_args.json or args.json beside the checkpoints, or from the model card (README.md); the pickle
-    training_args.bin is never opened. Write training_args.json with: open("training_args.json", "w").write(args.to_json_string())
-
-    \b
-    advisor import trainer-state outputs/
-    """
-    from advisor.interop.importers import trainer_state as importer
-
-    _run_import(importer, path, **options)
 
 
 @import_.command()
@@ -263,76 +297,6 @@ def _column_options(command: Any) -> Any:
     ):
         command = option(command)
     return command
-
-
-@import_.command()
-@_PATH_ARGUMENT
-@_column_options
-@_shared_import_options
-def csv(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
-    """Import CSV, TSV or Parquet files with one row per step and one column per metric.
-
-    PATH holds one file per run, or is a file with a column that names the run. Columns are metrics except those given by
-    --step, --run, --time and --params. A column of text is a hyperparameter if it has the same value in all rows of a run. The
-    hyperparameters of NAME.csv may be in NAME.json or NAME.yaml beside it.
-
-    \b
-    advisor import csv results.csv --run trial --params lr,dropout --objective val_loss
-    """
-    _import_metric_tables("csv", path, step, run, params, time, **options)
-
-
-@import_.command()
-@_PATH_ARGUMENT
-@_column_options
-@_shared_import_options
-def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
-    """Import JSON lines, one object per step: {"step": 10, "train": {"loss": 0.3}}; nested names are joined by "/".
-
-    PATH holds one file per run, or is a file in which each line names its run, as in `advisor import csv`.
-
-    \b
-    advisor import jsonl logs/ --step iteration --objective valid/accuracy
-    """
-    _import_metric_tables("jsonl", path, step, run, params, time, **options)
-
-
-def _import_metric_tables(
-    kind: Literal["csv", "jsonl"], path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any
-) -> None:
-    from advisor.interop.importers.tabular import TableImporter
-
-    columns = [name.strip() for name in params.split(",") if name.strip()]
-    _run_import(TableImporter(kind, step, run, columns, time), path, **options)
-
-
-@import_.command()
-@_PATH_ARGUMENT
-@_shared_import_options
-def algoperf(path: Path, **options: Any) -> None:
-    """Import logs of AlgoPerf submissions: STUDY/WORKLOAD/trial_N with hparams.json and measurements.csv.
-
-    \b
-    advisor import algoperf submission/
-    """
-    from advisor.interop.importers import algoperf as importer
-
-    _run_import(importer, path, **options)
-
-
-@import_.command()
-@_PATH_ARGUMENT
-@_shared_import_options
-def ray(path: Path, **options: Any) -> None:
-    """Import Ray Tune's results: the experiment's folder, which holds one folder per trial. Ray's pickle files are never
-    opened.
-
-    \b
-    advisor import ray ~/ray_results/my-experiment
-    """
-    from advisor.interop.importers import ray as importer
-
-    _run_import(importer, path, **options)
 
 
 @import_.command(name="results-tsv")

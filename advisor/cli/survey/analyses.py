@@ -7,11 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from advisor.analysis import analyze
 from advisor.cli.options import AnalysisOptions
@@ -35,37 +35,31 @@ from advisor.tracking.stores.reading import active_experiments
 INDEX_PAGE_FILE = "index.html"
 
 
-@dataclass(frozen=True, slots=True)
-class AnalysisWorkers:
-    """The place where the analyses run (this machine or Ray), and the number of analyses that run in parallel."""
-
-    on: Literal["local", "ray"] = "local"
-    jobs: int | None = None
-    ray_address: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _AnalysisResult:
-    outcome: AnalysisOutcome
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """Contents of the report's files by relative path, if the process that receives this result must write them."""
-
-
 def analyze_experiments(
-    pattern: str, options: AnalysisOptions, *, workers: AnalysisWorkers, on_progress: Progress
+    pattern: str,
+    options: AnalysisOptions,
+    *,
+    on: Literal["local", "ray"],
+    jobs: int | None,
+    ray_address: str | None,
+    on_progress: Progress,
 ) -> list[AnalysisOutcome]:
     """Analyze the experiments whose names match the pattern. Write the reports of these experiments and an index page below
     `options.out`.
 
-     The written files are the same for every value of `workers`. Raises AdvisorError if no name
+    The written files do not depend on where (`on`) and with how many `jobs` the analyses run. Raises AdvisorError if no name
     matches, a file cannot be written, or the cluster cannot run the work. Any other failure becomes the outcome of its experiment.
     """
-    experiments = select_experiments(pattern, options.tracking_uri)
-    out = options.out
+    experiments, out = select_experiments(pattern, options.tracking_uri), options.out
     with convert_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
+    if on == "ray":
+        results = _analyze_on_ray(experiments, options, jobs, ray_address)
+    else:
+        work = partial(_analyze_and_save, words=options.command_words(), out=out, arguments=options.analyze_arguments())
+        results = map_in_processes(work, experiments, jobs=jobs or usable_cpus(), failed=_outcome_of_process_failure)
     outcomes: list[AnalysisOutcome] = []
-    for result in (_analyze_on_ray if workers.on == "ray" else _analyze_locally)(experiments, options, workers):
+    for result in results:
         outcomes.append(result)
         on_progress("Analyzing experiments", len(outcomes), len(experiments))
     with convert_write_errors(out):
@@ -73,22 +67,8 @@ def analyze_experiments(
     return sort_worst_first(outcomes)
 
 
-def _analyze_locally(
-    experiments: Sequence[SurveyExperiment], options: AnalysisOptions, workers: AnalysisWorkers
-) -> Iterator[AnalysisOutcome]:
-    work = partial(_analyze_and_save, words=options.command_words(), out=options.out, arguments=options.analyze_arguments())
-    return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_outcome_of_process_failure)
-
-
-def _analyze_on_ray(
-    experiments: Sequence[SurveyExperiment], options: AnalysisOptions, workers: AnalysisWorkers
-) -> Iterator[AnalysisOutcome]:
-    """Analyze on Ray nodes. This process writes the reports, because the nodes may not share this machine's disk."""
-    job = pack_remote_job(options.analyze_arguments(), [experiment.name for experiment in experiments])
-    work = partial(_analyze_remotely, words=options.command_words(), out=options.out, job=job)
-    results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_outcome_of_node_failure)
-    for experiment, analysis in results:
-        yield _save_report(experiment, analysis, options.out)
+_Analysis: TypeAlias = tuple[AnalysisOutcome, Mapping[str, str]]
+"""An experiment's outcome, and the contents of its report's files by relative path, which remain to be written."""
 
 
 def _analyze_and_save(
@@ -97,42 +77,53 @@ def _analyze_and_save(
     return _save_report(experiment, _analyze_experiment(experiment, words, out, arguments), out)
 
 
+def _analyze_on_ray(
+    experiments: Sequence[SurveyExperiment], options: AnalysisOptions, jobs: int | None, ray_address: str | None
+) -> Iterator[AnalysisOutcome]:
+    """Analyze on Ray nodes. This process writes the reports, because the nodes may not share this machine's disk."""
+
+    def failed(experiment: SurveyExperiment, reason: str) -> tuple[SurveyExperiment, _Analysis]:
+        return experiment, (AnalysisOutcome(experiment.name, "broken", f"not analyzed: {reason}"), {})
+
+    job = pack_remote_job(options.analyze_arguments(), [experiment.name for experiment in experiments])
+    work = partial(_analyze_remotely, words=options.command_words(), out=options.out, job=job)
+    for experiment, analysis in map_on_ray(work, experiments, jobs=jobs, address=ray_address, failed=failed):
+        yield _save_report(experiment, analysis, options.out)
+
+
 def _analyze_remotely(
     experiment: SurveyExperiment, *, words: Sequence[str], out: Path, job: RemoteJob
-) -> tuple[SurveyExperiment, _AnalysisResult]:
+) -> tuple[SurveyExperiment, _Analysis]:
     with job.unpack() as arguments:
         return experiment, _analyze_experiment(experiment, words, out, arguments)
 
 
 def _analyze_experiment(
     experiment: SurveyExperiment, words: Sequence[str], out: Path, arguments: Mapping[str, Any]
-) -> _AnalysisResult:
+) -> _Analysis:
     command = shell.command_line(["advisor", "analyze", experiment.reference, *words])
     try:
         report = analyze(experiment.reference, command=command, **arguments)
-        return _AnalysisResult(
-            make_analysis_outcome(experiment.name, experiment.folder, report),
-            report_files(report_in_folder(report, out / experiment.folder)),
-        )
+        files = report_files(report_in_folder(report, out / experiment.folder))
+        return make_analysis_outcome(experiment.name, experiment.folder, report), files
     except Exception as error:
-        return _AnalysisResult(_outcome_of_error(experiment, error))
+        return _outcome_of_error(experiment, error), {}
 
 
-def _save_report(experiment: SurveyExperiment, analysis: _AnalysisResult, out: Path) -> AnalysisOutcome:
+def _save_report(experiment: SurveyExperiment, analysis: _Analysis, out: Path) -> AnalysisOutcome:
+    outcome, files = analysis
     try:
-        if analysis.texts:
-            save_report_files(analysis.texts, out / experiment.folder)
-        return analysis.outcome
+        if files:
+            save_report_files(files, out / experiment.folder)
+        return outcome
     except Exception as error:
         return _outcome_of_error(experiment, error)
 
 
 def _outcome_of_error(experiment: SurveyExperiment, error: BaseException) -> AnalysisOutcome:
-    if isinstance(error, NothingToJudge):
-        return AnalysisOutcome(experiment.name, "unknown", redact(str(error)))
-    if isinstance(error, AdvisorError):
-        return AnalysisOutcome(experiment.name, "broken", redact(str(error)))
-    return AnalysisOutcome(experiment.name, "broken", redact(f"unexpected {type(error).__name__}: {error} (a bug)"))
+    known = isinstance(error, AdvisorError)
+    reason = redact(str(error) if known else f"unexpected {type(error).__name__}: {error} (a bug)")
+    return AnalysisOutcome(experiment.name, "unknown" if isinstance(error, NothingToJudge) else "broken", reason)
 
 
 def _outcome_of_process_failure(experiment: SurveyExperiment, error: BaseException) -> AnalysisOutcome:
@@ -143,10 +134,6 @@ def _outcome_of_process_failure(experiment: SurveyExperiment, error: BaseExcepti
     else:
         return _outcome_of_error(experiment, error)
     return AnalysisOutcome(experiment.name, "broken", reason)
-
-
-def _outcome_of_node_failure(experiment: SurveyExperiment, reason: str) -> tuple[SurveyExperiment, _AnalysisResult]:
-    return experiment, _AnalysisResult(AnalysisOutcome(experiment.name, "broken", f"not analyzed: {reason}"))
 
 
 @dataclass(frozen=True, slots=True)

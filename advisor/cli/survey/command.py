@@ -10,7 +10,7 @@ from rich.console import Console
 
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_severe_enough, ray_address_option
 from advisor.cli.progress import progress_bar
-from advisor.cli.survey.analyses import INDEX_PAGE_FILE, AnalysisWorkers, analyze_experiments
+from advisor.cli.survey.analyses import INDEX_PAGE_FILE, analyze_experiments
 from advisor.model.errors import AdvisorError
 from advisor.report.formats.index import print_experiment_list
 
@@ -54,9 +54,9 @@ def survey(
     """
     if ray_address and on != "ray":
         raise AdvisorError("--ray-address needs --on ray")
-    workers = AnalysisWorkers(on, jobs, ray_address)
+
     with progress_bar(enabled=not options.quiet) as on_progress:
-        outcomes = analyze_experiments(pattern, options, workers=workers, on_progress=on_progress)
+        outcomes = analyze_experiments(pattern, options, on=on, jobs=jobs, ray_address=ray_address, on_progress=on_progress)
     if not options.quiet:
         print_experiment_list(outcomes, Console())
         click.echo(f"\nReports: {options.out / INDEX_PAGE_FILE}")

@@ -104,9 +104,8 @@ def _check_store_identity(tracking_uri: str, experiments: frozenset[str]) -> Non
         seen = experiments.intersection(list_experiments(tracking_uri))
     except AdvisorError as error:
         raise AdvisorError(f"node {node} cannot open the store; {advice} ({error})") from None
-    if 2 * len(seen) < len(
-        experiments
-    ):  # allow a few missing names, because experiments may have been deleted since the job was packed
+    # A few names may be missing, because experiments may have been deleted since the job was packed.
+    if 2 * len(seen) < len(experiments):
         raise AdvisorError(
             f"node {node} sees a different store, with {len(seen)} of the {len(experiments)} experiments; {advice}"
         )

@@ -46,10 +46,8 @@ class SearchLoop:
         known = files.read_block_files(self.folder)
         blocks = self.record.blocks(known) if known else []
         if len(blocks) == 1 and not blocks[0].trained:
-            known, blocks = (
-                [],
-                [],
-            )  # no trial was trained yet, so decide the first block again, because the user may have edited the study
+            # No trial was trained yet, so decide the first block again, because the user may have edited the study.
+            known, blocks = [], []
         if not known:
             self.record.check_experiment_is_empty()
         self.record.check_runs_of_blocks(known, blocks)

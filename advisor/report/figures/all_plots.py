@@ -50,7 +50,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
             note="Every logged point around the steps that findings about stability mark.",
         ),
         PlotGroup("Best step", (best_step_histogram(positions),) if positions else ()),
-        PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.overview),) if figures.best_of else ()),
+        PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.best_of),) if figures.best_of else ()),
         PlotGroup("Batch size", _batch_size_figures(report)),
     )
     return tuple(g for g in made if g.figures)
@@ -69,7 +69,7 @@ def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
         "No curve is shown: no trial with a result logged a curve.": figures.curves,
         "No gradient norm is shown: none was logged. `TuningLogger` logs this metric.": figures.grad_norm,
         "No best step is shown: no trial has more than one evaluation.": best_step_positions(report),
-        "The gain from more trials is not shown: too few settings ended.": figures.overview,
+        "The gain from more trials is not shown: too few settings ended.": figures.best_of,
         "Throughput is not shown: its value is known for fewer than two batch sizes.": figures.speeds,
         "Training to a target is not shown: fewer than two batch sizes have a tuned learning rate.": figures.to_target,
     }

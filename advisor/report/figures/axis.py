@@ -92,10 +92,7 @@ def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = 
         _draw_trial_dots(plot, report)
         if shared is not None:
             frame.group_elements(start, id=f"{shared}-dots")
-    if hot:
-        frame.add_element(
-            "path", "pts hot", d=dots_path_data(plot.dot_pixels[p.index] for p in hot), data_t=_indices_of_positions(hot)
-        )
+    _add_dots(frame, "pts hot", hot, [plot.dot_pixels[p.index] for p in hot])
     if plot.column_labels is None:
         frame.add_vertical_labels([(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x])
     title = f"{clean(report.spec.objective.metric)} against {clean(evidence.parameter)}"
@@ -168,35 +165,26 @@ def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
 
 
 def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
-    frame = plot.frame
+    frame, pixels = plot.frame, plot.dot_pixels
     for cls, comparable in (("pts", True), ("pts cut", False)):
         dots = [p for p in plot.drawn_trials if p.row.comparable is comparable]
-        if dots:
-            frame.add_element(
-                "path", cls, d=dots_path_data(plot.dot_pixels[p.index] for p in dots), data_t=_indices_of_positions(dots)
-            )
-    if plot.trials_outside_axis:
-        edge, cls = (frame.y.end_px + 5, "over") if report.minimize else (frame.y.start_px - 5, "over low")
-        frame.add_element(
-            "path",
-            f"pts {cls}",
-            d=dots_path_data((p.x, edge) for p in plot.trials_outside_axis),
-            data_t=_indices_of_positions(plot.trials_outside_axis),
-        )
+        _add_dots(frame, cls, dots, [pixels[p.index] for p in dots])
+    edge, cls = (frame.y.end_px + 5, "over") if report.minimize else (frame.y.start_px - 5, "over low")
+    _add_dots(frame, f"pts {cls}", plot.trials_outside_axis, [(p.x, edge) for p in plot.trials_outside_axis])
     if plot.failed_trials:
+        bottom = TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX
         lane = [(p.x, TOP_MARGIN + 7 + dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials]
-        frame.add_line(
-            frame.left_px, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX, frame.right_px, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX, "lane"
-        )
+        frame.add_line(frame.left_px, bottom, frame.right_px, bottom, "lane")
         frame.add_label(frame.left_px - 6, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX / 2 + 4, "failed", "bad", anchor="end")
-        frame.add_element("path", "bad pts", d=dots_path_data(lane), data_t=_indices_of_positions(plot.failed_trials))
+        _add_dots(frame, "bad pts", plot.failed_trials, lane)
     for p in plot.drawn_trials:
         if report.best is not None and p.row.id == report.best.trial:
-            frame.add_element("circle", "best", cx=plot.dot_pixels[p.index][0], cy=plot.dot_pixels[p.index][1], r=6.5)
+            frame.add_element("circle", "best", cx=pixels[p.index][0], cy=pixels[p.index][1], r=6.5)
 
 
-def _indices_of_positions(placed: Sequence[_TrialPosition]) -> str:
-    return trial_indices_attribute([p.index for p in placed])
+def _add_dots(frame: Frame, cls: str, placed: Sequence[_TrialPosition], pixels: Sequence[tuple[float, float]]) -> None:
+    if placed:
+        frame.add_element("path", cls, d=dots_path_data(pixels), data_t=trial_indices_attribute([p.index for p in placed]))
 
 
 def _drop_covered_dots(
@@ -220,15 +208,12 @@ def _drop_covered_dots(
 
 def _axis_plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message | str, ...]:
     notes: list[Message | str] = []
-    if plot.trials_outside_axis:
-        lie = count(len(plot.trials_outside_axis), "trial lies", "trials lie")
-        notes.append(
-            f"{lie} outside the vertical axis and {'is' if len(plot.trials_outside_axis) == 1 else 'are'} drawn at its edge."
-        )
+    if outside := len(plot.trials_outside_axis):
+        lie, are = count(outside, "trial lies", "trials lie"), "is" if outside == 1 else "are"
+        notes.append(f"{lie} outside the vertical axis and {are} drawn at its edge.")
     if len(plot.drawn_trials) < len(plot.dot_pixels):
-        notes.append(
-            f"{len(plot.drawn_trials):,} of {count(len(plot.dot_pixels), 'dot')} are drawn; the other dots lie under these."
-        )
+        dots = count(len(plot.dot_pixels), "dot")
+        notes.append(f"{len(plot.drawn_trials):,} of {dots} are drawn; the other dots lie under these.")
     shown = {p.index for p in plot.placed_trials}
     ended = [i for i, r in enumerate(report.figures.trials) if r.feasible or r.failed]
     if missing := sum(i not in shown for i in ended):

@@ -20,7 +20,7 @@ from advisor.report.figures.rounds import round_history_figure
 from advisor.report.formats import sheet, view
 from advisor.report.formats.index import EXPERIMENT_STATE_LABELS, AnalysisOutcome, count_experiment_states, sort_worst_first
 from advisor.report.model import TRIAL_STATUS_LABELS, ReportData
-from advisor.report.text import best_value, headline, history, run_command
+from advisor.report.text import best_value, headline, history, run_command, study_diff
 from advisor.system import resources
 
 SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
@@ -92,7 +92,7 @@ def _template_environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    modules = (all_plots, best_value, headline, history, run_command, sheet, view)
+    modules = (all_plots, best_value, headline, history, run_command, sheet, study_diff, view, words)
     environment.globals |= {module.__name__.rpartition(".")[2]: module for module in modules}
     environment.filters |= {
         "breakable": _breakable_name,

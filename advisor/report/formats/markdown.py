@@ -58,12 +58,15 @@ def escape_markdown(value: object) -> str:
     return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", text)
 
 
+def _escaped_sentence(value: object) -> str:
+    return escape_markdown(sentence(str(value)))
+
+
 def _visible_report_lines(report: ReportData) -> Iterator[str]:
     action, reason = headline.headline_goal_and_reason(report)
     yield f"## {escape_markdown(action)}"
     if str(reason):
-        yield ""
-        yield escape_markdown(reason)
+        yield f"\n{escape_markdown(reason)}"
     yield ""
     yield f"{escape_markdown(best_value.best_sentence(report))} {escape_markdown(best_value.certainty(report))}".strip()
     rounds = (
@@ -71,20 +74,18 @@ def _visible_report_lines(report: ReportData) -> Iterator[str]:
         *history.advice_track_record(report),
     )
     for line in (*rounds, *report.warnings):
-        yield ""
-        yield escape_markdown(sentence(line))
+        yield f"\n{_escaped_sentence(line)}"
     yield ""
     yield from _next_study_lines(report)
     yield "**Findings:** none." if not report.findings else "**Findings**"
     yield ""
     for head, below in report.findings_by_cause[:MAX_LISTED_FINDINGS]:
         explains = f" (explains {count(len(below), 'more finding')})" if below else ""
-        text = f"{escape_markdown(sentence(str(head.message)))} → {escape_markdown(sentence(str(head.action)))}"
+        text = f"{_escaped_sentence(head.message)} → {_escaped_sentence(head.action)}"
         yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_inline_code(head.rule)}`{explains}"
     if (more := len(report.findings_by_cause) - MAX_LISTED_FINDINGS) > 0:
         yield f"- {count(more, 'more finding')} below."
-    yield ""
-    yield escape_markdown(checks_summary(report))
+    yield f"\n{escape_markdown(checks_summary(report))}"
     for unlock in report.unlocks[:MAX_MISSING_DATA_LINES]:
         yield f"- {escape_markdown(unlock.text)}"
 
@@ -92,17 +93,16 @@ def _visible_report_lines(report: ReportData) -> Iterator[str]:
 def _next_study_lines(report: ReportData) -> Iterator[str]:
     following = planned_studies(report)
     if not following:
-        yield "**Next study:** none was written."
-        yield ""
+        yield "**Next study:** none was written.\n"
     for step in following[:1]:
-        yield f"**Next study:** {escape_markdown(sentence(step.study.spec.goal))} `{_inline_code(next_study_command(report))}`"
+        yield f"**Next study:** {_escaped_sentence(step.study.spec.goal)} `{_inline_code(next_study_command(report))}`"
         if details := [t for t in (*tasks_before_command(report), *tasks_after_command(report), step.study.cost) if t]:
             yield ""
             yield " ".join(map(escape_markdown, details))
         yield ""
         yield from _study_diff_lines(step.diff)
     if following[1:]:
-        yield "Later: " + escape_markdown(sentence("; ".join(step.study.spec.goal for step in following[1:])))
+        yield "Later: " + _escaped_sentence("; ".join(step.study.spec.goal for step in following[1:]))
         yield ""
 
 
@@ -111,35 +111,28 @@ def _folded_section_lines(report: ReportData) -> Iterator[str]:
         yield "\n".join(_finding_lines(report, finding, i))
     for i, step in enumerate(planned_studies(report)[1:], 2):
         head = f"### Study {i}: `next/{_inline_code(step.study.file)}`"
-        yield "\n".join([head, "", escape_markdown(sentence(step.study.spec.goal)), "", *_study_diff_lines(step.diff)])
+        yield "\n".join([head, "", _escaped_sentence(step.study.spec.goal), "", *_study_diff_lines(step.diff)])
     yield "\n".join(_study_reading_lines(report))
     yield "\n".join(_check_status_lines(report))
     yield "\n".join(_study_description_lines(report))
 
 
 def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
-    yield f"### {i}. {SEVERITY_LABELS[finding.severity]}: {escape_markdown(sentence(str(finding.message)))}"
-    yield ""
+    yield f"### {i}. {SEVERITY_LABELS[finding.severity]}: {_escaped_sentence(finding.message)}\n"
     if (why := explanation_sentence(finding)) is not None:
-        yield escape_markdown(sentence(why))
-        yield ""
+        yield f"{_escaped_sentence(why)}\n"
     overruled, deferred = is_overruled_finding(report, finding), report.deferral_reason(finding)
     if not overruled:
-        yield f"**{'Later' if deferred else 'Do this'}:** {escape_markdown(sentence(str(finding.action)))}"
-        yield ""
+        yield f"**{'Later' if deferred else 'Do this'}:** {_escaped_sentence(finding.action)}\n"
         yield from _study_diff_lines(diff_of_changes(report.spec, finding.changes))
     for line in merged_change_sentences(report, finding):
-        yield escape_markdown(str(line))
-        yield ""
+        yield f"{escape_markdown(str(line))}\n"
     if deferred is not None:
-        yield f"Not yet: {escape_markdown(deferred)}."
-        yield ""
+        yield f"Not yet: {escape_markdown(deferred)}.\n"
     sure = f"{confidence(finding.confidence)[1]}: this advice is right with probability {finding.confidence:.2f}"
-    yield f"{'' if overruled else sure + '; '}rule `{_inline_code(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}"
-    yield ""
+    yield f"{'' if overruled else sure + '; '}rule `{_inline_code(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}\n"
     if rows := evidence_rows(finding):
-        yield "| How we know | |"
-        yield "|---|---|"
+        yield "| How we know | |\n|---|---|"
         for what, value in rows:
             yield f"| {escape_markdown(what)} | {escape_markdown(value)} |"
         if (info := report.rule_by_id.get(finding.rule)) is not None and info.measured:
@@ -175,20 +168,16 @@ def _inline_code(value: str) -> str:
 def _study_reading_lines(report: ReportData) -> Iterator[str]:
     every = reading_decisions(report)
     if every:
-        yield "### How this study was read"
-        yield ""
+        yield "### How this study was read\n"
         for decision in every:
             overrule = f" Overrule: `{_inline_code(decision.overrule)}`" if decision.overrule else ""
-            yield f"- {escape_markdown(sentence(decision.text))}{overrule}"
+            yield f"- {_escaped_sentence(decision.text)}{overrule}"
         yield ""
     if rows := stopping_method_rows(report):
         assert report.hindsight is not None
-        yield "### Would stopping early have been safe?"
-        yield ""
-        yield escape_markdown(report.hindsight.message)
-        yield ""
-        yield f"| Stopping method | Steps saved | Best result | Stopped, of the {report.hindsight.best} best trials |"
-        yield "|---|---|---|---|"
+        yield "### Would stopping early have been safe?\n"
+        yield f"{escape_markdown(report.hindsight.message)}\n"
+        yield f"| Stopping method | Steps saved | Best result | Stopped, of the {report.hindsight.best} best trials |\n|---|---|---|---|"
         for row in rows:
             yield f"| {' | '.join(map(escape_markdown, row))} |"
         yield ""
@@ -198,23 +187,19 @@ def _check_status_lines(report: ReportData) -> Iterator[str]:
     for status, title in (("broken", "Broken checks"), ("not-assessed", "Not checked"), ("quiet", "Passed")):
         verdicts = list(report.verdicts_with_status(status))
         if verdicts:
-            yield f"### {title}"
-            yield ""
+            yield f"### {title}\n"
             for unlock in report.unlocks if status == "not-assessed" else ():
-                yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_inline_code(rule)}`' for rule in unlock.checks)}"
-                yield ""
+                yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_inline_code(rule)}`' for rule in unlock.checks)}\n"
                 if unlock.code is not None:
                     yield from fenced_code_lines("python", unlock.code.splitlines())
             for v in verdicts:
-                yield f"- `{_inline_code(v.rule)}`" + (f": {escape_markdown(sentence(v.reason))}" if v.reason else "")
+                yield f"- `{_inline_code(v.rule)}`" + (f": {_escaped_sentence(v.reason)}" if v.reason else "")
             yield ""
 
 
 def _study_description_lines(report: ReportData) -> Iterator[str]:
-    yield "### The study"
-    yield ""
-    yield "| | |"
-    yield "|---|---|"
+    yield "### The study\n"
+    yield "| | |\n|---|---|"
     for what, value in study_description_rows(report):
         yield f"| {what} | {escape_markdown(value)} |"
     yield f"| Data | {report.provenance.data[:12]} |"

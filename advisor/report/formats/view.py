@@ -11,18 +11,18 @@ from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, 
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, Percent, end_with_full_stop, join_items, say
 from advisor.model.reading import Decision
-from advisor.model.words import capitalise, clean, confidence, count, lower_first_letter, number, sentence, setting, shorten
+from advisor.model.words import capitalise, clean, count, lower_first_letter, number, sentence, setting, shorten
 from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, makes_scores_incomparable
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_plot_figure
 from advisor.report.figures.curves import training_curve_figures
 from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.svg import Frame
-from advisor.report.model import NextStudy, ReportData, RuleInfo
+from advisor.report.model import NextStudy, ReportData
 from advisor.report.plot_data import compact_curves
 from advisor.report.plot_data.model import EncodedCurves, TrialRow
 from advisor.report.plot_data.scale import AxisLimits
-from advisor.report.text.study_diff import StudyDiffRow, advice, completed_spec, diff_of_changes, diff_studies, reasons
+from advisor.report.text.study_diff import StudyDiffRow, completed_spec, diff_of_changes, diff_studies
 
 MAX_TABLE_TRIALS = 500
 """Maximum number of trials in the page's table. The table also lists trials that findings name."""
@@ -41,29 +41,18 @@ SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "C
 
 @dataclass(frozen=True)
 class FindingCard:
-    """A finding, with all the data that the page shows about it."""
+    """A finding, with the data that decides where the page shows it."""
 
     ident: str
     finding: Finding
-    severity: str
-    confidence_key: str
-    confidence: str
-    figures: tuple[Figure, ...]
-    rows: tuple[tuple[str, str], ...]
     diff: tuple[StudyDiffRow, ...]
     merged: tuple[Message, ...]
     """One sentence for each value in `diff` that the next study sets differently, and one sentence if a change makes new scores
     incomparable with earlier ones."""
     to_do: Message
     """The finding's action, stated with the values of the next study."""
-    reasons: tuple[str, ...]
-    advice: tuple[str, ...]
-    rule: RuleInfo | None
-    thresholds: tuple[tuple[str, str], ...]
     deferred: str | None
     """Reason why the finding is deferred to a later study; None if it is not deferred."""
-    overruled: bool
-    """True if another finding explains this finding and the next study uses other values than this finding recommends."""
     head: str | None
     """`ident` of the finding that explains this finding; this card is placed under the card of that finding. None if no other
     finding explains this finding."""
@@ -89,33 +78,19 @@ def finding_cards(report: ReportData) -> tuple[FindingCard, ...]:
 
 
 def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | None) -> FindingCard:
-    key, label = confidence(finding.confidence)
-    rule = report.rule_by_id.get(finding.rule)
-    action = str(finding.action).rstrip(".")
-    deferred, merged = report.deferral_reason(finding), merged_change_sentences(report, finding)
     return FindingCard(
-        ident=ident,
-        finding=finding,
-        severity=SEVERITY_LABELS[finding.severity],
-        confidence_key=key,
-        confidence=label,
-        figures=tuple(_figures_of_evidence(report, finding)),
-        rows=evidence_rows(finding),
+        ident,
+        finding,
         diff=diff_of_changes(report.spec, finding.changes),
-        merged=merged,
+        merged=merged_change_sentences(report, finding),
         to_do=join_items(action_lines(report, finding), " "),
-        reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
-        advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
-        rule=rule,
-        thresholds=tuple(
-            (k, (setting(v) if isinstance(v, bool | int | float | str) else clean(v))) for k, v in rule.thresholds.items()
-        )
-        if rule
-        else (),
-        deferred=deferred,
-        overruled=is_overruled_finding(report, finding),
+        deferred=report.deferral_reason(finding),
         head=head,
     )
+
+
+def threshold_text(value: Any) -> str:
+    return setting(value) if isinstance(value, bool | int | float | str) else clean(value)
 
 
 def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
@@ -203,7 +178,7 @@ def explanation_sentence(finding: Finding) -> str | None:
     return None if cause is None else f"Follows from {cause.rule}: {lower_first_letter(cause.because)}"
 
 
-def _figures_of_evidence(report: ReportData, finding: Finding) -> Iterator[Figure]:
+def figures_of_evidence(report: ReportData, finding: Finding) -> Iterator[Figure]:
     for evidence in finding.evidence:
         if isinstance(evidence, AxisEvidence):
             yield axis_plot_figure(report, evidence)
@@ -339,7 +314,7 @@ def stopping_method_rows(report: ReportData) -> tuple[tuple[str, str, str, str],
 
 
 def verdicts_by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
-    return {s: tuple(report.verdicts_with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
+    return {s: tuple(report.verdicts_with_status(s)) for s in ("quiet", "not-assessed", "broken")}
 
 
 def count_inapplicable_checks(report: ReportData) -> int:

@@ -154,7 +154,6 @@ class BatchSizeThroughput(FrozenModel):
     examples_per_s: float
     low: float | None
     high: float | None
-    trials: tuple[str, ...]
 
 
 class TrainingToTarget(FrozenModel):
@@ -165,7 +164,6 @@ class TrainingToTarget(FrozenModel):
     """Median amount of training over repeats of one setting or, without repeats, the smallest amount over settings, in the unit
     `ToTarget.unit`."""
     seconds: float | None
-    trials: tuple[str, ...]
 
 
 class ToTarget(FrozenModel):
@@ -211,7 +209,6 @@ class StudyImportances(FrozenModel):
 class CurveCloseUp(FrozenModel):
     """A training curve near a step that a finding marks, with every logged point."""
 
-    rule: str
     trial: str
     metric: str
     step: int

@@ -78,16 +78,10 @@ def throughput_by_batch_size(study: Study) -> tuple[BatchSizeThroughput, ...]:
 
 
 def _throughput_with_interval(speed: throughput.Throughput) -> BatchSizeThroughput:
-    reach = (
-        float(stats.t.ppf(0.95, speed.mean_log_rate.freedom)) * speed.mean_log_rate.error
-        if speed.mean_log_rate.freedom > 0
-        else math.nan
-    )
-    low, high = (math.exp(speed.mean_log_rate.value + s * reach) if math.isfinite(reach) else None for s in (-1, 1))
-    trials = tuple(replace_surrogates(t.id) for t in speed.trials)
-    return BatchSizeThroughput(
-        batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high, trials=trials
-    )
+    mean = speed.mean_log_rate
+    reach = float(stats.t.ppf(0.95, mean.freedom)) * mean.error if mean.freedom > 0 else math.nan
+    low, high = (math.exp(mean.value + s * reach) if math.isfinite(reach) else None for s in (-1, 1))
+    return BatchSizeThroughput(batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high)
 
 
 def training_to_target(study: Study) -> ToTarget | None:
@@ -104,10 +98,7 @@ def training_to_target(study: Study) -> ToTarget | None:
         repeats=race.statistic == "median",
         sizes=tuple(
             TrainingToTarget(
-                batch_size=g.batch_size,
-                typical=typical,
-                seconds=g.seconds_to_target if g.seconds_to_target > 0 else None,
-                trials=tuple(replace_surrogates(t.id) for t in g.trials),
+                batch_size=g.batch_size, typical=typical, seconds=g.seconds_to_target if g.seconds_to_target > 0 else None
             )
             for g, typical in sizes
             if math.isfinite(typical)
@@ -130,9 +121,8 @@ def parameter_importances(study: Study) -> StudyImportances | None:
     if len(candidates) > 1:
         shares = read.response.interaction_effects(candidates)
         tests = len(names) * (len(names) - 1) // 2
-        testable = (
-            tests <= interaction.NUMBER_OF_DRAWS
-        )  # with more tests, the correction would raise even the smallest p-value to 1
+        # With more tests, the correction would raise even the smallest p-value to 1.
+        testable = tests <= interaction.NUMBER_OF_DRAWS
         p_values = interaction.interaction_p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
         pairs = [_make_importance((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))
@@ -169,7 +159,6 @@ def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[Cu
                 part = slice(max(at - CLOSE_UP_POINTS_PER_SIDE, 0), at + CLOSE_UP_POINTS_PER_SIDE + 1)
                 if len(steps[part]) > 1:
                     yield CurveCloseUp(
-                        rule=finding.rule,
                         trial=replace_surrogates(trial.id),
                         metric=replace_surrogates(metric),
                         step=mark.step,

@@ -236,9 +236,8 @@ def code_to_log(study: Study, lack: MissingDataKind, at_least: int | None = None
     else:
         return None
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or DEFAULT_EVALUATIONS
-    if (
-        lack == "evaluations" and length and length < n
-    ):  # the steps are epochs, so the code would have to evaluate several times per epoch
+    # If the steps are epochs, the code would have to evaluate several times per epoch.
+    if lack == "evaluations" and length and length < n:
         return None
     return templates[logging_framework(study)].format(
         metric=repr(clean(aim.metric)).replace("'", '"'),

@@ -40,10 +40,7 @@ def test_variation_that_may_be_noise_is_called_noise() -> None:
 
 
 def test_captions_name_the_best_batch_size() -> None:
-    speeds = [
-        BatchSizeThroughput(batch_size=s, examples_per_s=v, low=0.9 * v, high=None, trials=())
-        for s, v in ((32, 1e3), (64, 1.5e3))
-    ]
+    speeds = [BatchSizeThroughput(batch_size=s, examples_per_s=v, low=0.9 * v, high=None) for s, v in ((32, 1e3), (64, 1.5e3))]
     figure = throughput_figure(speeds)
     assert str(figure.caption).startswith(
         "Batch size 64 trains fastest: 1,500 examples per second, 1.5 times as many as batch size 32."
@@ -53,8 +50,8 @@ def test_captions_name_the_best_batch_size() -> None:
         target=0.5,
         repeats=True,
         sizes=(
-            TrainingToTarget(batch_size=32, typical=4.0, seconds=10.0, trials=()),
-            TrainingToTarget(batch_size=64, typical=8.0, seconds=9.0, trials=()),
+            TrainingToTarget(batch_size=32, typical=4.0, seconds=10.0),
+            TrainingToTarget(batch_size=64, typical=8.0, seconds=9.0),
         ),
     )
     steps, seconds = training_to_target_figures(race, "val/loss")
