@@ -77,10 +77,17 @@ def _ladder_text(result: Ladder) -> str:
         _rate_transfer_text(result),
         f"At {_size(result.next.size)} {_size_unit_text(result)}: {_prediction_text(result, result.next)}.",
     ]
-    if result.last is not None:
-        lines.append(_largest_size_text(result, result.last))
-    lines += ["", *_size_table(result), *(["", *result.notes] if result.notes else [])]
-    return "\n".join(lines)
+    if (last := result.last) is not None:
+        words: dict[PredictionResult, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
+        judged = f"the rate was {words[result.last_rate]}"
+        judged += f", the value {words[result.last_value]}" if last.value is not None else ""
+        lines.append(f"The smaller sizes predicted for {_size(last.size)}: {_prediction_text(result, last)}; {judged}.")
+    rows = [(result.size, "trials", f"best {clean(result.rate)}", f"best {clean(result.metric)}")]
+    for r in result.rungs:
+        rate = _interval_text(r.rate) + (f" (open: {r.open})" if r.open else "")
+        rows.append((_size(r.size), f"{r.trials:,}", rate, _interval_text(r.value)))
+    table = align_columns([tuple(clean(cell) for cell in row) for row in rows])
+    return "\n".join([*lines, "", *table, *(["", *result.notes] if result.notes else [])])
 
 
 def _rate_transfer_text(result: Ladder) -> str:
@@ -109,28 +116,6 @@ def _prediction_text(result: Ladder, predicted: SizePrediction) -> str:
     best = "cannot be told" if predicted.rate is None else _interval_text(predicted.rate)
     value = "needs a third size" if predicted.value is None else _interval_text(predicted.value)
     return f"best {rate} {best}, best {metric} {value} (90 % intervals)"
-
-
-def _largest_size_text(result: Ladder, last: SizePrediction) -> str:
-    words: dict[PredictionResult, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
-    judged = f"the rate was {words[result.last_rate]}"
-    if last.value is not None:
-        judged += f", the value {words[result.last_value]}"
-    return f"The smaller sizes predicted for {_size(last.size)}: {_prediction_text(result, last)}; {judged}."
-
-
-def _size_table(result: Ladder) -> list[str]:
-    head = (result.size, "trials", f"best {clean(result.rate)}", f"best {clean(result.metric)}")
-    rows = [
-        (
-            _size(r.size),
-            f"{r.trials:,}",
-            _interval_text(r.rate) + (f" (open: {r.open})" if r.open else ""),
-            _interval_text(r.value),
-        )
-        for r in result.rungs
-    ]
-    return align_columns([tuple(clean(cell) for cell in row) for row in (head, *rows)])
 
 
 def _interval_text(estimate: Estimate) -> str:

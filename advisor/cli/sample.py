@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import click
 
-from advisor.model.space import HyperparameterValue
 from advisor.model.spec_yaml import load_study_file
 from advisor.model.words import short_text
 from advisor.planning.sampling.halton import draw_trials as draw
@@ -30,22 +27,15 @@ def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
     The trials are a scrambled, shifted Halton sequence: a study file gives the same trials on every machine.
     """
     spec = load_study_file(study)
-    wanted = count if count is not None else (spec.trials or 10)
-    _write_sampled_trials(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
-
-
-def _write_sampled_trials(
-    trials: Iterable[Mapping[str, HyperparameterValue]], names: Sequence[str], format_: str, out: TextIO
-) -> None:
+    trials = draw(spec, count if count is not None else (spec.trials or 10), skip=skip)
+    names, out = list(spec.parameters), sys.stdout
     if format_ == "jsonl":
-        for trial in trials:
-            out.write(json.dumps(trial) + "\n")
+        out.writelines(json.dumps(trial) + "\n" for trial in trials)
     elif format_ == "csv":
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(names)
         writer.writerows([[trial.get(name, "") for name in names] for trial in trials])
     else:
-        shown = {n: short_text(n) for n in names}
-        rows = [shown, *({n: short_text(v) for n, v in trial.items()} for trial in trials)]
+        rows = [{n: short_text(n) for n in names}, *({n: short_text(v) for n, v in trial.items()} for trial in trials)]
         widths = {name: max(len(row.get(name, "–")) for row in rows) for name in names}
         out.writelines("  ".join(row.get(name, "–").rjust(widths[name]) for name in names) + "\n" for row in rows)

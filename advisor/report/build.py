@@ -25,7 +25,6 @@ from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import Verdict
 from advisor.model.message import say
-from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import format_study_file
 from advisor.model.study import Signal, Study, Trial
@@ -64,9 +63,11 @@ def build_report(
     """
     ranked, spread = study.ranked(), _repeat_spread(study)
     decisions = (*study.decisions, *settings.search_space_decisions(study))
+    by_status: Counter[str] = Counter(t.status for t in study.trials)
+    earlier = sum(t.round is not None for t in study.trials)
     return Report(
         spec=study.spec,
-        counts=_trial_counts(study),
+        counts=TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), earlier=earlier, **by_status),
         best=_best_trial_summary(study, ranked, spread),
         spread=spread,
         again=_interval_of_rerun(study),
@@ -123,12 +124,6 @@ def make_rule_info(rule: Rule) -> RuleInfo:
     )
 
 
-def _trial_counts(study: Study) -> TrialCounts:
-    by_status: Counter[str] = Counter(t.status for t in study.trials)
-    earlier = sum(t.round is not None for t in study.trials)
-    return TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), earlier=earlier, **by_status)
-
-
 def _best_trial_summary(study: Study, ranked: Sequence[Trial], spread: RepeatSpread | None) -> Best | None:
     if not ranked:
         return None
@@ -166,22 +161,18 @@ def _setting_mean(study: Study, setting: repeats.Setting) -> SettingMean:
     return SettingMean(value=study.objective_value(setting.mean), trials=len(setting.costs_after_selection))
 
 
-def _searched_values(trial: Trial, study: Study) -> dict[str, HyperparameterValue]:
-    values = ((n, trial.params[n]) for n in study.searched if n in trial.params)
-    return {replace_surrogates(n): replace_surrogates(v) if isinstance(v, str) else v for n, v in values}
-
-
 def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
     cost = float(study.costs[trial.index])
     curve = study.cost_curve(trial)
     finite = curve.finite
+    searched = ((n, trial.params[n]) for n in study.searched if n in trial.params)
     return TrialRow(
         id=replace_surrogates(trial.id),
         name=replace_surrogates(trial.name),
         status=trial.status,
         feasible=bool(study.feasible[trial.index]),
         comparable=bool(study.comparable[trial.index]),
-        params=_searched_values(trial, study),
+        params={replace_surrogates(n): replace_surrogates(v) if isinstance(v, str) else v for n, v in searched},
         best=study.objective_value(cost) if math.isfinite(cost) else None,
         place=place,
         best_step=int(finite.steps[finite.values == finite.values.min()][-1]) if len(finite) else None,

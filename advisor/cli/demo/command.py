@@ -87,19 +87,15 @@ def _create_or_empty_folder(out: Path) -> None:
 
 
 def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
-    _run_trials(pool, spec, file, uri, out.parent / "checkpoints", seed)
+    count = len(jobs(spec))
+    futures = [pool.submit(_train_next_trial, file, uri, out.parent / "checkpoints", seed) for _ in range(count)]
+    for future in track(as_completed(futures), description="Training", total=count, transient=True):
+        future.result()
     report = analyze(
         spec.study, tracking_uri=uri, study=file, settings={}, command=f"advisor analyze {spec.study} --study {file.name}"
     )
     report.save(out)
     return report
-
-
-def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    count = len(jobs(spec))
-    futures = [pool.submit(_train_next_trial, file, uri, checkpoints, seed) for _ in range(count)]
-    for future in track(as_completed(futures), description="Training", total=count, transient=True):
-        future.result()
 
 
 _open_study_once = lru_cache(maxsize=1)(open_study)

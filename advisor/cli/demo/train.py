@@ -34,7 +34,8 @@ def train_digits_network(
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x, y, x_val, y_val = _load_digits()
-    model = _make_network(params)
+    width = int(params.get("width", 128))
+    model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10))
     optimizer = _make_optimizer(model, params)
     warmup = max(int(params.get("warmup_steps", 1)), 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
@@ -65,11 +66,6 @@ def train_digits_network(
             log.step(loss)
             if step % evaluate_every == 0:
                 log.evaluate(_evaluate_network(model, x, y, x_val, y_val))
-
-
-def _make_network(params: Mapping[str, Any]) -> nn.Module:
-    width = int(params.get("width", 128))
-    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10))
 
 
 def _make_optimizer(model: nn.Module, params: Mapping[str, Any]) -> torch.optim.Optimizer:

@@ -121,19 +121,12 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
         return say(lone, unit="setting" if isolation.repeats else "trial", failing=failing)
     units = "settings (each by its median run)" if isolation.repeats else "trials"
     (best, best_label), (worst, worst_label) = results[0], results[-1]
+    start = say("The median best of {n} {units} is {best}", n=isolation.drawn, units=units, best=Objective(best))
     if best == worst:
-        return say(
-            "The median best of {n} {units} is {best} for every value of {name}.",
-            n=isolation.drawn,
-            units=units,
-            best=Objective(best),
-            name=name,
-        )
+        return say("{start} for every value of {name}.", start=start, name=name)
     return say(
-        "The median best of {n} {units} is {best} with {name} {best_label} and {worst} with {worst_label}. {chance}{failing}",
-        n=isolation.drawn,
-        units=units,
-        best=Objective(best),
+        "{start} with {name} {best_label} and {worst} with {worst_label}. {chance}{failing}",
+        start=start,
         name=name,
         best_label=Name(best_label),
         worst=Objective(worst),
@@ -151,13 +144,10 @@ def _failing_slice_sentence(failed: Sequence[IsolationSlice]) -> Message | str:
 
 
 def _chance_sentence(isolation: IsolationPlot) -> Message:
-    p = p_value_text(isolation.p)
+    p, others = p_value_text(isolation.p), list_message([Name(n) for n in isolation.differ])
     if isolation.p > MAX_SLICE_P_VALUE:
         return say("Chance alone can explain such a difference ({p}).", p=p)
     if not isolation.differ:
         return say("A difference this large is rare by chance ({p}).", p=p)
-    return say(
-        "A difference this large is rare by chance ({p}), but the two groups also differ in {others}.",
-        p=p,
-        others=list_message([Name(n) for n in isolation.differ]),
-    )
+    text = "A difference this large is rare by chance ({p}), but the two groups also differ in {others}."
+    return say(text, p=p, others=others)

@@ -53,25 +53,17 @@ def _box_plot_tooltip(n: int, row: tuple[float | None, ...], unit: str) -> str:
 def _best_of_n_caption(best_of: BestOfNTrials, metric: str) -> Message:
     n, fewer = best_of.sizes[-1], best_of.sizes[-2]
     best, best_of_fewer = best_of.quantiles[-1][2], best_of.quantiles[-2][2]
+    trials = Count(n, best_of.unit)
     if best is None or best_of_fewer is None:
-        return say("In half of all random draws of {trials} from this study, every trial fails.", trials=Count(n, best_of.unit))
-    if best == best_of_fewer:
-        return say(
-            "From {fewer} to {trials} of this study, the median best {metric} stays at {best}.",
-            fewer=fewer,
-            trials=Count(n, best_of.unit),
-            metric=Name(metric),
-            best=Objective(best),
-        )
-    return say(
-        "From {fewer} to {trials} of this study, the median best {metric} improves by {gain}, from {before} to {after}.",
-        fewer=fewer,
-        trials=Count(n, best_of.unit),
-        metric=Name(metric),
-        gain=number(abs(best_of_fewer - best), 2),
-        before=Objective(best_of_fewer),
-        after=Objective(best),
+        return say("In half of all random draws of {trials} from this study, every trial fails.", trials=trials)
+    start = say(
+        "From {fewer} to {trials} of this study, the median best {metric}", fewer=fewer, trials=trials, metric=Name(metric)
     )
+    if best == best_of_fewer:
+        return say("{start} stays at {best}.", start=start, best=Objective(best))
+    gain, before = number(abs(best_of_fewer - best), 2), Objective(best_of_fewer)
+    text = "{start} improves by {gain}, from {before} to {after}."
+    return say(text, start=start, gain=gain, before=before, after=Objective(best))
 
 
 MAX_EFFECT_P_VALUE = 0.05

@@ -30,7 +30,9 @@ SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
 def render_html(report: ReportData) -> str:
     """Return the page. The page is complete without JavaScript: its script only adds tooltips, sorting, copying and themes."""
     environment = _template_environment()
-    css, script = _read_template_file(environment, "report.css"), _page_script(environment)
+    lines = [line.strip() for part in SCRIPT_FILES for line in _read_template_file(environment, part).splitlines()]
+    code = "\n".join(line for line in lines if line and not line.startswith("//"))
+    css, script = _read_template_file(environment, "report.css"), f'"use strict";\n(() => {{\n{code}\n}})();'
     cards = view.finding_cards(report)
     todo = view.cards_to_act_on(cards, headline.leading_finding(report))
     return environment.get_template("report.html.j2").render(
@@ -116,13 +118,6 @@ def _read_template_file(environment: jinja2.Environment, name: str) -> str:
     loader = environment.loader
     assert loader is not None
     return loader.get_source(environment, name)[0].strip()
-
-
-def _page_script(environment: jinja2.Environment) -> str:
-    """Return the page's script: all files in one scope, without comments and indentation."""
-    lines = [line.strip() for part in SCRIPT_FILES for line in _read_template_file(environment, part).splitlines()]
-    lean = "\n".join(line for line in lines if line and not line.startswith("//"))
-    return f'"use strict";\n(() => {{\n{lean}\n}})();'
 
 
 def _content_security_policy(css: str, script: str | None = None) -> str:

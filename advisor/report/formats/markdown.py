@@ -69,11 +69,7 @@ def _visible_report_lines(report: ReportData) -> Iterator[str]:
         yield f"\n{escape_markdown(reason)}"
     yield ""
     yield f"{escape_markdown(best_value.best_sentence(report))} {escape_markdown(best_value.certainty(report))}".strip()
-    rounds = (
-        *(history.round_summary(report.history) if report.history is not None else ()),
-        *history.advice_track_record(report),
-    )
-    for line in (*rounds, *report.warnings):
+    for line in (*history.round_lines(report), *report.warnings):
         yield f"\n{_escaped_sentence(line)}"
     yield ""
     yield from _next_study_lines(report)
@@ -189,7 +185,8 @@ def _check_status_lines(report: ReportData) -> Iterator[str]:
         if verdicts:
             yield f"### {title}\n"
             for unlock in report.unlocks if status == "not-assessed" else ():
-                yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_inline_code(rule)}`' for rule in unlock.checks)}\n"
+                checks = ", ".join(f"`{_inline_code(rule)}`" for rule in unlock.checks)
+                yield f"**{escape_markdown(unlock.text)}** {checks}\n"
                 if unlock.code is not None:
                     yield from fenced_code_lines("python", unlock.code.splitlines())
             for v in verdicts:

@@ -55,10 +55,7 @@ def print_report(report: ReportData, console: Console) -> None:
     if str(reason):
         out(str(reason))
     out(f"{best_value.best_sentence(report)} {best_value.certainty(report)}".strip())
-    for line in (
-        *(history.round_summary(report.history) if report.history is not None else ()),
-        *history.advice_track_record(report),
-    ):
+    for line in history.round_lines(report):
         out(line)
     if doomed := running.doomed_trials_sentence(report):
         out(str(doomed), "yellow")
@@ -105,12 +102,8 @@ class Printer:
 
     def replace_unencodable(self, text: str) -> str:
         """Return the text with a replacement for each character that the console cannot encode."""
-        text = clean(text)
-        return (
-            text.translate(_ASCII_REPLACEMENTS).encode(self.console.encoding, "replace").decode(self.console.encoding)
-            if self.ascii
-            else text
-        )
+        text, encoding = clean(text), self.console.encoding
+        return text.translate(_ASCII_REPLACEMENTS).encode(encoding, "replace").decode(encoding) if self.ascii else text
 
     def print_blank_line(self) -> None:
         self.console.print()
@@ -153,16 +146,13 @@ def _print_next_studies(out: Printer, report: ReportData) -> None:
         if i > 1:
             out(f"next/{step.study.file}", "dim", indent=2)
             continue
-        for hint in tasks_before_command(report):
-            out(str(hint), "yellow", indent=2)
-        out(next_study_command(report), indent=2)
-        for hint in tasks_after_command(report):
-            out(str(hint), "yellow", indent=2)
-        out(step.study.cost, "dim", indent=2)
-        for line in history.study_predictions(step.study.spec):
-            out(f"predicted: {line}", "dim", indent=2)
+        lines = [(str(hint), "yellow") for hint in tasks_before_command(report)]
+        lines.append((next_study_command(report), ""))
+        lines += [(str(hint), "yellow") for hint in tasks_after_command(report)]
+        lines.append((step.study.cost, "dim"))
+        lines += [(f"predicted: {line}", "dim") for line in history.study_predictions(step.study.spec)]
         for row in step.diff:
-            if row.before is not None:
-                out(f"- {clean(row.name)}: {row.before}", "red", indent=2)
-            if row.after is not None:
-                out(f"+ {clean(row.name)}: {row.after}", "green", indent=2)
+            lines += [(f"- {clean(row.name)}: {row.before}", "red")] if row.before is not None else []
+            lines += [(f"+ {clean(row.name)}: {row.after}", "green")] if row.after is not None else []
+        for line, style in lines:
+            out(line, style, indent=2)

@@ -25,12 +25,9 @@ class Scale:
     """Whether the axis shows 1 - value on a logarithmic scale."""
 
     def __call__(self, value: float) -> float:
-        """Return the pixel coordinate of a value, clipped to the ends of the axis. Raises ValueError if the scale cannot represent
-        the value."""
-        part = (self._axis_coordinate(value) - self._axis_coordinate(self.low)) / (
-            self._axis_coordinate(self.high) - self._axis_coordinate(self.low)
-        )
-        return self.start_px + min(max(part, 0.0), 1.0) * (self.end_px - self.start_px)
+        """Return the pixel of a value, clipped to the ends of the axis. Raises ValueError if the scale cannot represent it."""
+        low, high, at = map(self._axis_coordinate, (self.low, self.high, value))
+        return self.start_px + min(max((at - low) / (high - low), 0.0), 1.0) * (self.end_px - self.start_px)
 
     def _axis_coordinate(self, value: float) -> float:
         return -math.log10(1 - value) if self.reverse else math.log10(value) if self.log else value
@@ -76,14 +73,11 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
 
 def _tick_labels(values: Sequence[float], *, log: bool) -> list[str]:
     largest = max((abs(v) for v in values), default=0.0)
-    if log or largest >= 1e6 or 0 < largest < 1e-3:
+    gap = min((b - a for a, b in pairwise(values)), default=0.0)
+    if log or largest >= 1e6 or 0 < largest < 1e-3 or not gap:
         return [tick_label(v) for v in values]
-    gaps = [b - a for a, b in pairwise(values)]
-    if not gaps:
-        return [tick_label(v) for v in values]
-    decimals = max(0, -math.floor(math.log10(min(gaps)) + 1e-6))
-    if abs(round(min(gaps), decimals) - min(gaps)) > 1e-3 * min(gaps):
-        decimals += 1
+    decimals = max(0, -math.floor(math.log10(gap) + 1e-6))
+    decimals += abs(round(gap, decimals) - gap) > 1e-3 * gap
     return [f"{v:,.{decimals}f}" for v in values]
 
 

@@ -80,23 +80,17 @@ def _tied_trial_clause(report: ReportData) -> Message:
 
 def _best_setting_clause(report: ReportData) -> MessagePart:
     assert report.best is not None
-    params = report.best.params
+    params, importances = report.best.params, report.figures.importances
+    subject = report.heads[0].subject if report.heads else None
+    share = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
+    by_relevance = sorted(params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
     parts: list[MessagePart] = []
-    for name in _parameters_by_relevance(report)[:_MAX_NAMED_PARAMETERS]:
+    for name in by_relevance[:_MAX_NAMED_PARAMETERS]:
         value_text = shorten(setting(params[name], 3), 30)
         parts.append(say("{start}{name} {value}", start=", " if parts else ", at ", name=Name(name), value=value_text))
     if len(params) > _MAX_NAMED_PARAMETERS:
         parts.append(f" and {len(params) - _MAX_NAMED_PARAMETERS} more")
     return Message(tuple(parts))
-
-
-def _parameters_by_relevance(report: ReportData) -> list[str]:
-    """Return the best trial's hyperparameters: the headline's subject, learning rates, then all others by importance."""
-    assert report.best is not None
-    subject = report.heads[0].subject if report.heads else None
-    importances = report.figures.importances
-    share = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
-    return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
 
 
 def _best_step_sentences(best: Best) -> Message:
@@ -245,17 +239,7 @@ def _best_other_setting_trial(report: ReportData) -> TrialRow | None:
 
 def key_numbers(report: ReportData) -> tuple[tuple[str, str, str], ...]:
     """Return (label, value, note) for each of the key numbers shown under the headline."""
-    searched = len(report.spec.searched)
-    return (
-        _best_value_entry(report),
-        _trial_count_entry(report),
-        ("Hyperparameters searched", f"{searched}", _search_space_note(report, searched)),
-        _best_step_entry(report),
-    )
-
-
-def _best_value_entry(report: ReportData) -> tuple[str, str, str]:
-    best, other = report.best, _best_other_setting_trial(report)
+    best, other, searched = report.best, _best_other_setting_trial(report), len(report.spec.searched)
     if best is not None and best.mean is not None:
         note = f"mean of {best.mean.trials} repeats {number(best.mean.value)}"
     elif report.spread is not None:
@@ -264,7 +248,14 @@ def _best_value_entry(report: ReportData) -> tuple[str, str, str]:
         note = f"next best {number(other.best)}"
     else:
         note = "the only result" if best else "no trial with a result"
-    return f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note
+    positions = best_step_positions(report)
+    median = (share(statistics.median(positions)), "of its training") if positions else (number(None), "unknown")
+    return (
+        (f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note),
+        _trial_count_entry(report),
+        ("Hyperparameters searched", f"{searched}", _search_space_note(report, searched)),
+        ("Best step, median trial" if len(positions) > 1 else "Best step", *median),
+    )
 
 
 def _trial_count_entry(report: ReportData) -> tuple[str, str, str]:
@@ -286,14 +277,6 @@ def _search_space_note(report: ReportData, searched: int) -> str:
     added = len(new.parameters.keys() - old.keys())
     parts = [f"{changed} to change" if changed else "", f"{added} to add" if added else ""]
     return ", ".join(p for p in parts if p) or "none to change"
-
-
-def _best_step_entry(report: ReportData) -> tuple[str, str, str]:
-    positions = best_step_positions(report)
-    if not positions:
-        return "Best step", number(None), "unknown"
-    median = share(statistics.median(positions))
-    return ("Best step, median trial" if len(positions) > 1 else "Best step"), median, "of its training"
 
 
 def best_step_positions(report: ReportData) -> list[float]:

@@ -30,6 +30,11 @@ def round_summary(history: History) -> tuple[str, ...]:
     return (*lines, *((history.stop,) if history.stop else ()))
 
 
+def round_lines(report: ReportData) -> tuple[str, ...]:
+    """Return the sentences about the latest round and about the advice of the rules behind the current findings."""
+    return (*(round_summary(report.history) if report.history is not None else ()), *advice_track_record(report))
+
+
 def advice_track_record(report: ReportData) -> tuple[str, ...]:
     """Return for each rule behind the current findings how much following its advice has gained in the store."""
     fired = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)

@@ -53,7 +53,11 @@ class _CheckGroup:
 def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
     """Return the data to log or the settings to change so that more checks can run. The entry that allows the most checks comes
     first."""
-    known = {"evaluations": _median_evaluation_count(study), "trials": settings.read_settings(study).result_count}
+    # Pruned trials are ignored, because they have fewer evaluations than complete trials.
+    counted = study.comparable if study.comparable.any() else study.ended
+    lengths = [len(study.cost_curve(t)) for t in study.trials if counted[t.index]]
+    evaluations = int(np.median(lengths)) if lengths else 0
+    known = {"evaluations": evaluations, "trials": settings.read_settings(study).result_count}
     by_lack: dict[MissingDataKind, list[tuple[str, DataNeed]]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.needs is not None and _would_more_data_help(study, verdict.needs, known):
@@ -86,13 +90,6 @@ def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
     share = timing.evaluation_time_share(study)
     longer = share * wanted / max(known, 1)
     return longer / (1 - share + longer) > MAX_EVALUATION_TIME_SHARE if share < 1 else share == 1
-
-
-def _median_evaluation_count(study: Study) -> int:
-    """Return the median over trials with a result or, without any, over all ended trials. Pruned trials have fewer."""
-    counted = study.comparable if study.comparable.any() else study.ended
-    lengths = [len(study.cost_curve(t)) for t in study.trials if counted[t.index]]
-    return int(np.median(lengths)) if lengths else 0
 
 
 def _split_by_need(lack: MissingDataKind, members: Sequence[tuple[str, DataNeed]]) -> Iterator[_CheckGroup]:
