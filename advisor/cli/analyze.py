@@ -27,8 +27,7 @@ from advisor.model.words import clean
 from advisor.report import Report
 from advisor.report.formats.sarif import StudyFile
 from advisor.report.formats.terminal import print_report
-from advisor.report.publish import log_to_mlflow as publish
-from advisor.report.save import report_in_folder, save_report
+from advisor.report.save import log_to_mlflow as publish, report_in_folder, save_report
 from advisor.report.text.headline import headline_goal_and_reason
 from advisor.system import shell
 
@@ -81,11 +80,8 @@ def analyze(
 
 
 def short_report_json(report: Report, out: Path | None, show: Callable[[MessagePart], str] = str) -> str:
-    """Return the main points of the report as one short line of JSON. If the report was written to `out`, the answer includes
-    the paths of its files.
-
-    show: function that formats a name or another text from the store for use in a sentence.
-    """
+    """Return the main points and the paths of the report's files in `out`, if any. show: function that formats a name or
+    another text from the store for use in a sentence."""
     best = report.best
     data: dict[str, Json] = {
         "action": join_items(headline_goal_and_reason(report), " ").render(show).strip(),
@@ -131,10 +127,8 @@ def make_report(
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the report's files, and print a line for each rule that raised an exception.
-
-    Return a line with the report's address in MLflow; None if the report was not logged there.
-    """
+    """Write the files, print a line for each rule that raised an exception, and return a line with the report's address in
+    MLflow."""
     for verdict in report.verdicts_with_status("broken"):
         click.echo(f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_RULE_ERROR_CHARS]}", err=True)
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
@@ -147,7 +141,6 @@ def write_report(
 
 
 def print_report_summary(report: Report, out: Path, location: str | None) -> None:
-    """Print a summary of the report and the paths of its files to the terminal."""
     print_report(report.model_copy(update={"folder": str(out)}), Console())
     click.echo(f"\nReport: {out / 'report.html'}")
     if location:

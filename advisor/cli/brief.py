@@ -25,12 +25,9 @@ brief_option = click.option(
 
 
 def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
-    """Return the data as one line of ASCII JSON with at most `MAX_ANSWER_CHARS` characters. always: keys that are printed even if
-    their values are empty.
-
-    Long lists and texts are truncated; a truncated list ends with "… N more". Keys keep their order, and floats have four
-    significant digits. Keys with empty values are omitted, except those in `always`.
-    """
+    """Return one line of ASCII JSON with at most `MAX_ANSWER_CHARS` characters. Long lists and texts are truncated; a truncated
+    list ends with "… N more". Keys keep their order, floats have four significant digits, and keys with empty values are
+    omitted, except those in `always`."""
     for items, chars in _ANSWER_SIZE_LIMITS:
         text = _bounded_json_line(data, always, items, chars)
         if len(text) <= MAX_ANSWER_CHARS:
@@ -43,8 +40,6 @@ def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) 
 
 
 def _bounded_json_line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
-    """Return the data as one line of JSON, with at most `items` items per list and `chars` characters per text. Keys in
-    `always` are included even if their values are empty."""
     parts: dict[str, Json] = {}
     for key, value in data.items():
         part = _shorten_value({key: value}, items, chars)

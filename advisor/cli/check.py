@@ -21,17 +21,13 @@ def check(files: tuple[Path, ...]) -> None:
     \b
     advisor check study.yaml advisor-report/next/*.yaml
     """
-    errors = [error for file in files if (error := _first_file_error(file)) is not None]
+    errors = []
+    for file in files:
+        try:
+            load_study_file(file)
+        except AdvisorError as error:
+            errors.append(str(error) if str(file) in str(error) else f"{file}: {error}")
     for error in errors[:-1]:
         click.echo(f"advisor: {error}", err=True)
     if errors:
         raise AdvisorError(errors[-1])
-
-
-def _first_file_error(file: Path) -> str | None:
-    """Return a line with the name and the first error of the study file; None if the file is valid."""
-    try:
-        load_study_file(file)
-    except AdvisorError as error:
-        return str(error) if str(file) in str(error) else f"{file}: {error}"
-    return None

@@ -96,7 +96,6 @@ def compare_settings(
 
 
 def brief_comparison(result: Comparison) -> str:
-    """Return the comparison as a short line of JSON."""
     return brief_json({"action": _comparison_text(result).splitlines()[0], **result.model_dump()})
 
 

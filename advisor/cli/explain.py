@@ -38,7 +38,6 @@ def find_rule(rule: str, directories: Sequence[Path] = ()) -> type[Rule]:
 
 
 def short_rule_json(rule: type[Rule]) -> str:
-    """Return the sections of a rule's page as a short line of JSON, beginning with the advice."""
     summary, *sections = rule.page().split("\n## ")
     parts = {title.strip(): " ".join(text.split()) for title, _, text in (s.partition("\n") for s in sections)}
     first = {"action": parts.pop("What to do", ""), "rule": rule.rule_id(), "finding": summary.strip()}

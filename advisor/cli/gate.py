@@ -127,7 +127,6 @@ def answer_gate_question(
 
 
 def short_gate_json(answer: Answer) -> str:
-    """Return the gate's answer as a short line of JSON."""
     first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
     return brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
 

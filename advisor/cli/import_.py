@@ -51,7 +51,6 @@ _PATH_ARGUMENT = click.argument("path", type=click.Path(path_type=Path))
 
 
 def _shared_import_options(command: Any) -> Any:
-    """Add the options that all import subcommands have in common."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
         click.option(

@@ -38,8 +38,6 @@ from advisor.tracking.stores.location import StoreLocation
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """The options that define where and how to train."""
-
     tracking_uri: str | None
     experiment: str | None
     on: str
@@ -63,7 +61,6 @@ class LaunchOptions:
 
     @property
     def timeout_s(self) -> float | None:
-        """Seconds after which a training is stopped; None for no limit."""
         return None if self.timeout is None else 60 * self.timeout
 
 
@@ -169,8 +166,7 @@ class Launcher:
     notifier: Notifier | None = None
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
-        """Train the trials of a study that have not ended yet. trials: total number of trials; None for the number in the study
-        file."""
+        """Train the trials that have not ended yet. trials: their total number; None for that of the study file."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry))
         watched = self.options.stop_doomed or self.notifier is not None
@@ -256,7 +252,6 @@ def launch_progress_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
 
 
 def print_analyze_command(experiment: str, location: StoreLocation) -> None:
-    """Print the command that analyzes the experiment."""
     words = ["advisor", "analyze", experiment]
     if redact(location.uri) == location.uri:  # print the URI only if it contains no password
         words += ["--tracking-uri", location.uri]

@@ -62,8 +62,6 @@ def check_separate_folder(out: Path) -> None:
 
 @dataclass(frozen=True)
 class AnalysisOptions:
-    """Values of the options that `advisor analyze`, `watch` and `survey` have in common."""
-
     tracking_uri: str | None
     objective: str | None
     direction: Literal["minimize", "maximize"] | None
@@ -81,15 +79,11 @@ class AnalysisOptions:
         check_separate_folder(self.out)
 
     def analyze_arguments(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of `advisor.analyze`."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if name not in ("out", "quiet")}
 
     def command_words(self, study: Path | None = None) -> list[str]:
-        """Return the options that affect the report as command-line arguments.
-
-        The tracking URI is omitted, because it may contain a password.
-        """
+        """Return the options that affect the report as arguments, without the tracking URI, which may contain a password."""
         options = [
             ("--objective", self.objective),
             ("--direction", self.direction),
@@ -106,10 +100,8 @@ class AnalysisOptions:
 
 
 def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command.
-
-    The command receives the options' values in the argument `name`, as an instance of the dataclass `target`.
-    """
+    """Return a decorator that adds options, whose values the command receives in `name`, an instance of the dataclass
+    `target`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -156,7 +148,6 @@ analysis_options = options_as_dataclass(
 
 
 def is_severe_enough(severity: str, level: str) -> bool:
-    """Return True if a finding's severity is at least `level`, the value of `--fail-on`."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)
 
 
@@ -166,6 +157,5 @@ markdown_option = click.option(
 
 
 def write_markdown_file(text: str, file: Path) -> None:
-    """Write the text to the file that the option `--markdown` names. Raises AdvisorError if writing fails."""
     with convert_os_errors(f"cannot write {str(file)!r}"):
         write_files({file: replace_surrogates(text)})

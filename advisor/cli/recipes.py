@@ -57,7 +57,6 @@ class CountType(click.ParamType[int]):
 
 
 def add_recipe_options(command: Command) -> Command:
-    """Decorator that adds the options for recipes to a command."""
     recipe = click.Choice(RECIPE_NAMES)
     for name, kind, metavar, help in (
         ("--params", CountType(), "N", "Number of parameters to pre-train, without embeddings."),
@@ -71,8 +70,7 @@ def add_recipe_options(command: Command) -> Command:
 
 
 def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
-    """Raise AdvisorError if the user set an option that works only with `--recipe`. lengths: the options' values by parameter
-    name."""
+    """Raise AdvisorError if the user set one of these options, by parameter name, which work only with `--recipe`."""
     for name, option in _RECIPE_ONLY_OPTIONS.items():
         if lengths[name] is not None:
             raise AdvisorError(f"{option} works only with --recipe")

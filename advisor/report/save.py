@@ -1,19 +1,24 @@
-"""Writes a report into a folder, replacing each file atomically."""
+"""Writes a report into a folder, replacing each file atomically, or logs it to its MLflow experiment."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from advisor import contract
 from advisor.model.errors import convert_os_errors
-from advisor.model.words import replace_surrogates
+from advisor.model.words import clean, replace_surrogates
 from advisor.report.formats.html import render_html
 from advisor.report.formats.json import render_json
+from advisor.report.formats.markdown import escape_markdown
 from advisor.report.formats.sarif import StudyFile, render_sarif
 from advisor.report.model import ReportData
+from advisor.report.text.best_value import best_sentence
+from advisor.report.text.headline import headline
 from advisor.system.atomic import write_files
 
 Data = TypeVar("Data", bound=ReportData)
@@ -37,11 +42,9 @@ def report_in_folder(report: Data, out: Path) -> Data:
 
 def save_report_files(texts: Mapping[str, str], out: Path) -> None:
     """Write rendered report files into `out`. Raises AdvisorError if the folder is not writable."""
-    folder, studies = (
-        out / "next",
-        {path.removeprefix("next/"): text for path, text in texts.items() if path.startswith("next/")},
-    )
+    studies = {path.removeprefix("next/"): text for path, text in texts.items() if path.startswith("next/")}
     own = sorted(f"{_sha256_of(text.encode())} {name}" for name, text in studies.items())
+    folder = out / "next"
     manifest = folder / _MANIFEST_FILE
     with convert_os_errors(f"cannot write the report to {str(out)!r}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,3 +75,40 @@ def _unique_lines(entries: Sequence[str]) -> str:
 
 def _sha256_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+if TYPE_CHECKING:
+    from advisor.tracking.publish import ReportRun
+
+
+def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> ReportRun:
+    """Log the files as artifacts and the findings as tags of the run "advisor", which is created once and which analyses
+    ignore, and describe it in the experiment's description. Raises AdvisorError if the store is not writable."""
+    from advisor.tracking.publish import publish_report_run
+
+    summary = _mlflow_note_text(headline(report))
+    return publish_report_run(
+        experiment, files=report_files(report), tags=report_tags(report), summary=summary, tracking_uri=tracking_uri
+    )
+
+
+def report_tags(report: ReportData) -> dict[str, str]:
+    title = headline(report)
+    findings = "\n".join(f"- {_mlflow_note_text(f.message)} {_mlflow_note_text(f.action)}" for f in report.heads)
+    summary = _mlflow_note_text(f"{title} {best_sentence(report)}")
+    counts = Counter[str](v.status for v in report.verdicts)
+    ordered = ("fired", "quiet", "not-assessed", "broken")
+    fired = {
+        v.rule: [f"{f.severity}: {clean(str(f.message))}" for f in v.findings] for v in report.verdicts_with_status("fired")
+    }
+    return {
+        contract.TAG_HEADLINE: str(title),
+        contract.TAG_DESCRIPTION: f"{summary}\n\n{findings}\n\nSee `report.html` among the artifacts.",
+        contract.TAG_RULES: ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in ordered if counts[status]),
+        **{contract.TAG_VERDICT + rule: "; ".join(texts) for rule, texts in fired.items()},
+    }
+
+
+def _mlflow_note_text(text: object) -> str:
+    """Disable markup for MLflow's notes, which are Markdown with HTML, in which a backslash does not escape `<`."""
+    return escape_markdown(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")

@@ -105,7 +105,7 @@ def test_nothing_runs_where_markdown_is_shown(
     report: Report, store: str, shown: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rendered as loosely as anybody may: HTML lets through, bare addresses become links."""
-    from advisor.report.publish import report_tags
+    from advisor.report.save import report_tags
 
     main(["history", "--tracking-uri", store, "--format", "markdown"])
     texts = [report.to_markdown(), capsys.readouterr().out, report_tags(report)["mlflow.note.content"]]

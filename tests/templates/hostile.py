@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from advisor.model.change import FixParameter
@@ -10,7 +11,7 @@ from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.report import Report
-from tests.advisor.report.studies import make_report, make_study
+from tests.advisor.report.studies import make_report, make_study, verdict_on
 
 CORPUS = (
     "<script>window.hacked=1</script>",
@@ -77,15 +78,9 @@ def hostile_report() -> Report:
         notes=tuple(names),
     )
     study = make_study(len(names), spec=spec, names=names, statuses={0: "infeasible", 1: "diverged"}, dense=False)
-    study = Study(
-        spec,
-        study.trials,
-        study.metrics,
-        study.signals,
-        {"objective": names[5], "direction": names[6], names[3]: names[7]},
-        tuple(names),
-    )
-    verdicts = [Verdict(rule=f"fired-{i}", status="fired", findings=(_finding(study, n, i),)) for i, n in enumerate(names)]
+    inferred = {"objective": names[5], "direction": names[6], names[3]: names[7]}
+    study = replace(study, inferred=inferred, warnings=tuple(names))
+    verdicts = [verdict_on(_finding(study, n, i)) for i, n in enumerate(names)]
     verdicts += [Verdict(rule=n, status="not-assessed", reason=n) for n in names]
     verdicts += [Verdict(rule=n, status="broken", reason=n) for n in names[:6]]
     verdicts += [Verdict(rule=n, status="quiet", reason=n) for n in names]

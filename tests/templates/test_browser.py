@@ -37,8 +37,6 @@ def poke(page: Any) -> None:
     page.wait_for_timeout(150)
 
 
-
-
 @pytest.mark.parametrize("policy", ["on", "off"])
 def test_no_name_runs(open_page: Open, tmp_path: Path, hostile_page: str, policy: str) -> None:
     assert POLICY.search(hostile_page)
@@ -67,8 +65,6 @@ def test_the_corpus_would_run_without_escaping(open_page: Open, tmp_path: Path, 
     guarded, _ = open_page(write(tmp_path, text))
     guarded.wait_for_timeout(150)
     assert guarded.evaluate("window.hacked") is None
-
-
 
 
 @in_themes_and_widths(602)
@@ -133,8 +129,6 @@ def test_printing_opens_everything(open_page: Open, page_file: Path) -> None:
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("details:not([open])").count() > 0
     assert len(page.pdf()) > 10_000
-
-
 
 
 def test_pointing_at_a_trial_names_it_and_rings_it_in_all_plots(open_page: Open, page_file: Path, report: Report) -> None:
@@ -230,8 +224,6 @@ def test_a_large_study_settles_quickly(open_page: Open, tmp_path: Path, large_pa
     assert trouble == []
 
 
-
-
 @in_themes_and_widths(602)
 def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python")
@@ -242,8 +234,6 @@ def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: 
     assert len(response["passes"]) > 20
     found = response["violations"]
     assert [(v["id"], [n["html"][:120] for n in v["nodes"][:3]]) for v in found] == []
-
-
 
 
 def test_a_live_page_shows_the_newer_report_at_the_same_position(open_page: Open, report: Report, page_file: Path) -> None:

@@ -28,7 +28,6 @@ from advisor.model.reading import Reading
 from advisor.model.spec import Direction
 from advisor.model.spec_yaml import describe_parameter, parse_study_file
 from advisor.model.words import count
-from advisor.report import Report
 from advisor.report.save import save_report
 from advisor.report.text.headline import headline
 from advisor.tracking.stores.reading import active_experiments
@@ -56,8 +55,6 @@ SettingArgument: TypeAlias = Annotated[str, Field(description=f"{SETTING}.")]
 
 @dataclass(frozen=True)
 class StoreTools:
-    """The tools of `advisor mcp`, which all work on one tracking store."""
-
     tracking_uri: str | None
     allow_run: bool
     """Whether `gate` records its answers in the store and `next_study` writes its report."""
@@ -74,7 +71,8 @@ class StoreTools:
         self, experiment: ExperimentArgument, objective: MetricArgument = None, direction: DirectionArgument = None
     ) -> str:
         """Judge an experiment by the rules of the Deep Learning Tuning Playbook: the next action, and the findings behind it."""
-        return _quoted_answer(brief_report(self._make_report(experiment, objective, direction), None, name_in_backticks))
+        report = analyze(experiment, tracking_uri=self.tracking_uri, objective=objective, direction=direction)
+        return _quoted_answer(brief_report(report, None, name_in_backticks))
 
     def next_study(
         self,
@@ -85,7 +83,7 @@ class StoreTools:
         budget: Annotated[str | None, Field(description="Maximum total cost of all studies: 40h, or 2e6 steps.")] = None,
     ) -> str:
         """Plan the next study of an experiment, and return it as a study file (YAML) for `advisor run`."""
-        report = self._make_report(experiment, objective, direction, budget)
+        report = analyze(experiment, tracking_uri=self.tracking_uri, objective=objective, direction=direction, budget=budget)
         planned = report.next_studies
         if not planned:
             return _quoted_answer(bounded_answer_json({"action": headline(report).render(name_in_backticks), "studies": 0}))
@@ -121,9 +119,8 @@ class StoreTools:
         """Decide about a proposal: keep the candidate, discard it, or run the named seeds first. Call this tool after every
         run."""
         question = GateQuestion(candidate, against, worthwhile, at_most, at_least)
-        answer = gate.answer_gate_question(
-            self._experiment_cache(objective, direction, Reading(population="all")), question, experiment, record=self.allow_run
-        )
+        experiments = comparing.ExperimentCache(self.tracking_uri, objective, direction, Reading(population="all"))
+        answer = gate.answer_gate_question(experiments, question, experiment, record=self.allow_run)
         return _quoted_answer(gate.short_gate_json(answer), None if self.allow_run else NOT_RECORDED_NOTE)
 
     def explain_rule(self, rule: Annotated[str, Field(description="Id of a rule, as in a finding.")]) -> str:
@@ -154,7 +151,7 @@ class StoreTools:
     ) -> str:
         """Compare two settings or studies once. To judge many proposals in a loop, use `gate` instead, which counts the
         proposals."""
-        experiments = self._experiment_cache(objective, direction)
+        experiments = comparing.ExperimentCache(self.tracking_uri, objective, direction)
         result = comparing.compare_settings(experiments, candidate, incumbent, experiment, complexity)
         return _quoted_answer(comparing.brief_comparison(result))
 
@@ -164,21 +161,8 @@ class StoreTools:
             raise AdvisorError(f"the text is longer than {MAX_STUDY_CHARS:,} characters")
         spec = parse_study_file(text)
         space = {name: describe_parameter(parameter, "search") for name, parameter in spec.parameters.items()}
-        return _quoted_answer(
-            bounded_answer_json(
-                {"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space}
-            )
-        )
-
-    def _make_report(
-        self, experiment: str, objective: str | None, direction: Direction | None, budget: str | None = None
-    ) -> Report:
-        return analyze(experiment, tracking_uri=self.tracking_uri, objective=objective, direction=direction, budget=budget)
-
-    def _experiment_cache(
-        self, objective: str | None, direction: Direction | None, reading: Reading | None = None
-    ) -> comparing.ExperimentCache:
-        return comparing.ExperimentCache(self.tracking_uri, objective, direction, reading)
+        data = {"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space}
+        return _quoted_answer(bounded_answer_json(data))
 
 
 def _quoted_answer(brief_answer: str, note: str | None = None) -> str:

@@ -1,5 +1,4 @@
-"""Import order of the modules: `command` -> `analyses` (selects experiments and analyzes them in local
-processes, or on Ray with `remote_job`)"""
+"""The command `advisor survey`: analyzes many experiments in local processes, or on Ray with `remote_job`."""
 
 from advisor.cli.survey.command import survey
 

@@ -1,18 +1,175 @@
-"""The command `advisor survey`."""
+"""The command `advisor survey`: selects experiments and analyzes each in a process on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import sys
-from typing import Literal
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import click
 from rich.console import Console
 
+from advisor.analysis import analyze
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_severe_enough, ray_address_option
 from advisor.cli.progress import progress_bar
-from advisor.cli.survey.analyses import INDEX_PAGE_FILE, analyze_experiments
-from advisor.model.errors import AdvisorError
-from advisor.report.formats.index import print_experiment_list
+from advisor.cli.survey.remote_job import RemoteJob, pack_remote_job
+from advisor.contract.redact import redact
+from advisor.model.errors import AdvisorError, NothingToJudge, convert_write_errors
+from advisor.model.progress import Progress
+from advisor.model.words import replace_surrogates
+from advisor.planning.goals import slug
+from advisor.report.formats.html import render_survey_page
+from advisor.report.formats.index import AnalysisOutcome, make_analysis_outcome, print_experiment_list, sort_worst_first
+from advisor.report.save import report_files, report_in_folder, save_report_files
+from advisor.system import shell
+from advisor.system.atomic import write_files
+from advisor.system.processes import map_in_processes, usable_cpus
+from advisor.system.ray_tasks import map_on_ray
+from advisor.tracking.stores.location import parse_tracking_uri
+from advisor.tracking.stores.lookup import ExperimentListing
+from advisor.tracking.stores.reading import active_experiments
+
+INDEX_PAGE_FILE = "index.html"
+
+
+def analyze_experiments(
+    pattern: str,
+    options: AnalysisOptions,
+    *,
+    on: Literal["local", "ray"],
+    jobs: int | None,
+    ray_address: str | None,
+    on_progress: Progress,
+) -> list[AnalysisOutcome]:
+    """Analyze the experiments whose names match, and write their reports and an index page below `options.out`, the same files
+    for every `on` and `jobs`. Raises AdvisorError if no name matches, a file cannot be written, or the cluster cannot run the
+    work. Any other failure becomes the outcome of its experiment."""
+    experiments, out = select_experiments(pattern, options.tracking_uri), options.out
+    with convert_write_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    if on == "ray":
+        results = _analyze_on_ray(experiments, options, jobs, ray_address)
+    else:
+        work = partial(_analyze_and_save, words=options.command_words(), out=out, arguments=options.analyze_arguments())
+        results = map_in_processes(work, experiments, jobs=jobs or usable_cpus(), failed=_outcome_of_process_failure)
+    outcomes: list[AnalysisOutcome] = []
+    for result in results:
+        outcomes.append(result)
+        on_progress("Analyzing experiments", len(outcomes), len(experiments))
+    with convert_write_errors(out):
+        write_files({out / INDEX_PAGE_FILE: replace_surrogates(render_survey_page(outcomes))})
+    return sort_worst_first(outcomes)
+
+
+_Analysis: TypeAlias = tuple[AnalysisOutcome, Mapping[str, str]]
+"""An experiment's outcome, and the contents of its report's files by relative path, which remain to be written."""
+
+
+def _analyze_and_save(
+    experiment: SurveyExperiment, *, words: Sequence[str], out: Path, arguments: Mapping[str, Any]
+) -> AnalysisOutcome:
+    return _save_report(experiment, _analyze_experiment(experiment, words, out, arguments), out)
+
+
+def _analyze_on_ray(
+    experiments: Sequence[SurveyExperiment], options: AnalysisOptions, jobs: int | None, ray_address: str | None
+) -> Iterator[AnalysisOutcome]:
+    """Analyze on Ray nodes. This process writes the reports, because the nodes may not share this machine's disk."""
+
+    def failed(experiment: SurveyExperiment, reason: str) -> tuple[SurveyExperiment, _Analysis]:
+        return experiment, (AnalysisOutcome(experiment.name, "broken", f"not analyzed: {reason}"), {})
+
+    job = pack_remote_job(options.analyze_arguments(), [experiment.name for experiment in experiments])
+    work = partial(_analyze_remotely, words=options.command_words(), out=options.out, job=job)
+    for experiment, analysis in map_on_ray(work, experiments, jobs=jobs, address=ray_address, failed=failed):
+        yield _save_report(experiment, analysis, options.out)
+
+
+def _analyze_remotely(
+    experiment: SurveyExperiment, *, words: Sequence[str], out: Path, job: RemoteJob
+) -> tuple[SurveyExperiment, _Analysis]:
+    with job.unpack() as arguments:
+        return experiment, _analyze_experiment(experiment, words, out, arguments)
+
+
+def _analyze_experiment(
+    experiment: SurveyExperiment, words: Sequence[str], out: Path, arguments: Mapping[str, Any]
+) -> _Analysis:
+    command = shell.command_line(["advisor", "analyze", experiment.reference, *words])
+    try:
+        report = analyze(experiment.reference, command=command, **arguments)
+        files = report_files(report_in_folder(report, out / experiment.folder))
+        return make_analysis_outcome(experiment.name, experiment.folder, report), files
+    except Exception as error:
+        return _outcome_of_error(experiment, error), {}
+
+
+def _save_report(experiment: SurveyExperiment, analysis: _Analysis, out: Path) -> AnalysisOutcome:
+    outcome, files = analysis
+    try:
+        if files:
+            save_report_files(files, out / experiment.folder)
+        return outcome
+    except Exception as error:
+        return _outcome_of_error(experiment, error)
+
+
+def _outcome_of_error(experiment: SurveyExperiment, error: BaseException) -> AnalysisOutcome:
+    known = isinstance(error, AdvisorError)
+    reason = redact(str(error) if known else f"unexpected {type(error).__name__}: {error} (a bug)")
+    return AnalysisOutcome(experiment.name, "unknown" if isinstance(error, NothingToJudge) else "broken", reason)
+
+
+def _outcome_of_process_failure(experiment: SurveyExperiment, error: BaseException) -> AnalysisOutcome:
+    if isinstance(error, BrokenProcessPool):
+        reason = "not analyzed: the process was killed, perhaps because memory ran out; try fewer --jobs"
+    elif isinstance(error, OSError):
+        reason = f"not analyzed: its process could not be started ({error.strerror}); try fewer --jobs"
+    else:
+        return _outcome_of_error(experiment, error)
+    return AnalysisOutcome(experiment.name, "broken", reason)
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyExperiment:
+    """An experiment to analyze, and the folder for its report."""
+
+    name: str
+    reference: str
+    """Name of the experiment, or its id if several experiments have the same name."""
+    folder: str
+    """Folder of the experiment's report, relative to the index page. The folder name stays the same when other experiments are
+    added or deleted."""
+
+
+def select_experiments(pattern: str, tracking_uri: str | None) -> list[SurveyExperiment]:
+    """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if no name matches."""
+    listed = active_experiments(tracking_uri)
+    names = Counter(e.name for e in listed)
+    selected = [
+        SurveyExperiment(e.name, e.name if names[e.name] == 1 else e.id, _report_folder_name(e))
+        for e in listed
+        if fnmatchcase(e.name, pattern)
+    ]
+    if not selected:
+        store = parse_tracking_uri(tracking_uri).display
+        raise AdvisorError(f"none of the {len(listed)} experiments in {store} has a name like {pattern!r}")
+    return selected
+
+
+def _report_folder_name(experiment: ExperimentListing) -> str:
+    """Return a readable folder name that ends with the experiment's id, or with a hash if the id is no safe file name."""
+    safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
+    suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
+    return f"{slug(experiment.name)}-{suffix}"
 
 
 @click.command()

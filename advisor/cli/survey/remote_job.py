@@ -43,10 +43,8 @@ class RemoteJob:
 
     @contextmanager
     def unpack(self) -> Iterator[dict[str, Any]]:
-        """Yield the arguments of `advisor.analyze`, adapted to the machine on which this method runs.
-
-        Raises AdvisorError if the machine has another advisor version or cannot see the store.
-        """
+        """Yield the arguments of `advisor.analyze` for the machine on which this runs. Raises AdvisorError if it has another
+        advisor version or cannot see the store."""
         if self.version != __version__:
             raise AdvisorError(
                 f"node {platform.node()} has tuning-advisor {__version__}, this machine {self.version}; "

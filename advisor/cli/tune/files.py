@@ -31,7 +31,6 @@ class BlockFile:
 
     @property
     def block(self) -> Block:
-        """The block that the file describes, without its trials."""
         return Block(self.kind, self.spec)
 
     @property
@@ -68,10 +67,8 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
 
 
 def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
-    """Raise AdvisorError if the search in the folder started from another study.
-
-    correctable: whether `start` may have another objective than the blocks, because no trial has logged the blocks' objective.
-    """
+    """Raise AdvisorError if the search started from another study. correctable: whether `start` may have another objective than
+    the blocks, because no trial has logged the blocks' objective."""
     parts = [part for part in _FIXED_SEARCH_FIELDS if not (correctable and part == "objective")]
     changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed:

@@ -223,26 +223,27 @@ def _axis_plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Me
 
 
 def _axis_plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, own: bool) -> tuple[Key, ...]:
-    keys, rows, named = [], [p.row for p in plot.placed_trials], set(evidence.trials)
-    if any(r.feasible and r.comparable for r in rows):
-        keys.append(Key("k-dot", "trial"))
-    if any(not p.row.comparable for p in plot.drawn_trials):
-        keys.append(Key("k-cut", "stopped early: its result at full length is unknown"))
-    if any(r.id in named and r.feasible for r in rows):
-        keys.append(Key("k-hot", "trials that the finding is about"))
-    if any(report.best is not None and r.id == report.best.trial for r in rows):
-        keys.append(Key("k-best", "best trial"))
-    if plot.trials_outside_axis:
-        keys.append(Key("k-over", "outside the axis"))
-    if plot.failed_trials:
-        keys.append(Key("k-bad", "failed"))
-    if plot.column_labels is None and plot.domain is not None and plot.domain.numeric:
-        inferred = evidence.parameter in report.inferred
-        keys.append(Key("k-bound", "range of the trials (none declared)" if inferred else "searched range"))
-        if not inferred:
-            keys.append(Key("k-outside", "not searched"))
-    if plot.column_labels is None and (evidence.next_low is not None or evidence.next_high is not None):
-        # The next study may search another range than the finding proposes: the proposal may be deferred, or merged with that
-        # of another finding.
-        keys.append(Key("k-next", "next range" if own else "proposed range"))
-    return tuple(keys)
+    rows, named = [p.row for p in plot.placed_trials], set(evidence.trials)
+    best = report.best.trial if report.best is not None else None
+    inferred, scale = evidence.parameter in report.inferred, plot.column_labels is None
+    ranged = scale and plot.domain is not None and plot.domain.numeric
+    # The next study may search another range than the finding proposes: the proposal may be deferred, or merged with that of
+    # another finding.
+    keys = (
+        (any(r.feasible and r.comparable for r in rows), Key("k-dot", "trial")),
+        (
+            any(not p.row.comparable for p in plot.drawn_trials),
+            Key("k-cut", "stopped early: its result at full length is unknown"),
+        ),
+        (any(r.id in named and r.feasible for r in rows), Key("k-hot", "trials that the finding is about")),
+        (any(r.id == best for r in rows), Key("k-best", "best trial")),
+        (plot.trials_outside_axis, Key("k-over", "outside the axis")),
+        (plot.failed_trials, Key("k-bad", "failed")),
+        (ranged, Key("k-bound", "range of the trials (none declared)" if inferred else "searched range")),
+        (ranged and not inferred, Key("k-outside", "not searched")),
+        (
+            scale and (evidence.next_low, evidence.next_high) != (None, None),
+            Key("k-next", "next range" if own else "proposed range"),
+        ),
+    )
+    return tuple(key for visible, key in keys if visible)

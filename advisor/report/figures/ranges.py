@@ -63,10 +63,8 @@ def range_comparison(report: ReportData) -> RangeComparison | None:
     searched = "searched range" if declared else "range of the trials (none declared)"
     marked_count = min(MARKED_BEST_TRIALS, len(report.ranked))
     legend = [Key("k-old", searched), Key("k-new", "next range")]
-    if any(is_same_domain(a, b) for _, a, b in rows):
-        legend.append(Key("k-same", "unchanged"))
-    if marked_count:
-        legend.append(Key("k-top", "best trial"))
+    legend += [Key("k-same", "unchanged")] if any(is_same_domain(a, b) for _, a, b in rows) else []
+    legend += [Key("k-top", "best trial")] if marked_count else []
     if marked_count > 1:
         legend.append(Key("k-tick", spelled(marked_count - 1, "next best trial", "next best trials")))
     drawn = tuple(RangeChangeRow(n, _range_change_text(a, b), _draw_range_bars(report, n, a, b)) for n, a, b in rows)
@@ -88,15 +86,12 @@ def _draw_range_bars(report: ReportData, name: str, before: Parameter | None, af
 
 
 def _range_change_text(before: Parameter | None, after: Parameter | None) -> str:
+    old, new = _search_domain_text(before), _search_domain_text(after)
     if is_same_domain(before, after):
-        return f"{_search_domain_text(before)}, unchanged"
+        return f"{old}, unchanged"
     if after is None:
         return "no longer searched"
-    return (
-        f"{_search_domain_text(before)} → {_search_domain_text(after)}"
-        if before is not None
-        else f"new: {_search_domain_text(after)}"
-    )
+    return f"new: {new}" if before is None else f"{old} → {new}"
 
 
 def _search_domain_text(parameter: Parameter | None) -> str:

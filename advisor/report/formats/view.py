@@ -195,22 +195,15 @@ def planned_studies(report: ReportData) -> tuple[PlannedStudy, ...]:
     """Return the next studies in the order to run them, each with its differences from the study before it."""
     specs = [completed_spec(report), *(n.spec for n in report.next_studies)]
     made = [PlannedStudy(f"next-{i}", n, diff_studies(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
-    if made and (row := _training_length_row(report, made[0])) is not None:
-        made[0] = replace(made[0], diff=(*made[0].diff, row))
-    return tuple(made)
-
-
-def _training_length_row(report: ReportData, step: PlannedStudy) -> StudyDiffRow | None:
-    """Return a row if trials so far differ in length, but the next study trains all equally long."""
-    length, name = step.study.spec.max_train_steps, "max_train_steps"
+    # If trials so far differ in length, but the next study trains all equally long, that is a change, too.
     ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
-    if length is None or not ends or min(ends) >= (1 - TRAINING_LENGTH_TOLERANCE) * max(ends):
-        return None
-    if any(row.name == name for row in step.diff):
-        return None
-    return StudyDiffRow(
-        name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", "only trials of the same length can be compared"
-    )
+    length, name = made[0].study.spec.max_train_steps if made else None, "max_train_steps"
+    if length is not None and ends and min(ends) < (1 - TRAINING_LENGTH_TOLERANCE) * max(ends):
+        why = "only trials of the same length can be compared"
+        row = StudyDiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", why)
+        if all(r.name != name for r in made[0].diff):
+            made[0] = replace(made[0], diff=(*made[0].diff, row))
+    return tuple(made)
 
 
 def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,7 @@ def advisor(capsys, tmp_path, monkeypatch):
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
 
-    def run(*arguments):
-        return outcome_of(capsys, *arguments)
-
-    return run
+    return partial(outcome_of, capsys)
 
 
 def test_both_files_are_written_once(advisor):

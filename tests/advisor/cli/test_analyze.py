@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import status_of
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor import analyze
 from advisor.cli import main
-from advisor.report.publish import report_tags
+from advisor.report.save import report_tags
 
 RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
 
@@ -58,12 +57,6 @@ def test_the_tags_hold_the_verdict_on_the_study(uri):
     }
     counts = [int(part.split()[0]) for part in logged["advisor.rules"].split(", ")]
     assert sum(counts) == len(report.verdicts)
-
-
-@pytest.mark.parametrize(("option", "command"), [("--all", "survey [PATTERN]"), ("--watch", "watch EXPERIMENT")])
-def test_options_that_became_commands_name_them(option, command, capsys):
-    assert status_of("analyze", option, "plain", "--jobs", "2") == 2
-    assert capsys.readouterr().err == f"advisor: analyze {option} is now a command: advisor {command}\n"
 
 
 def test_the_command_that_repeats_an_analysis_has_its_rules(uri):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,9 @@ RECORD: dict[str, Any] = {
 
 
 @pytest.fixture
-def advisor(capfd: pytest.CaptureFixture[str], database: str) -> commands.Advisor:
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        return commands.status_of("autopsy", *words, "--tracking-uri", database), *capfd.readouterr()
-
-    return run
+def advisor(capfd: pytest.CaptureFixture[str], database: str, monkeypatch: pytest.MonkeyPatch) -> commands.Advisor:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    return partial(commands.outcome_of, capfd, "autopsy")
 
 
 def log(uri: str, folder: Path, name: str, text: str | None) -> str:
@@ -90,9 +88,3 @@ def test_an_ambiguous_name_lists_ids(database: str, tmp_path: Path, advisor: com
     status, _, err = advisor("t")
     assert status == 2
     assert all(run_id in err for run_id in ids)
-
-
-def test_the_help_teaches(advisor: commands.Advisor) -> None:
-    _, out, _ = advisor("--help")
-    assert "ADVISOR_AUTOPSY=replay" in out
-    assert "exit status is 2" in out

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -50,11 +51,7 @@ def store(tmp_path, empty_store, monkeypatch):
 @pytest.fixture
 def gate(capsys, store):
     """Runs `advisor gate`: (exit status, standard output, standard error)."""
-
-    def run(*arguments):
-        return outcome_of(capsys, "gate", *arguments)
-
-    return run
+    return partial(outcome_of, capsys, "gate")
 
 
 def test_the_exit_status_is_the_answer_and_the_first_line_says_it(gate):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import commands
 import pytest
-from forks import Fork
 from guarded import log_study
 from launches import wait_until
 from mlflow.tracking import MlflowClient
@@ -20,11 +20,7 @@ from advisor.contract.guard_file import read_verdict
 
 @pytest.fixture
 def advisor(capfd: pytest.CaptureFixture[str]) -> commands.Advisor:
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        return commands.status_of(*words), *capfd.readouterr()
-
-    return run
+    return partial(commands.outcome_of, capfd)
 
 
 def test_running_trials_are_judged(database: str, advisor: commands.Advisor) -> None:
@@ -47,14 +43,11 @@ def test_a_continued_trial_need_not_be_stopped(database: str, advisor: commands.
     assert out.endswith("No trial needs to be stopped.\n")
 
 
-def start_watching(uri: str, run_id: str, folder: Path) -> Fork:
-    return commands.fork(["guard", "e", "--tracking-uri", uri, "--watch", "verdict", "--run", run_id], folder)
-
-
 @pytest.mark.parametrize("end", ["ended", "deleted"])
 def test_the_file_follows_a_run_until_it_ends(database: str, tmp_path: Path, end: str) -> None:
     run_id = log_study(database)
-    watching = start_watching(database, run_id, tmp_path)
+    words = ["guard", "e", "--tracking-uri", database, "--watch", "verdict", "--run", run_id]
+    watching = commands.fork(words, tmp_path)
     wait_until(lambda: read_verdict(tmp_path / "verdict") is not None or watching.poll() is not None)
     verdict = read_verdict(tmp_path / "verdict")
     assert verdict is not None
@@ -105,9 +98,8 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     MlflowClient(database).create_experiment("e")
     status, out, err = advisor("guard", "e", "--tracking-uri", database, *words)
-    assert (status, out) == (2, "")
+    assert (status, out, err.count("\n")) == (2, "", 1)
     assert reason in err
-    assert err.count("\n") == 1
 
 
 def test_a_run_of_another_experiment_is_refused(database: str, tmp_path: Path, advisor: commands.Advisor) -> None:

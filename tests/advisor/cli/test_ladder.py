@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -47,13 +48,10 @@ def uri(tmp_path_factory, empty_store):
 
 
 @pytest.fixture
-def advisor(capsys, uri):
+def advisor(capsys, uri, monkeypatch):
     """Runs `advisor ladder`: (exit status, standard output, standard error)."""
-
-    def run(*arguments):
-        return outcome_of(capsys, "ladder", *arguments, "--tracking-uri", uri)
-
-    return run
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return partial(outcome_of, capsys, "ladder")
 
 
 def test_one_experiment_with_all_sizes(advisor):

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,7 @@ def advisor(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
-    def run(*arguments):
-        return outcome_of(capsys, *arguments)
-
-    return run
+    return partial(outcome_of, capsys)
 
 
 def test_version_and_help(advisor):
@@ -135,10 +133,8 @@ def test_bad_input_is_one_line_and_status_2(advisor, uri, tmp_path, arguments, m
     (tmp_path / "broken.yaml").write_text("study: [1")
     before = sorted(p.name for p in tmp_path.iterdir())
     status, _, err = advisor("analyze", *arguments, "--tracking-uri", uri)
-    assert status == 2
+    assert (status, err.count("\n")) == (2, 1)
     assert message in err
-    assert "Traceback" not in err
-    assert err.count("\n") == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
@@ -153,10 +149,9 @@ def test_bad_input_is_one_line_and_status_2(advisor, uri, tmp_path, arguments, m
 )
 def test_stores_that_cannot_be_read(advisor, tmp_path, uri, message):
     status, _, err = advisor("analyze", "plain", "--tracking-uri", uri)
-    assert status == 2
+    assert (status, err.count("\n")) == (2, 1)
     assert message in err
     assert "secret" not in err
-    assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

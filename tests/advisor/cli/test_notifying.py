@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,14 @@ from advisor.system.notifier import Notifier
 from advisor.tracking.stores.location import parse_tracking_uri
 
 
+def read_notices(file: Path, field: str) -> list[tuple[str, str | None]]:
+    messages = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [(n["event"], n[field]) for message in messages for n in message.get("bundled", [message])]
+
+
 def test_verdicts_failures_and_the_end_are_told(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(Notifier.__init__.__kwdefaults__, "interval_s", 0.2)
-
-    def notices() -> list[tuple[str, str | None]]:
-        file = tmp_path / "notices"
-        messages = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return [(n["event"], n["trial"]) for message in messages for n in message.get("bundled", [message])]
-
+    notices = partial(read_notices, tmp_path / "notices", "trial")
     run_id, client = log_study(database), MlflowClient(database)
     guarded = GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1)
     with notify_of_study_events(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
@@ -48,11 +49,7 @@ def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, t
         client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text())
         client.set_terminated(run_id, "KILLED")
 
-    def notices() -> list[tuple[str, str | None]]:
-        file = tmp_path / "notices"
-        messages = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return [(n["event"], n["message"]) for message in messages for n in message.get("bundled", [message])]
-
+    notices = partial(read_notices, tmp_path / "notices", "message")
     end(others[0])  # before the first reading
     guarded = GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1)
     with notify_of_study_events(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):

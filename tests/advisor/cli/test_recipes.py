@@ -3,6 +3,7 @@
 import shlex
 
 import pytest
+from commands import outcome_of
 
 from advisor.cli import main
 from advisor.model.spec_yaml import load_study_file
@@ -92,12 +93,9 @@ def test_a_named_file_names_the_study(tmp_path, capsys):
     ],
 )
 def test_options_that_do_not_go_together_are_refused_in_one_line(options, message, tmp_path, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["init", *options.split()])
-    error = capsys.readouterr().err
-    assert end.value.code == 2
+    status, _, error = outcome_of(capsys, "init", *options.split())
+    assert (status, error.count("\n")) == (2, 1)
     assert message in error
-    assert len(error.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,15 +25,8 @@ from advisor.report import Report, build_report
 class SpaceBoundary(Rule):
     """The best trials crowd one end of the range that was searched.
 
-    ## What it looks at
-    The best trials.
-
     ## Why it matters
-    A better value may lie just outside of the range. Nothing that was tried says how much better, only the
-    next study can.
-
-    ## What to do
-    Move that end.
+    A better value may lie just outside of the range.
     """
 
     id = "space-boundary"
@@ -41,9 +34,7 @@ class SpaceBoundary(Rule):
     goal = "boundary"
 
     best: Count = 5
-    """How many of the best trials to look at."""
     edge: Share = 0.2
-    """Share of a range that counts as its end."""
 
 
 class StabilitySpikes(Rule):
@@ -259,22 +250,15 @@ def make_verdicts(study: Study) -> tuple[Verdict, ...]:
         ),
     )
     return (
-        Verdict(rule="stability-spikes", status="fired", findings=(spikes,)),
-        Verdict(rule="space-boundary", status="fired", findings=(boundary,)),
-        Verdict(rule="step-position", status="fired", findings=(steps,)),
-        Verdict(rule="space-insensitive", status="fired", findings=(insensitive,)),
+        *map(verdict_on, (spikes, boundary, steps, insensitive)),
         Verdict(rule="curve-overfitting", status="quiet", reason="12 trials looked at"),
         Verdict(rule="curve-periodic", status="quiet"),
-        Verdict(
-            rule="input-bound",
-            status="not-assessed",
-            reason="no trial logged how long it waits for data",
-            needs=DataNeed("timing"),
-        ),
+        Verdict(rule="input-bound", status="not-assessed", reason=WAITS_UNKNOWN, needs=DataNeed("timing")),
         Verdict(rule="my-own-rule", status="broken", reason="ZeroDivisionError: division by zero"),
     )
 
 
+WAITS_UNKNOWN = "no trial logged how long it waits for data"
 COMMAND = "advisor analyze cifar-resnet50 --objective validation/error"
 
 
@@ -295,16 +279,15 @@ def explained_report() -> Report:
     return make_report(study, (last.model_copy(update={"findings": (effect,)}), *others))
 
 
-def fired(severity: str, goal: str, subject: str = "lr") -> Verdict:
+def fired(severity: str, goal: str, subject: str = "lr", **fields: Any) -> Verdict:
     """Return a verdict with one finding about this hyperparameter."""
-    made = Finding(
-        rule=f"r-{severity}-{goal}-{subject}",
-        goal=goal,
-        severity=severity,
-        confidence=0.8,
-        subject=subject,
-        message=say("The best trials lie at the top of {name}", name=Name(subject)),
-        action=say("Search higher {name}", name=Name(subject)),
-        playbook="p",
-    )
+    message = say("The best trials lie at the top of {name}", name=Name(subject))
+    action, rule = say("Search higher {name}", name=Name(subject)), f"r-{severity}-{goal}-{subject}"
+    plain = {"confidence": 0.8, "subject": subject, "message": message, "action": action, "playbook": "p"}
+    return verdict_on(Finding(rule=rule, goal=goal, severity=severity, **{**plain, **fields}))
+
+
+def verdict_on(finding: Finding, **update: Any) -> Verdict:
+    """Return the verdict of a rule that fired with this finding alone."""
+    made = finding.model_copy(update=update)
     return Verdict(rule=made.rule, status="fired", findings=(made,))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from launches import wait_until
 
 from advisor.model.message import Name, say
 from advisor.model.words import clean
@@ -25,9 +26,12 @@ def live() -> Iterator[LiveReport]:
         yield running
 
 
+def port_of(live: LiveReport) -> int:
+    return int(live.url.rsplit(":", 1)[1].rstrip("/"))
+
+
 def get(live: LiveReport, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str, http.client.HTTPMessage]:
-    port = int(live.url.rsplit(":", 1)[1].rstrip("/"))
-    connection = http.client.HTTPConnection(ADDRESS, port, timeout=10)
+    connection = http.client.HTTPConnection(ADDRESS, port_of(live), timeout=10)
     connection.request(method, path, headers={} if host is None else {"Host": host})
     answer = connection.getresponse()
     return answer.status, answer.read().decode(), answer.headers
@@ -90,7 +94,7 @@ def test_it_listens_on_loopback_alone_and_answers_to_no_other_name(live: LiveRep
 
 def test_a_taken_port_is_an_error_and_a_closed_server_frees_it() -> None:
     with LiveReport() as first:
-        port = int(first.url.rsplit(":", 1)[1].rstrip("/"))
+        port = port_of(first)
         with pytest.raises(OSError, match="in use"):
             LiveReport(port)
     with socket.socket() as again:
@@ -98,8 +102,7 @@ def test_a_taken_port_is_an_error_and_a_closed_server_frees_it() -> None:
 
 
 def connected(live: LiveReport) -> socket.socket:
-    port = int(live.url.rsplit(":", 1)[1].rstrip("/"))
-    return socket.create_connection((ADDRESS, port), timeout=10)
+    return socket.create_connection((ADDRESS, port_of(live)), timeout=10)
 
 
 def test_a_browser_that_leaves_is_not_reported(live: LiveReport, capfd: pytest.CaptureFixture[str]) -> None:
@@ -110,9 +113,7 @@ def test_a_browser_that_leaves_is_not_reported(live: LiveReport, capfd: pytest.C
         leaving.sendall(b"GET /report.html HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
         leaving.close()
     assert get(live, "/state")[0] == 200
-    deadline = time.monotonic() + 10
-    while live._server._open and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: not live._server._open, 10)
     assert capfd.readouterr().err == ""
 
 
@@ -121,10 +122,7 @@ def test_half_open_connections_are_bounded_and_lock_nobody_out(live: LiveReport)
     before = threading.active_count()
     idle = [connected(live) for _ in range(5 * MAX_CONNECTIONS)]
     assert get(live, "/state")[0] == 200
-    deadline = time.monotonic() + 20
-    while threading.active_count() - before > MAX_CONNECTIONS + 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert threading.active_count() - before <= MAX_CONNECTIONS + 2
+    wait_until(lambda: threading.active_count() - before <= MAX_CONNECTIONS + 2, 20)
     for connection in idle:
         connection.close()
 
@@ -143,7 +141,7 @@ def asking(live: LiveReport) -> socket.socket:
     slow = socket.socket()
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     slow.settimeout(20)
-    slow.connect((ADDRESS, int(live.url.rsplit(":", 1)[1].rstrip("/"))))
+    slow.connect((ADDRESS, port_of(live)))
     slow.sendall(b"GET /report.html HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
     return slow
 
@@ -159,10 +157,6 @@ def test_a_slow_line_gets_the_whole_report(live: LiveReport) -> None:
 
 def test_a_reader_that_stops_is_closed(live: LiveReport) -> None:
     with asking(live):
-        deadline = time.monotonic() + 20
-        while not live._server._open and time.monotonic() < deadline:
-            time.sleep(0.01)
-        while live._server._open and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not live._server._open
+        wait_until(lambda: bool(live._server._open), 20)
+        wait_until(lambda: not live._server._open, 20)
     assert get(live, "/state")[0] == 200

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from advisor.model.change import Advise, SetRange
-from advisor.model.finding import Verdict
 from advisor.planning import Deferred
 from advisor.report import Report
-from tests.advisor.report.studies import explained_report, make_report, make_study, make_verdicts
+from tests.advisor.report.studies import explained_report, make_report, make_study, make_verdicts, verdict_on
 
 
 def test_findings_come_in_the_order_of_priority(report: Report) -> None:
@@ -34,13 +33,7 @@ def test_a_cause_is_followed_by_the_findings_that_it_explains() -> None:
 def test_notes_come_after_findings_that_need_action() -> None:
     study = make_study(12, dense=False)
     one, two = (v.findings[0] for v in make_verdicts(study)[2:4])
-    made = make_report(
-        study,
-        (
-            Verdict(rule="a", status="fired", findings=(two.model_copy(update={"rule": "a", "goal": "pipeline"}),)),
-            Verdict(rule="b", status="fired", findings=(one.model_copy(update={"rule": "b"}),)),
-        ),
-    )
+    made = make_report(study, (verdict_on(two, rule="a", goal="pipeline"), verdict_on(one, rule="b")))
     assert [f.severity for f in made.model_copy(update={"deferred": ()}).findings] == ["warning", "note"]
 
 
@@ -49,10 +42,7 @@ def test_pure_advice_comes_after_warnings_that_change_a_study() -> None:
     finding = make_verdicts(study)[2].findings[0].model_copy(update={"severity": "warning", "confidence": 0.9})
     range_change = SetRange(parameter="learning_rate", low=1e-5, high=1.0, scale="log", why="w")
     changes = {"advice": ("pipeline", (Advise(text="Evaluate by steps."),)), "change": ("boundary", (range_change,))}
-    verdicts = [
-        Verdict(rule=r, status="fired", findings=(finding.model_copy(update={"rule": r, "goal": g, "changes": c}),))
-        for r, (g, c) in changes.items()
-    ]
+    verdicts = [verdict_on(finding, rule=r, goal=g, changes=c) for r, (g, c) in changes.items()]
     assert [f.rule for f in make_report(study, verdicts).heads] == ["change", "advice"]
 
 
@@ -61,14 +51,7 @@ def test_notes_that_change_a_study_come_first_and_then_the_more_certain_ones() -
     note = make_verdicts(study)[2].findings[0].model_copy(update={"severity": "note"})
     advice, change = ((Advise(text="Commit."),), (SetRange(parameter="dropout", low=0.1, high=0.2, scale="linear", why="w"),))
     shown = {"unsure": (0.3, advice), "sure": (0.99, advice), "range": (0.5, change)}
-    verdicts = [
-        Verdict(
-            rule=r,
-            status="fired",
-            findings=(note.model_copy(update={"rule": r, "goal": "pipeline", "confidence": c, "changes": changes}),),
-        )
-        for r, (c, changes) in shown.items()
-    ]
+    verdicts = [verdict_on(note, rule=r, goal="pipeline", confidence=c, changes=d) for r, (c, d) in shown.items()]
     made = make_report(study, verdicts).model_copy(update={"deferred": ()})
     made.__dict__.pop("findings_by_cause", None)
     assert [head.rule for head, _ in made.findings_by_cause] == ["range", "sure", "unsure"]

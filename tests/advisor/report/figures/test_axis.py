@@ -75,7 +75,7 @@ def test_plots_of_a_hyperparameter_share_axes_and_dots(report: Report) -> None:
 
 
 def test_thousands_of_dots_are_thinned_but_never_the_best_or_the_failed() -> None:
-    large = make_report(make_study(5000, dense=False), ())
+    large = make_report(make_study(2000, dense=False), ())
     figure = axis_plot_figure(large, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
     dots = set(drawn(figure, "pts"))
     failed = {i for i, t in enumerate(large.figures.trials) if not t.feasible}

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from advisor.model.evidence import CurveEvidence, Mark
-from advisor.model.finding import Finding, Verdict
+from advisor.model.finding import Verdict
 from advisor.model.study import Study
 from advisor.report import Report
 from advisor.report.figures.curves import curve_close_up_figure, curve_path_data, training_curve_figures
 from advisor.report.plot_data.scale import Scale
 from tests.advisor.report.figures.reading import paths, points, root, scales, vertices
-from tests.advisor.report.studies import make_report, make_study
+from tests.advisor.report.studies import fired, make_report, make_study
 
 
 def test_a_rough_curve_keeps_its_peaks() -> None:
@@ -50,10 +50,7 @@ def test_shares_have_an_axis_from_0_to_1(report: Report) -> None:
 
 def naming_all(study: Study, *metrics: str) -> list[Verdict]:
     evidence = CurveEvidence(metrics=metrics, caption="c", trials=tuple(t.id for t in study.trials))
-    finding = Finding(
-        rule="r", goal="stability", severity="note", confidence=0.9, message="m", action="a", playbook="p", evidence=(evidence,)
-    )
-    return [Verdict(rule="r", status="fired", findings=(finding,))]
+    return [fired("note", "stability", evidence=(evidence,))]
 
 
 def test_clipped_values_are_mentioned() -> None:

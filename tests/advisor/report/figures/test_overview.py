@@ -17,7 +17,7 @@ from tests.advisor.report.figures.reading import paths, points, scales
 
 
 def test_boxes_are_at_the_quantiles(report: Report) -> None:
-    found = report.figures.overview
+    found = report.figures.best_of
     assert found is not None
     figure = best_of_n_figure(report, found)
     _, y = scales(figure)

@@ -9,10 +9,9 @@ import jsonschema
 import pytest
 
 from advisor.model.evidence import AxisEvidence, FigureEvidence, HistogramEvidence, Line
-from advisor.model.finding import Finding, Verdict
 from advisor.model.study import Study
 from advisor.report import Report, findings_schema
-from tests.advisor.report.studies import explained_report, make_report
+from tests.advisor.report.studies import explained_report, fired, make_report
 
 
 def strict(text: str) -> dict[str, object]:
@@ -67,21 +66,12 @@ def test_the_schema_rejects_violations_of_the_contract(report: Report, path: tup
 
 
 def test_numbers_that_are_not_finite_become_null(study: Study) -> None:
-    wild = Finding(
-        rule="space-boundary",
-        goal="boundary",
-        severity="note",
-        confidence=0.5,
-        message="Infinite",
-        action="Look.",
-        playbook="p",
-        evidence=(
-            AxisEvidence(parameter="dropout", caption="c", lines=(Line(value=math.inf, label="∞"),), next_low=math.nan),
-            HistogramEvidence(quantity="q", caption="c", edges=(0.0, math.inf), counts=(1,)),
-            FigureEvidence(rows=(("n", "nan"),)),
-        ),
+    evidence = (
+        AxisEvidence(parameter="dropout", caption="c", lines=(Line(value=math.inf, label="∞"),), next_low=math.nan),
+        HistogramEvidence(quantity="q", caption="c", edges=(0.0, math.inf), counts=(1,)),
+        FigureEvidence(rows=(("n", "nan"),)),
     )
-    made = make_report(study, [Verdict(rule="space-boundary", status="fired", findings=(wild,))])
+    made = make_report(study, [fired("note", "boundary", evidence=evidence)])
     data = strict(made.to_json())
     assert data["verdicts"][0]["findings"][0]["evidence"][0]["lines"][0]["value"] is None
     jsonschema.validate(data, findings_schema())

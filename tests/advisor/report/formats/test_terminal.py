@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from advisor.model.change import SetField
-from advisor.model.finding import Explanation, Verdict
+from advisor.model.finding import Explanation
 from advisor.model.message import say
 from advisor.report import Report
 from advisor.report.formats.terminal import print_report
-from tests.advisor.report.studies import explained_report
+from tests.advisor.report.studies import explained_report, verdict_on
 from tests.templates.hostile import hostile_report
 
 
@@ -68,10 +68,7 @@ def test_no_name_controls_the_terminal(terminal: bool) -> None:
 
 def test_an_explained_finding_is_below_its_cause() -> None:
     made = explained_report()
-    console = Console(file=io.StringIO(), width=400)
-    print_report(made, console)
-    assert isinstance(console.file, io.StringIO)
-    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    lines = [line.strip() for line in printed(made).splitlines()]
     at = lines.index("Follows from stability-spikes: spikes drown what it does.")
     assert "warmup_steps explains 0 to 3 %" in lines[at - 1]
     assert lines[at - 2].startswith("→ Clip the gradient norm")
@@ -85,9 +82,9 @@ def test_an_explained_finding_has_its_action_if_the_next_study_makes_it(report: 
     cause, effect = report.findings[0], report.findings[-1]
     because = Explanation(rule=cause.rule, subject=cause.subject, because="Too few trials.", waits=False)
     update = {"explained_by": because, "changes": (longer,), "action": say("Run 64 trials"), "rule": "space-few"}
-    verdicts = [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in (cause, effect.model_copy(update=update))]
+    verdicts = (verdict_on(cause), verdict_on(effect, **update))
     first = report.next_studies[0].model_copy(update={"spec": spec})
-    made = report.model_copy(update={"verdicts": tuple(verdicts), "next_studies": (first,), "deferred": ()})
+    made = report.model_copy(update={"verdicts": verdicts, "next_studies": (first,), "deferred": ()})
     for name in ("findings_by_cause", "heads", "findings"):
         made.__dict__.pop(name, None)  # the copy carries the values of the first report
     lines = [line.strip() for line in printed(made).splitlines()]

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from advisor.model.evidence import CurveEvidence, Mark
-from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor.report.plot_data import overview
-from tests.advisor.report.studies import make_report, make_study
+from tests.advisor.report.studies import fired, make_report, make_study
 from tests.studies import make_study as logged_study
 
 
@@ -61,22 +60,10 @@ def test_a_close_up_has_every_point_around_the_spike(study: Study) -> None:
             Mark(trial=trial.id, step=int(curve.steps[peak - 1]), label="lower from here on", lasting=True),
         ),
     )
-    finding = Finding(
-        rule="stability-spikes",
-        goal="stability",
-        severity="critical",
-        confidence=1,
-        message="m",
-        action="a",
-        playbook="p",
-        evidence=(evidence,),
-    )
-    (close,) = overview.curve_close_ups(study, [Verdict(rule="stability-spikes", status="fired", findings=(finding,))])
+    (close,) = overview.curve_close_ups(study, [fired("critical", "stability", evidence=(evidence,))])
     assert close.values[close.steps.index(step)] == curve.values[peak]
-    assert (
-        list(close.steps)
-        == curve.steps[max(peak - overview.CLOSE_UP_POINTS_PER_SIDE, 0) : peak + overview.CLOSE_UP_POINTS_PER_SIDE + 1].tolist()
-    )
+    side = overview.CLOSE_UP_POINTS_PER_SIDE
+    assert list(close.steps) == curve.steps[max(peak - side, 0) : peak + side + 1].tolist()
 
 
 def test_throughput_needs_two_batch_sizes() -> None:

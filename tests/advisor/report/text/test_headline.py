@@ -19,7 +19,7 @@ from advisor.planning import Deferred
 from advisor.report.formats.view import cards_to_act_on, finding_cards
 from advisor.report.model import ReportData
 from advisor.report.text.headline import headline, headline_goal_and_reason, leading_finding, names_unrequested_study
-from tests.advisor.report.studies import fired, make_report, make_study, of_one_optimizer
+from tests.advisor.report.studies import fired, make_report, make_study, of_one_optimizer, verdict_on
 
 
 def unplanned(report: ReportData) -> ReportData:
@@ -27,6 +27,11 @@ def unplanned(report: ReportData) -> ReportData:
     return report.model_copy(update={"next_studies": ()})
 
 
+def set_range(name: str, low: float, high: float) -> SetRange:
+    return SetRange(parameter=name, low=low, high=high, scale="log", why="w")
+
+
+WIDER = (set_range("learning_rate", 1e-7, 50.0),)
 QUIET = Verdict(rule="q", status="quiet")
 UNKNOWN = Verdict(rule="u", status="not-assessed", reason="no data")
 
@@ -104,39 +109,25 @@ def test_without_a_result_a_study_of_lower_rates_is_what_to_do() -> None:
 
 @pytest.mark.parametrize("name", ["<lr>", "<lr> of all", "lr) (b"])
 def test_names_are_marked_up_in_the_headline(name: str) -> None:
-    change = SetRange(parameter=name, low=1e-4, high=1.0, scale="log", why="w")
-    verdict = fired("warning", "boundary", name)
-    made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
+    made = fired("warning", "boundary", name, changes=(set_range(name, 1e-4, 1.0),))
     page = make_report(of_one_optimizer(12, dense=False), [made]).to_html()
     assert f'<h1>Add <code>{html.escape(name)}</code>: <span class="nb">1e-4</span> to 1' in page
 
 
 def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:
-    change = SetRange(parameter="learning_rate", low=1e-7, high=50.0, scale="log", why="w")
-    leading_finding, other = fired("warning", "boundary", "learning_rate"), fired("critical", "pipeline", "data")
-    leading_finding = leading_finding.model_copy(
-        update={"findings": (leading_finding.findings[0].model_copy(update={"changes": (change,)}),)}
-    )
-    report = make_report(make_study(12, dense=False), [leading_finding, other])
+    first = fired("warning", "boundary", "learning_rate", changes=WIDER)
+    report = make_report(make_study(12, dense=False), [first, fired("critical", "pipeline", "data")])
     goal = report.next_studies[0].spec.goal
     assert str(headline(report)) == f"{goal}. The best trials lie at the top of learning_rate."
 
 
 def test_a_study_that_follows_a_note_is_optional() -> None:
-    change = SetRange(parameter="learning_rate", low=1e-7, high=50.0, scale="log", why="w")
-    note = fired("note", "boundary", "learning_rate")
-    note = note.model_copy(update={"findings": (note.findings[0].model_copy(update={"changes": (change,)}),)})
-    sure = {"changes": (change,), "confidence": 0.8}
-    likely = note.model_copy(update={"findings": (note.findings[0].model_copy(update=sure),)})
+    likely, note = (fired("note", "boundary", "learning_rate", changes=WIDER, confidence=c) for c in (0.8, 0.6))
     assert "Optional" not in str(headline(make_report(make_study(12, dense=False), [likely])))
-    unsure = {"changes": (change,), "confidence": 0.6}
-    note = note.model_copy(update={"findings": (note.findings[0].model_copy(update=unsure),)})
     report = make_report(make_study(12, dense=False), [note])
     reason = "Optional: nothing is urgent. The best trials lie at the top of learning_rate."
     assert str(headline(report)).endswith(reason)
-    widens = SetRange(parameter="weight_decay", low=1e-9, high=1.0, scale="log", why="w")
-    other = fired("warning", "boundary", "weight_decay")
-    other = other.model_copy(update={"findings": (other.findings[0].model_copy(update={"changes": (widens,)}),)})
+    other = fired("warning", "boundary", "weight_decay", changes=(set_range("weight_decay", 1e-9, 1.0),))
     assert "Optional" not in str(headline(make_report(make_study(12, dense=False), [note, other])))
 
 
@@ -158,42 +149,33 @@ def test_a_fix_before_the_end_of_the_search_leaves_the_reason_for_the_end() -> N
 
 
 def test_a_problem_that_the_study_leaves_as_it_is_comes_before_a_note_that_it_follows() -> None:
-    change = SetRange(parameter="learning_rate", low=1e-7, high=50.0, scale="log", why="w")
-    note, problem = fired("note", "boundary", "learning_rate"), fired("warning", "pipeline", "data")
-    note = note.model_copy(update={"findings": (note.findings[0].model_copy(update={"changes": (change,)}),)})
-    report = make_report(make_study(12, dense=False), [note, problem])
+    note = fired("note", "boundary", "learning_rate", changes=WIDER)
+    report = make_report(make_study(12, dense=False), [note, fired("warning", "pipeline", "data")])
     assert str(headline(report)).startswith("Search higher data. The best trials lie at the top of data. Then run")
 
 
 def test_a_study_of_the_clipping_threshold_follows_the_finding_about_clipping() -> None:
-    verdict = fired("warning", "stability", "x")
     plan = RunPlan(plan="clip", numbers={"p90": 1.0, "median": 0.5, "norms": 100.0}, why="w")
-    finding = verdict.findings[0].model_copy(update={"subject": None, "changes": (plan,)})
-    report = make_report(make_study(12, dense=False), [verdict.model_copy(update={"findings": (finding,)})])
+    verdict = verdict_on(fired("warning", "stability", "x").findings[0], subject=None, changes=(plan,))
+    report = make_report(make_study(12, dense=False), [verdict])
     (spec, *_) = report.next
     assert "grad_clip_norm" in spec.goal
     assert str(headline(report)) == f"{spec.goal}. The best trials lie at the top of x."
 
 
 def test_it_has_the_range_of_the_next_study() -> None:
-    change = SetRange(parameter="lr", low=1e-4, high=1.0, scale="log", why="w")
-    verdict = fired("warning", "boundary")
-    made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
-    report = make_report(of_one_optimizer(4), (made,))
-    assert (
-        str(headline(report)) == "Add lr: 1e-4 to 1, with a new range of learning_rate. The best trials lie at the top of lr."
-    )
+    report = make_report(of_one_optimizer(4), [fired("warning", "boundary", changes=(set_range("lr", 1e-4, 1.0),))])
+    action = "Add lr: 1e-4 to 1, with a new range of learning_rate."
+    assert str(headline(report)) == f"{action} The best trials lie at the top of lr."
 
 
 def test_the_reason_is_that_of_the_finding_whose_range_the_study_has() -> None:
     """The cause only cuts off the diverged trials; what follows from it goes further."""
-    cut = SetRange(parameter="learning_rate", low=1e-4, high=0.2, scale="log", why="w")
-    lower = SetRange(parameter="learning_rate", low=1e-5, high=0.01, scale="log", why="w")
-    cause, follower = fired("warning", "infeasible", "x"), fired("warning", "boundary", "learning_rate")
+    cause = fired("warning", "infeasible", "x", changes=(set_range("learning_rate", 1e-4, 0.2),))
     waits = Explanation(rule=cause.rule, subject="x", because="It is the same range.", waits=False)
-    changes = ((cause, {"changes": (cut,)}), (follower, {"changes": (lower,), "explained_by": waits}))
-    made = [v.model_copy(update={"findings": (v.findings[0].model_copy(update=more),)}) for v, more in changes]
-    report = make_report(make_study(12, dense=False), made)
+    lower = (set_range("learning_rate", 1e-5, 0.01),)
+    follower = fired("warning", "boundary", "learning_rate", changes=lower, explained_by=waits)
+    report = make_report(make_study(12, dense=False), [cause, follower])
     assert report.next_studies[0].spec.parameters["learning_rate"].high == 0.01
     assert str(headline(report)).endswith("The best trials lie at the top of learning_rate.")
     assert [str(c.finding.action) for c in cards_to_act_on(finding_cards(report), leading_finding(report))] == [
@@ -202,15 +184,12 @@ def test_the_reason_is_that_of_the_finding_whose_range_the_study_has() -> None:
 
 
 def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:
-    cut = SetRange(parameter="learning_rate", low=1e-4, high=0.2, scale="log", why="w")
-    lower = SetRange(parameter="learning_rate", low=1e-7, high=1.0, scale="log", why="w")
-    texts = {cut: "All trials from {high} up diverged. That is 5 of 9.", lower: "The best trials lie at {high}."}
-    verdicts = []
-    for change, goal in ((cut, "infeasible"), (lower, "boundary")):
-        verdict = fired("warning", goal)
-        message = say(texts[change], high=0.251 if change is cut else 1e-3)
-        finding = verdict.findings[0].model_copy(update={"changes": (change,), "message": message})
-        verdicts.append(verdict.model_copy(update={"findings": (finding,)}))
+    cut, lower = (set_range("learning_rate", low, high) for low, high in ((1e-4, 0.2), (1e-7, 1.0)))
+    diverged = say("All trials from {high} up diverged. That is 5 of 9.", high=0.251)
+    verdicts = [
+        fired("warning", "infeasible", changes=(cut,), message=diverged),
+        fired("warning", "boundary", changes=(lower,), message=say("The best trials lie at {high}.", high=1e-3)),
+    ]
     text = str(headline(make_report(of_one_optimizer(4), verdicts)))
     assert text == ("Search lower learning_rate: 1e-7 to 0.2. The best trials lie at 0.001. All trials from 0.251 up diverged.")
 
@@ -226,7 +205,7 @@ def test_findings_for_later_are_not_counted() -> None:
 def test_a_goal_about_several_ranges_leaves_their_numbers_to_the_figure() -> None:
     study = of_one_optimizer(12, dense=False)
     cuts = (("learning_rate", 1e-3, 0.1), ("weight_decay", 1e-6, 1e-3))
-    made = [found(n, "sampling", SetRange(parameter=n, low=a, high=b, scale="log", why="w"), subject=n) for n, a, b in cuts]
+    made = [found(n, "sampling", set_range(n, a, b), subject=n) for n, a, b in cuts]
     report = make_report(study, made)
     assert "; " in report.next_studies[0].spec.goal
     assert str(headline_goal_and_reason(report)[0]) == "Narrow learning_rate and weight_decay."
@@ -255,7 +234,7 @@ def test_a_study_that_follows_no_finding_says_what_it_is_for() -> None:
 
 
 def test_further_new_ranges_are_counted_in_the_headline() -> None:
-    cut = SetRange(parameter="learning_rate", low=1e-3, high=0.1, scale="log", why="w")
+    cut = set_range("learning_rate", 1e-3, 0.1)
     report = make_report(of_one_optimizer(12, dense=False), [found("r", "sampling", cut, subject="learning_rate")])
     study, *_ = report.next_studies
     assert str(headline_goal_and_reason(report)[0]).endswith("learning_rate: 0.001 to 0.1.")
@@ -270,7 +249,7 @@ def test_further_new_ranges_are_counted_in_the_headline() -> None:
 
 def test_a_study_that_no_finding_asks_for_is_the_first_thing_to_do() -> None:
     study = of_one_optimizer(12, dense=False)
-    cut = SetRange(parameter="learning_rate", low=1e-3, high=0.1, scale="log", why="w")
+    cut = set_range("learning_rate", 1e-3, 0.1)
     assert not names_unrequested_study(make_report(study, [found("r", "sampling", cut, subject="learning_rate")]))
     alone = make_report(study, [])
     assert alone.next_studies

