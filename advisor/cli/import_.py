@@ -200,7 +200,7 @@ _TOOLS_WITHOUT_OPTIONS = {
     advisor import ray ~/ray_results/my-experiment
     """,
 }
-_TABLE_FORMATS = {
+_TABLE_FORMATS: dict[Literal["csv", "jsonl"], str] = {
     "csv": """Import CSV, TSV or Parquet files with one row per step and one column per metric.
 
     PATH holds one file per run, or is a file with a column that names the run. Columns are metrics except those given by
@@ -218,6 +218,17 @@ _TABLE_FORMATS = {
     advisor import jsonl logs/ --step iteration --objective valid/accuracy
     """,
 }
+
+
+def _column_options(command: Any) -> Any:
+    for option in (
+        click.option("--time", metavar="COLUMN", help="Column of seconds, since 1970 or the start.  [default: found]"),
+        click.option("--params", metavar="COLUMN,…", default="", help="Columns with hyperparameters."),
+        click.option("--run", metavar="COLUMN", help="Column that names the run.  [default: found, else each file is a run]"),
+        click.option("--step", metavar="COLUMN", help="Column of the step.  [default: step, global_step, epoch, …]"),
+    ):
+        command = option(command)
+    return command
 
 
 def _add_tool(name: str, help: str) -> None:
@@ -243,8 +254,8 @@ def _add_table_format(name: Literal["csv", "jsonl"], help: str) -> None:
 
 for _tool, _help in _TOOLS_WITHOUT_OPTIONS.items():
     _add_tool(_tool, _help)
-_add_table_format("csv", _TABLE_FORMATS["csv"])
-_add_table_format("jsonl", _TABLE_FORMATS["jsonl"])
+for _format, _help in _TABLE_FORMATS.items():
+    _add_table_format(_format, _help)
 
 
 @import_.command()
@@ -285,17 +296,6 @@ def optuna(path: str, study: str | None, **options: Any) -> None:
     from advisor.interop.importers.optuna import OptunaStorage
 
     _run_import(OptunaStorage(study, options.pop("objective")), path, objective=None, **options)
-
-
-def _column_options(command: Any) -> Any:
-    for option in (
-        click.option("--time", metavar="COLUMN", help="Column of seconds, since 1970 or the start.  [default: found]"),
-        click.option("--params", metavar="COLUMN,…", default="", help="Columns with hyperparameters."),
-        click.option("--run", metavar="COLUMN", help="Column that names the run.  [default: found, else each file is a run]"),
-        click.option("--step", metavar="COLUMN", help="Column of the step.  [default: step, global_step, epoch, …]"),
-    ):
-        command = option(command)
-    return command
 
 
 @import_.command(name="results-tsv")

@@ -45,6 +45,7 @@ def test_commands_give_short_answers_with_the_action_first(database, capsys, tmp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
     log_study(MlflowClient(database), "study", [0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
+    answers = []
     for words in (
         ("analyze", "study"),
         ("history", "study"),
@@ -57,14 +58,9 @@ def test_commands_give_short_answers_with_the_action_first(database, capsys, tmp
         out, error = capsys.readouterr()
         assert error == ""
         assert len(out) <= MAX_ANSWER_CHARS + 1
-        assert next(iter(json.loads(out))) == "action"
-        assert json.loads(out)["action"]
-
-
-def test_files_that_the_short_report_names_exist(database, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    log_study(MlflowClient(database), "study", [0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
-    status_of("analyze", "study", "--tracking-uri", database, "--brief")
-    data = json.loads(capsys.readouterr().out)
-    assert all((tmp_path / path).is_file() for path in [*data["more"], *(n["file"] for n in data["next"])])
-    assert data["next"]
+        answers.append(json.loads(out))
+        assert next(iter(answers[-1])) == "action"
+        assert answers[-1]["action"]
+    report = answers[0]
+    assert report["next"]
+    assert all((tmp_path / path).is_file() for path in [*report["more"], *(n["file"] for n in report["next"])])

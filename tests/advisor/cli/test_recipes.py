@@ -63,11 +63,6 @@ def test_the_users_options_stand(tmp_path, capsys):
     assert "#                        peft_config=get_peft_config(model_args)" in text
 
 
-def test_a_named_file_names_the_study(tmp_path, capsys):
-    main(["init", "--recipe", "sft", "--out", "tulu.yaml"])
-    assert load_study_file(tmp_path / "tulu.yaml").study == "tulu"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -99,7 +94,9 @@ def test_options_that_do_not_go_together_are_refused_in_one_line(options, messag
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_file_is_not_overwritten(tmp_path, capsys):
+def test_a_named_file_names_the_study_and_an_existing_file_is_not_overwritten(tmp_path, capsys):
+    main(["init", "--recipe", "sft", "--out", "tulu.yaml"])
+    assert load_study_file(tmp_path / "tulu.yaml").study == "tulu"
     main(["init", "--recipe", "sft"])
     with pytest.raises(SystemExit):
         main(["init", "--recipe", "dpo"])

@@ -61,9 +61,8 @@ def test_pruned_trials_do_not_count_as_rarely_evaluated():
     assert "Evaluate 32 times per run instead of 20" in entry.text
 
 
-@pytest.mark.parametrize("trials", [12, 20])
-def test_more_evaluations_unlock_the_checks_that_the_line_names(trials):
-    study = thin(5, trials=trials)
+def test_more_evaluations_unlock_the_checks_that_the_line_names():
+    study = thin(5)
     entries = missing_data_actions(study, judge(study, load_rules()))
     lines = [e for e in entries if "Evaluate" in e.text]
     assert lines
@@ -71,7 +70,7 @@ def test_more_evaluations_unlock_the_checks_that_the_line_names(trials):
     for line in lines:
         needed = int(str(line.text).split()[1])
         assert f"Evaluate {needed} times per run instead of 5" in line.text
-        after = {v.rule: v for v in judge(thin(needed, trials=trials), load_rules())}
+        after = {v.rule: v for v in judge(thin(needed), load_rules())}
         still = [after[rule] for rule in line.checks if after[rule].status == "not-assessed"]
         # Only the curves themselves show whether the learning rate is constant; if they do not, it must be logged, too.
         assert [v.rule for v in still if v.needs != DataNeed("learning_rate")] == []
@@ -118,22 +117,13 @@ def test_a_study_with_the_hook_is_asked_for_what_the_hook_cannot_see():
     assert "valid_loader=valid_loader" in line.code
 
 
-def test_a_study_without_a_network_is_not_told_to_log_gradients():
-    study = replace(thin(5), kind="no-network")
-    assert missing_data_actions(study, missing(DataNeed("grad_norm"), DataNeed("facts"))) == ()
-
-
-def test_the_use_of_a_gpu_is_not_asked_of_a_training_on_a_cpu():
+def test_data_that_a_study_cannot_have_are_not_asked_for():
+    """Gradients without a network, the use of a GPU on a CPU, and more hyperparameters of a study that searches one."""
     study = thin(5)
     on_cpu = replace(study, trials=tuple(replace(t, facts={"device": "cpu"}) for t in study.trials))
-    assert missing_data_actions(on_cpu, missing(DataNeed("gpu"))) == ()
-    assert len(missing_data_actions(study, missing(DataNeed("gpu")))) == 1
-
-
-def test_a_study_of_one_hyperparameter_is_not_asked_to_vary_more():
-    one = make_study([{"lr": 0.1 / (i + 1)} for i in range(8)], {"val/loss": [[1.0, 0.9]] * 8})
-    assert missing_data_actions(one, missing(DataNeed("searched"))) == ()
-    assert len(missing_data_actions(thin(5), missing(DataNeed("searched")))) == 1
+    for lack, other in (("grad_norm", replace(study, kind="no-network")), ("gpu", on_cpu), ("searched", plain())):
+        assert missing_data_actions(other, missing(DataNeed(lack))) == ()
+        assert len(missing_data_actions(study, missing(DataNeed(lack)))) == 1
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(1.0, 1), (4.0, 0)])
