@@ -1,7 +1,5 @@
-"""Writes instructions for coding agents (a section of AGENTS.md, and a skill), for `advisor init --agents`.
-
-Agents of different vendors read skills from `.agents/skills/NAME/SKILL.md` (agentskills.io).
-"""
+"""Writes instructions for coding agents, for `advisor init --agents`: a section of AGENTS.md, and a skill, which agents of
+different vendors read (agentskills.io)."""
 
 from __future__ import annotations
 

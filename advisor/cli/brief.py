@@ -14,8 +14,7 @@ from advisor.model.words import clean, shorten
 MAX_ANSWER_CHARS = 4500
 """Maximum characters of a short answer; they correspond to 1,500 tokens of about three characters."""
 _ANSWER_SIZE_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
-"""Pairs (maximum items per list, maximum characters per text), from the largest to the smallest limits. An answer uses the
-first pair that makes it short enough."""
+"""Pairs (maximum items per list, maximum characters per text). An answer uses the first pair that fits."""
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
 

@@ -15,8 +15,7 @@ from advisor.system.notifier import NOTIFICATION_EVENTS, Notification, Notifier,
 _GUARD_POLL_S = 1.0
 """Seconds between two checks of whether the guard has read the store again."""
 _MAX_READS_WITHOUT_TRIAL = 2
-"""A study counts as ended after this many successive reads of the store find no running trial. One such read is not enough,
-because it may happen between two trials."""
+"""A study has ended after this many reads without a running trial; one may happen between two trials."""
 
 
 @contextmanager

@@ -30,8 +30,7 @@ _OPTIONS_WITHOUT_RECIPE = {
 }
 """Options that all recipes reject: the key is the name of the Python parameter, the value is (option, reason)."""
 _MODEL_OPTION = "--model-name-or-path MODEL"
-"""Option that names the pretrained model. TRL's ModelConfig needs this option, and the user must replace MODEL. The recipe for
-pre-training has no such option."""
+"""Option for the pretrained model, which TRL's ModelConfig needs and whose value the user must replace."""
 _POLICY_LOGGING_OPTION = "--logging-steps 1"
 """Option with which TRL logs a policy's curves at every step, not at every tenth step, so that rules can judge short trainings."""
 _TRAINER_ARGUMENT_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}

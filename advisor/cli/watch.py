@@ -26,8 +26,7 @@ from advisor.report.running import running_trials_summary, trial_alarms
 from advisor.tracking.stores.location import parse_tracking_uri
 
 ANALYSIS_INTERVAL_S = 10.0
-"""Minimum seconds between two analyses. The pause lasts at least as long as the last analysis took, so that the analyses keep
-the store busy at most half of the time."""
+"""Minimum seconds between two analyses; the pause also lasts at least as long as the last analysis took."""
 
 
 @click.command()

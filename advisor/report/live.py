@@ -27,8 +27,7 @@ MAX_CONNECTIONS = 64
 IDLE_TIMEOUT_S = 10.0
 """Seconds without any data transfer after which a connection is closed."""
 WRITE_CHUNK_BYTES = 64 << 10
-"""Bytes per write, which a browser must accept within `IDLE_TIMEOUT_S`. Over a slow connection, such as an SSH tunnel, a whole
-report may take longer than `IDLE_TIMEOUT_S`."""
+"""Bytes per write that a browser must accept within `IDLE_TIMEOUT_S`; a whole report may take longer."""
 
 MAX_STOPPED_TRIAL_ROWS = 50
 """Maximum number of stopped trials that the page lists."""
@@ -96,8 +95,7 @@ class LivePageState:
     running: tuple[LiveTrialRow, ...] = ()
     """Rows for the running trials, most urgent first, and then for the stopped trials."""
     summary: str = ""
-    """One or two sentences with the number of running trials and the steps that the guard has saved; "" if no trial runs and none
-    was stopped."""
+    """Sentences on the running trials and the saved steps; "" if no trial runs and none was stopped."""
     error: str | None = None
     """Reason why the latest analysis failed; None if it succeeded. After a failure, the previous report stays visible."""
 
@@ -107,8 +105,7 @@ class _ReportServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
-    """Maximum number of connections waiting to be accepted. With the default of 5, a browser that opens more connections at
-    once has to retry after a second."""
+    """Maximum connections waiting to be accepted; with the default of 5, a browser has to retry."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}

@@ -24,8 +24,7 @@ from advisor.system.atomic import write_files
 Data = TypeVar("Data", bound=ReportData)
 
 _MANIFEST_FILE = ".written-by-advisor"
-"""Name of the file that lists the files in `next/`, one `<SHA-256> <name>` per line. The next analysis removes the listed files
-that were not edited."""
+"""Lists the files in `next/` as `<SHA-256> <name>`; the next analysis removes those that were not edited."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:

@@ -1,8 +1,4 @@
-"""The command `advisor mcp`: answers agents over the Model Context Protocol.
-
-Import order of the modules: `command` -> `server` (the protocol) -> `tools` (the answers) -> `quoting` (marks texts of the
-store as data)
-"""
+"""The command `advisor mcp`. Import order: `command` -> `server` (the protocol) -> `tools` (the answers) -> `quoting`."""
 
 from advisor.cli.mcp.command import mcp
 

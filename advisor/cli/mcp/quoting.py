@@ -1,9 +1,5 @@
-"""Quotes texts of a tracking store for language models: bounded, without invisible characters, and marked as data.
-
-The author of a run chooses the run's names and may write instructions into them. Each answer is one JSON object that holds our
-notice and, under one key, the quoted texts. JSON escapes quotation marks, so text from the store cannot end its JSON string and
-pass as our own text.
-"""
+"""Quotes texts of a tracking store for language models, because the author of a run may write instructions into its names. JSON
+escapes quotation marks, so a text cannot end its JSON string and pass as our own."""
 
 from __future__ import annotations
 

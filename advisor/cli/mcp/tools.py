@@ -1,8 +1,5 @@
-"""The tools of `advisor mcp`. Each tool returns one line of JSON, in which texts from the store are quoted.
-
-Agents read the docstrings of these tools as descriptions. The tracking store is chosen when the server starts, so no tool call
-can name a host or a file.
-"""
+"""The tools of `advisor mcp`; agents read their docstrings. The store is chosen when the server starts, so no call can name a
+host or a file."""
 
 from __future__ import annotations
 

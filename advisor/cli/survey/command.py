@@ -146,8 +146,7 @@ class SurveyExperiment:
     reference: str
     """Name of the experiment, or its id if several experiments have the same name."""
     folder: str
-    """Folder of the experiment's report, relative to the index page. The folder name stays the same when other experiments are
-    added or deleted."""
+    """Folder of the report, relative to the index page; it does not depend on other experiments."""
 
 
 def select_experiments(pattern: str, tracking_uri: str | None) -> list[SurveyExperiment]:

@@ -1,7 +1,5 @@
-"""Packs the options, settings, environment variables and rules that an analysis on another machine needs.
-
-Ray's own runtime environments are unsuitable, because Ray logs their variables, which may hold passwords.
-"""
+"""Packs what an analysis on another machine needs. Ray's own runtime environments are unsuitable, because Ray logs their
+variables, which may hold passwords."""
 
 from __future__ import annotations
 

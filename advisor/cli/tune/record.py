@@ -32,8 +32,7 @@ from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
 MIN_TRIAL_COST_SHARE = 0.1
-"""Minimum cost of a trial, as a fraction of its planned steps. Even a trial that ends at once costs this much, because starting
-a training takes time."""
+"""Minimum cost of a trial, as a fraction of its planned steps, because starting a training takes time."""
 _EARLY_END_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
 """Statuses of trials that ended early and so cost only the steps that they trained."""
 

@@ -27,8 +27,7 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import objective_axis_limits
 
 MAX_AXIS_PLOTS = 24
-"""Maximum number of hyperparameters with a separate plot. The plot of a finding reuses the axes and dots of its hyperparameter's
-plot."""
+"""Maximum number of hyperparameters with a separate plot, whose axes and dots the plots of findings reuse."""
 
 MAX_DRAWN_DOTS = 1500
 """Maximum number of dots in one figure. If a study has more trials, dots that other dots cover are omitted."""

@@ -27,16 +27,14 @@ from advisor.report.plot_data.scale import (
 )
 
 MAX_CURVE_COLOURS = 5
-"""Maximum number of curve colours; readers could not tell more colours apart. Further curves reuse these colours with dashed
-lines."""
+"""Maximum number of curve colours that readers can tell apart; further curves reuse them with dashed lines."""
 
 MAX_TRIALS_PER_PLOT = 10
 
 _MAX_CURVE_ERROR_PX = 0.25
 """Maximum distance in pixels between a point that the path omits and the drawn line."""
 _MIN_ROUGH_CURVE_JUMP_PX = 1.0
-"""A curve counts as rough if the median vertical jump between successive points is at least this many pixels. If a rough curve
-also has more points than pixel columns, only its peaks are drawn."""
+"""Minimum median jump in pixels of a rough curve, of which only the peaks are drawn."""
 _ROUGH_CURVE_COLUMN_PX = 6.0
 """Width in pixels of the columns in which only the minimum and maximum of a rough curve are drawn; four times the line width."""
 

@@ -28,8 +28,7 @@ from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import next_study_command, tasks_after_command, tasks_before_command
 
 MAX_SHOWN_CAUSES = 8
-"""Maximum number of causes (findings that no other finding explains) to show, each with the findings that it explains. The HTML
-page lists all findings."""
+"""Maximum number of causes to show, each with the findings that it explains; the HTML page lists all."""
 
 MAX_DECISION_LINES = 6
 """Maximum number of lines about the decisions that the advisor made when it read the experiment's runs as a study."""

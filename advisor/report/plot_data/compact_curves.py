@@ -12,14 +12,12 @@ from advisor.report.plot_data.model import EncodedCurves, MetricCurveSet
 from advisor.report.plot_data.scale import AxisLimits, curve_axis_limits, padded_axis_limits
 
 CURVE_HEIGHT_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-"""Characters that encode a curve's heights, from the bottom to the top of the axis. HTML and JSON do not escape these
-characters."""
+"""Characters for heights from bottom to top, none of which HTML or JSON escape."""
 EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
 """EMPTY_CHARACTER marks a column without logged values; GAP_CHARACTER marks a column whose logged values are all not finite."""
 
 MAX_CURVE_CHARS = 24_000
-"""Maximum total characters of a study's curves. A study that needs more characters even with MIN_COLUMNS columns may exceed
-this limit."""
+"""Maximum total characters of a study's curves, unless even MIN_COLUMNS columns need more."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
 MAX_TRIALS = 5_000
@@ -35,8 +33,7 @@ _SHOWN_TRAINING_SIGNALS: tuple[Signal, ...] = (
     "train_eval_loss",
     "valid_loss",
 )
-"""Training signals that may be shown next to the objective, in order of preference. Only the first logged signal in this order
-is shown."""
+"""Signals to show next to the objective, in order of preference; the first logged one is shown."""
 
 
 def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple[EncodedCurves, ...]:

@@ -1,8 +1,5 @@
-"""The data of isolation plots: the best setting at each value of one hyperparameter. The other hyperparameters may have any
-values.
-
-Repeats of one setting count as one observation, their median, because repeats do not vary the other hyperparameters.
-"""
+"""The data of isolation plots: the best setting at each value of one hyperparameter, whatever the others are. Repeats of a
+setting count as one observation, their median."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ from advisor.stats.best_of import p_value_of_late_group, quantiles_of_best, rank
 
 MAX_RANGE_SLICES = 10
 MIN_SETTINGS_IN_SLICE = 4
-"""Minimum number of settings per slice of a numeric range. If the hyperparameter has few distinct values, each value is one
-slice."""
+"""Minimum settings per slice of a numeric range; few distinct values are one slice each."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.5, 0.95])
 _MEDIAN_QUANTILE = 0.5

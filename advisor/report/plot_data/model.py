@@ -24,8 +24,7 @@ class TrialRow(FrozenModel):
     best: float | None = None
     """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
     place: int | None = None
-    """Rank among the trials with a comparable result, 0 for the best; None if the trial has no comparable result. Trials with
-    equal best values have the same rank only if their late evaluations are equal, too."""
+    """Rank among comparable results, 0 for the best. Equal ranks need equal late evaluations, too."""
     best_step: int | None = None
     """Step at which the trial had its best value; the last such step if there are several."""
     last_step: int | None = None
@@ -74,8 +73,7 @@ class EncodedCurves(FrozenModel):
     beyond: bool
     """Whether some values of the metric lie outside the vertical axis of the plot."""
     curves: tuple[str | None, ...]
-    """One curve per trial in study order, encoded as in `compact_curves.py`; "" if the trial logged no value, None if its curve
-    was omitted."""
+    """One curve per trial in study order; "" if it logged no value, None if its curve was omitted."""
 
 
 class GradientNormHistogram(FrozenModel):
@@ -99,11 +97,9 @@ class BestOfNTrials(FrozenModel):
 
     sizes: tuple[int, ...]
     quantiles: tuple[tuple[float | None, ...], ...]
-    """For each n, the 5, 25, 50, 75 and 95 % quantiles of the best objective value; None for a quantile at which all n trials
-    failed."""
+    """For each n, the 5, 25, 50, 75 and 95 % quantiles; None for one at which all n trials failed."""
     repeats: bool = False
-    """Whether some setting was run more than once. Repeats of the same setting then count as one trial, whose result is the
-    median."""
+    """Whether some setting was run more than once; its median then counts as one result."""
 
     @property
     def unit(self) -> str:
@@ -126,8 +122,7 @@ class IsolationSlice(FrozenModel):
     value: float | None
     """Objective value of the slice's best trial; None if all trials of the slice failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice; None for a quantile at which all n
-    settings failed. The number n is the same for all slices of the plot."""
+    """5, 50 and 95 % quantiles of the best of `IsolationPlot.drawn` settings; None if all failed."""
 
 
 class IsolationPlot(FrozenModel):
@@ -135,14 +130,12 @@ class IsolationPlot(FrozenModel):
 
     parameter: str
     drawn: int
-    """Number of settings drawn from each slice. This number is the same for all slices, so that no slice is better only because
-    it has more settings."""
+    """Number of settings drawn from each slice, equal for all, so that no slice is better for having more."""
     repeats: bool = False
     """Whether some setting was run more than once. Repeats of the same setting then count as one result, their median."""
     slices: tuple[IsolationSlice, ...]
     p: float
-    """P-value of the worst slice, adjusted for the number of hyperparameters: the probability that some slice is by chance as
-    bad as the worst slice."""
+    """Probability that some slice is by chance as bad as the worst, adjusted for the number of hyperparameters."""
     differ: tuple[str, ...] = ()
     """Other hyperparameters whose values in the best slice do not overlap with those in the worst slice."""
 
@@ -161,8 +154,7 @@ class TrainingToTarget(FrozenModel):
 
     batch_size: float
     typical: float
-    """Median amount of training over repeats of one setting or, without repeats, the smallest amount over settings, in the unit
-    `ToTarget.unit`."""
+    """Median over repeats or else the smallest amount over settings, in the unit `ToTarget.unit`."""
     seconds: float | None
 
 
@@ -173,8 +165,7 @@ class ToTarget(FrozenModel):
     target: float | None
     """Target value of the objective; None if the objective itself is a training time."""
     repeats: bool
-    """Whether each batch size has repeats of one setting, which are compared by their median. Otherwise, the fastest setting of
-    each batch size is compared."""
+    """Whether batch sizes are compared by the median of repeats; otherwise, by their fastest setting."""
     sizes: tuple[TrainingToTarget, ...]
 
 
@@ -183,14 +174,12 @@ class ParameterImportance(FrozenModel):
     90 % interval."""
 
     parameters: tuple[str, ...]
-    """One name if the share belongs to a hyperparameter, including its interactions; two names if it belongs only to the
-    interaction of two hyperparameters."""
+    """One name for a hyperparameter with its interactions; two names for one interaction."""
     share: float
     low: float
     high: float
     p: float | None = None
-    """P-value of the interaction of a pair under the hypothesis of additive effects, adjusted for the number of pairs; None for
-    a single hyperparameter."""
+    """P-value of a pair under additive effects, adjusted for the number of pairs."""
 
 
 class StudyImportances(FrozenModel):
@@ -198,8 +187,7 @@ class StudyImportances(FrozenModel):
 
     settings: int
     p: float
-    """P-value: probability of a relation between hyperparameters and results that is at least as strong as the observed one, if
-    the results do not depend on the hyperparameters."""
+    """P-value under the hypothesis that the results do not depend on the hyperparameters."""
     each: tuple[ParameterImportance, ...]
     """Importance of each hyperparameter, the largest share first."""
     pairs: tuple[ParameterImportance, ...]

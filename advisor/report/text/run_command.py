@@ -22,8 +22,7 @@ from advisor.system import shell
 _OPTION_PATTERN = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
 """Pattern of an argument that names an option (`--lr`) or assigns a value to an option (`--lr=0.1`, `optimizer.lr=0.1`)."""
 _NUMBER_PATTERN = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
-"""Pattern of a positional number in the command. Such a number stands for a searched hyperparameter if only this hyperparameter
-has this value."""
+"""Pattern of a positional number, which stands for the only searched hyperparameter with this value."""
 _PYTHON_COMMAND_PATTERN = re.compile(
     r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
 )
@@ -235,8 +234,7 @@ def _escape_braces(word: str) -> str:
 _OUTPUT_FOLDER_OPTIONS = {"output_dir", "out_dir", "save_dir"}
 """Names of options that set the output folder of a training."""
 _TRANSFORMERS_OPTIONS = {"lr_scheduler_type", "per_device_train_batch_size"}
-"""Names of options that identify a script that parses Transformers' TrainingArguments. Scripts that parse TrainingArguments
-also accept options for a seed and an output folder."""
+"""Options of scripts that parse Transformers' TrainingArguments, which have a seed and an output folder."""
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 """Pattern of the id of an MLflow run. Ids from other stores may be unsuitable as folder names."""
 

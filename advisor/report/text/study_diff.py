@@ -25,11 +25,9 @@ class StudyDiffRow:
 
 
 _COMPARED_PARAMETER_FIELDS = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
-"""Fields of a hyperparameter that must be equal in two versions that count as alike; for the ends of ranges, see
-`RANGE_END_TOLERANCE`."""
+"""Fields that are equal in two alike versions of a hyperparameter, besides the ends of ranges."""
 RANGE_END_TOLERANCE = 0.01
-"""Maximum distance between corresponding ends of two ranges that count as alike, as a share of the old range on its scale. Our
-choice."""
+"""Maximum distance between the ends of two alike ranges, as a share of the old range. Our choice."""
 _COMPARED_STUDY_FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
 

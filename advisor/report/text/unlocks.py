@@ -22,8 +22,7 @@ from advisor.report.model import Unlock
 MAX_EVALUATION_TIME_SHARE = 1 / 3
 """Maximum share of the training time that evaluations may take if the report asks for more evaluations. Our choice."""
 MIN_UNLOCKED_CHECK_SHARE = 0.75
-"""The first line of a group asks for enough data to run at least this share of the group's checks. Checks that need more data
-get a separate line."""
+"""Share of a group's checks that its first line unlocks; checks that need more get a second line."""
 
 _MISSING_DATA_ACTIONS: Mapping[MissingDataKind, str] = {
     "evaluations": "Evaluate {n} times per run instead of {known}",

@@ -42,8 +42,8 @@ def uri(tmp_path_factory, empty_store):
     log(client, "all", SIZES)
     for size, best in SIZES.items():
         log(client, f"size-{size}", {size: best})
-    log(client, "unnamed", SIZES, fact="own")
-    log(client, "one-rate", {1_000: 0.02}, rates=[0.01])
+    for name, fact in (("unnamed", "own"), ("one-rate", "advisor.model_parameters")):
+        log(client, name, {1_000: 0.02}, fact, rates=[0.01])
     return uri
 
 
@@ -76,7 +76,7 @@ def test_one_experiment_per_size_says_the_same(advisor):
 
 
 def test_a_hyperparameter_is_the_size(advisor):
-    status, out, _ = advisor("unnamed", "--size", "width", "--next", "200", "--brief")
+    status, out, _ = advisor("all", "--size", "width", "--next", "200", "--brief")
     brief = json.loads(out)
     assert status == 0
     assert brief["action"].startswith("The best lr falls with the size")

@@ -28,6 +28,11 @@ def uri(database, tmp_path, monkeypatch):
     return database
 
 
+@pytest.fixture(scope="module")
+def report():
+    return make_report(make_study(12, dense=False), ())
+
+
 def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
     code = (
         "import advisor.cli.watch as w; w.serve_live_report.__kwdefaults__['interval_s'] = 0.2; "
@@ -99,8 +104,7 @@ def test_watch_waits_for_the_first_result(uri):
     assert all(part in reason for part, reason in zip(ends, reasons, strict=True)), reasons
 
 
-def test_watch_says_once_that_a_running_trial_is_in_trouble(uri):
-    report = analyze("plain", tracking_uri=uri, settings={})
+def test_watch_says_once_that_a_running_trial_is_in_trouble(report):
     plain = {"id": "r", "name": "trial-1", "step": 40, "length": 100.0, "stop": False}
     states = ("stuck", "fine", "stuck", "doomed", "doomed")
     running = [RunningTrial(**plain, state=state, message=f"trial-1 is {state}.") for state in states]
@@ -120,8 +124,7 @@ def test_watch_says_once_that_a_running_trial_is_in_trouble(uri):
     assert told == ["Stuck: trial-1 is stuck.", "Doomed: trial-1 is doomed."]
 
 
-def test_watch_outlives_every_failure_of_an_analysis(uri):
-    report = analyze("plain", tracking_uri=uri, settings={})
+def test_watch_outlives_every_failure_of_an_analysis(report):
     written, lines = [], []
     newer = report.model_copy(update={"provenance": report.provenance.model_copy(update={"data": "newer"})})
     steps = iter([ValueError("odd\ndata of http://me:hunter2@host"), ValueError("odd"), newer, KeyboardInterrupt()])
