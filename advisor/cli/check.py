@@ -27,7 +27,7 @@ def check(files: tuple[Path, ...]) -> None:
             load_study_file(file)
         except AdvisorError as error:
             errors.append(str(error) if str(file) in str(error) else f"{file}: {error}")
-    for error in errors[:-1]:
-        click.echo(f"advisor: {error}", err=True)
+    for line in errors[:-1]:
+        click.echo(f"advisor: {line}", err=True)
     if errors:
         raise AdvisorError(errors[-1])

@@ -66,34 +66,19 @@ def _shared_import_options(command: Any) -> Any:
     return command
 
 
-def _run_import(
-    importer: Importer,
-    source: str | Path,
-    *,
-    tracking_uri: str | None,
-    experiment: str | None,
-    objective: str | None,
-    direction: Direction | None,
-    quiet: bool,
-) -> None:
+def _run_import(importer: Importer, source: str | Path, *, quiet: bool, **options: Any) -> None:
     from advisor.cli.progress import progress_bar
     from advisor.interop.importers.importing import import_runs
 
     with progress_bar(enabled=not quiet) as on_progress:
         on_progress("Looking for runs", 0, 1)
-        summary = import_runs(
-            importer.find_runs(source),
-            tracking_uri=tracking_uri,
-            experiment=experiment,
-            objective=objective,
-            direction=direction,
-            on_progress=lambda done, total: on_progress("Importing runs", done, total),
-        )
+        found = importer.find_runs(source)
+        summary = import_runs(found, **options, on_progress=lambda done, total: on_progress("Importing runs", done, total))
     _print_import_summary(summary, quiet)
 
 
 def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
-    from advisor.model.words import short_text
+    from advisor.model.words import count, short_text
 
     if not quiet:
         for warning in summary.warnings:
@@ -101,22 +86,15 @@ def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
         were = "was" if summary.skipped == 1 else "were"
         already = f", {summary.skipped:,} {were} imported before" if summary.skipped else ""
         grown = f", {summary.completed:,} extended" if summary.completed else ""
-        trials, points = _counted_noun(summary.written, "trial"), _counted_noun(summary.points, "point")
+        trials, points = count(summary.written, "trial"), count(summary.points, "point")
         click.echo(f"Imported {trials} with {points}{grown}{already}. Experiments:")
         for name in summary.experiments[:10]:
             click.echo(f"  {short_text(name)}")
         if len(summary.experiments) > 10:
             click.echo(f"  and {len(summary.experiments) - 10} more")
     if summary.unreadable:
-        many = len(summary.unreadable)
-        raise AdvisorError(
-            f"{many:,} {'run' if many == 1 else 'runs'} could not be read and {'was' if many == 1 else 'were'} left out: "
-            f"{summary.unreadable[0]}"
-        )
-
-
-def _counted_noun(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+        what = ("run could not be read and was left out", "runs could not be read and were left out")
+        raise AdvisorError(f"{count(len(summary.unreadable), *what)}: {summary.unreadable[0]}")
 
 
 @import_.command()

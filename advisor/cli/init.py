@@ -212,8 +212,8 @@ def _ask_user(question: str, default: object, kind: Any, flag: str) -> Any:
 
 def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str, Parameter]:
     name, _, value = (part.strip() for part in text.partition("="))
-    bounds = _RANGE_PATTERN.match(value)
-    if not name or not value or (bounds and what != "tune"):
+    bounds, choices = _RANGE_PATTERN.match(value), [choice.strip() for choice in value.split(",")]
+    if not name or not value or (bounds and what != "tune") or (what != "fix" and not bounds and len(choices) < 2):
         raise AdvisorError(f"--{what} {text!r} is not of the form {_OPTION_SYNTAX_TEXTS[what]}")
     try:
         if what == "fix":
@@ -225,10 +225,8 @@ def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tupl
             whole = low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual == "linear"
             values = {"type": "int" if whole else "float", "low": low, "high": high, "scale": bounds[3] or usual}
             return name, Parameter.model_validate({"role": "nuisance", **values})
-        choices = tuple(_parse_parameter_value(choice.strip()) for choice in value.split(","))
-        if len(choices) < 2:
-            raise AdvisorError(f"--{what} {text!r} is not of the form {_OPTION_SYNTAX_TEXTS[what]}")
-        return name, Parameter(role="scientific" if what == "compare" else "nuisance", choices=choices)
+        role: Literal["scientific", "nuisance"] = "scientific" if what == "compare" else "nuisance"
+        return name, Parameter(role=role, choices=tuple(map(_parse_parameter_value, choices)))
     except ValidationError as error:
         raise AdvisorError(f"--{what} {text!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 

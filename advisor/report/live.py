@@ -53,33 +53,15 @@ class LiveTrialRow:
 
 def live_trial_rows(report: ReportData) -> tuple[LiveTrialRow, ...]:
     """Return rows for the report's running trials, followed by rows for the trials that the guard stopped."""
-    running = tuple(
-        LiveTrialRow(
-            id=t.id,
-            name=clean(t.name),
-            done=t.done,
-            progress=f"step {t.step:,}" if t.done is None else str(Percent(t.done)),
-            state=t.state,
-            word=GUARD_STATE_LABELS[t.state],
-            message=clean(str(t.message)),
-            notes=tuple(clean(str(note)) for note in t.notes),
-        )
-        for t in report.running
-    )
-    stopped = tuple(
-        LiveTrialRow(
-            id=t.id,
-            name=clean(t.name),
-            done=min(1.0, t.step / t.length) if t.length else None,
-            progress=f"step {t.step:,}",
-            state="stopped",
-            word="stopped",
-            message=clean(t.reason),
-            notes=(),
-        )
-        for t in report.stopped.each[:MAX_STOPPED_TRIAL_ROWS]
-    )
-    return running + stopped
+    rows = []
+    for t in report.running:
+        progress = f"step {t.step:,}" if t.done is None else str(Percent(t.done))
+        message, notes = clean(str(t.message)), tuple(clean(str(note)) for note in t.notes)
+        rows.append(LiveTrialRow(t.id, clean(t.name), t.done, progress, t.state, GUARD_STATE_LABELS[t.state], message, notes))
+    for s in report.stopped.each[:MAX_STOPPED_TRIAL_ROWS]:
+        done = min(1.0, s.step / s.length) if s.length else None
+        rows.append(LiveTrialRow(s.id, clean(s.name), done, f"step {s.step:,}", "stopped", "stopped", clean(s.reason), ()))
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)

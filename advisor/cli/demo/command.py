@@ -56,23 +56,18 @@ def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) 
     spec = first_demo_study(trials, seed)
     first.write_text(format_study_file(spec), encoding="utf-8")
     with ProcessPoolExecutor(WORKER_PROCESSES, mp_context=get_context("spawn")) as pool:
-        _run_rounds(pool, spec, first, uri, seed, echo)
-
-
-def _run_rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: int, echo: Callable[[str], None]) -> None:
-    out = first.parent
-    echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first}.")
-    report = _run_round(pool, spec, first, uri, out / "round-1", seed)
-    _print_findings(report, out / "round-1", echo)
-    following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
-    if not following:
-        echo(f"The advisor asks for no further study. Best validation error: {_best_error_text(report)}.")
-        return
-    spec = load_study_file(following[0])
-    echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
-    second = _run_round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
-    _print_findings(second, out / "round-2", echo)
-    echo(f"\nBest validation error: {_best_error_text(report)} in round 1, {_best_error_text(second)} in round 2.")
+        echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first}.")
+        report = _run_round(pool, spec, first, uri, out / "round-1", seed)
+        _print_findings(report, out / "round-1", echo)
+        following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
+        if not following:
+            echo(f"The advisor asks for no further study. Best validation error: {_best_error_text(report)}.")
+            return
+        spec = load_study_file(following[0])
+        echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
+        second = _run_round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
+        _print_findings(second, out / "round-2", echo)
+        echo(f"\nBest validation error: {_best_error_text(report)} in round 1, {_best_error_text(second)} in round 2.")
 
 
 def _create_or_empty_folder(out: Path) -> None:

@@ -42,8 +42,8 @@ def uri(tmp_path_factory, empty_store):
     log(client, "all", SIZES)
     for size, best in SIZES.items():
         log(client, f"size-{size}", {size: best})
-    for name, fact in (("unnamed", "own"), ("one-rate", "advisor.model_parameters")):
-        log(client, name, {1_000: 0.02}, fact, rates=[0.01])
+    log(client, "unnamed", {1_000: 0.02}, fact="own")
+    log(client, "one-rate", {1_000: 0.02}, rates=[0.01])
     return uri
 
 
