@@ -10,17 +10,8 @@ import click
 from rich.console import Console
 
 from advisor.analysis import analyze as run_analysis
-from advisor.cli.brief import Json, bounded_answer_json as brief_json, brief_option
-from advisor.cli.options import (
-    AnalysisOptions,
-    analysis_options,
-    fail_on_option,
-    is_severe_enough,
-    log_option,
-    markdown_option,
-    study_option,
-    write_markdown_file,
-)
+from advisor.cli.brief import Json, bounded_answer_json as brief_json, brief_option, markdown_option, write_markdown_file
+from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_severe_enough, log_option, study_option
 from advisor.cli.progress import progress_bar
 from advisor.model.message import MessagePart, join_items
 from advisor.model.words import clean

@@ -1,15 +1,18 @@
-"""Short answers of commands for programs: compact JSON of bounded length, with the most important keys first."""
+"""Answers for programs and code hosts: compact JSON of bounded length, the most important keys first, and Markdown files."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import click
 
-from advisor.model.words import clean, shorten
+from advisor.model.errors import convert_os_errors
+from advisor.model.words import clean, replace_surrogates, shorten
+from advisor.system.atomic import write_files
 
 MAX_ANSWER_CHARS = 4500
 """Maximum characters of a short answer; they correspond to 1,500 tokens of about three characters."""
@@ -20,6 +23,9 @@ Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | 
 
 brief_option = click.option(
     "--brief", is_flag=True, help="Print a short answer as JSON: at most 1,500 tokens, the action first."
+)
+markdown_option = click.option(
+    "--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Also write the answer as a comment for a pull request."
 )
 
 
@@ -60,3 +66,8 @@ def _shorten_value(value: Json, items: int, chars: int) -> Json:
         return {k: v for k, v in parts.items() if v is not None and v not in ([], {}, "")}
     kept = [_shorten_value(v, items, chars) for v in value[:items]]
     return [*kept, f"… {len(value) - items} more"] if len(value) > items else kept
+
+
+def write_markdown_file(text: str, file: Path) -> None:
+    with convert_os_errors(f"cannot write {str(file)!r}"):
+        write_files({file: replace_surrogates(text)})

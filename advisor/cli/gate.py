@@ -11,16 +11,9 @@ from typing import Literal
 
 import click
 
-from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
+from advisor.cli.brief import bounded_answer_json as brief_json, brief_option, markdown_option, write_markdown_file
 from advisor.cli.compare import ExperimentCache
-from advisor.cli.options import (
-    direction_option,
-    markdown_option,
-    objective_option,
-    options_as_dataclass,
-    tracking_option,
-    write_markdown_file,
-)
+from advisor.cli.options import direction_option, objective_option, options_as_dataclass, tracking_option
 from advisor.history import fairness
 from advisor.history.answer import MAX_RUNS_PER_SETTING, Answer, GateQuestion, Side, percent_text
 from advisor.history.gate import answer_for_study, make_gate_record

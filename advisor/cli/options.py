@@ -11,10 +11,8 @@ from typing import Any, Literal, get_args
 
 import click
 
-from advisor.model.errors import AdvisorError, convert_os_errors
+from advisor.model.errors import AdvisorError
 from advisor.model.reading import WorkloadKind
-from advisor.model.words import replace_surrogates
-from advisor.system.atomic import write_files
 
 SEVERITIES = ("note", "warning", "critical")
 
@@ -149,13 +147,3 @@ analysis_options = options_as_dataclass(
 
 def is_severe_enough(severity: str, level: str) -> bool:
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)
-
-
-markdown_option = click.option(
-    "--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Also write the answer as a comment for a pull request."
-)
-
-
-def write_markdown_file(text: str, file: Path) -> None:
-    with convert_os_errors(f"cannot write {str(file)!r}"):
-        write_files({file: replace_surrogates(text)})

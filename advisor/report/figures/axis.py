@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.model.evidence import AxisEvidence
 from advisor.model.message import Message, Name, say
+from advisor.model.space import as_number
 from advisor.model.spec import Parameter
 from advisor.model.words import clean, count
 from advisor.report.figures.positions import (
@@ -18,13 +19,12 @@ from advisor.report.figures.positions import (
     column_position_function,
     dot_jitter,
     is_numeric_parameter,
-    parameter_axis_limits,
     scale_position_function,
 )
 from advisor.report.figures.svg import TOP_MARGIN, Figure, Frame, Key, dots_path_data, trial_indices_attribute
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.plot_data.scale import objective_axis_limits
+from advisor.report.plot_data.scale import axis_limits_of_values, objective_axis_limits
 
 MAX_AXIS_PLOTS = 24
 """Maximum number of hyperparameters with a separate plot, whose axes and dots the plots of findings reuse."""
@@ -109,7 +109,9 @@ def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     frame.fit_y_axis(objective_axis_limits(values, minimize=report.minimize), min_left=46.0 if failed else 0.0)
     choices = None if is_numeric_parameter(domain, rows, name) else choice_labels(domain, rows, name)
     if choices is None:
-        frame.fit_x_axis(parameter_axis_limits(domain, rows, name, _ends_of_next_ranges(report, evidence)))
+        declared = [v for v in (domain.low, domain.high) if v is not None] if domain is not None else []
+        ends = [*(as_number(r.params[name]) for r in rows if name in r.params), *_ends_of_next_ranges(report, evidence)]
+        frame.fit_x_axis(axis_limits_of_values([*ends, *declared], domain.scale if domain is not None else "linear"))
     position = scale_position_function(frame.x) if choices is None else column_position_function(frame, choices)
     placed = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
     good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]

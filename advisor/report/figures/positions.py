@@ -10,7 +10,7 @@ from advisor.model.spec import Parameter
 from advisor.model.words import setting
 from advisor.report.figures.svg import Frame
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.plot_data.scale import AxisLimits, Scale, axis_limits_of_values
+from advisor.report.plot_data.scale import Scale
 
 PositionFunction = Callable[[int, HyperparameterValue | None], float | None]
 """Function from a trial's index and hyperparameter value to a pixel; None if the axis cannot show the value."""
@@ -31,15 +31,6 @@ def is_numeric_parameter(domain: Domain | None, rows: Sequence[TrialRow], name: 
         return False
     values = [r.params[name] for r in rows if name in r.params]
     return bool(values) and all(math.isfinite(as_number(v)) and not isinstance(v, bool) for v in values)
-
-
-def parameter_axis_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, others: Sequence[float]) -> AxisLimits:
-    """Return axis limits that include the hyperparameter's declared range, its values in the trials and the values in `others`."""
-    ends = [as_number(r.params[name]) for r in rows if name in r.params]
-    ends += others
-    if domain is not None and domain.low is not None and domain.high is not None:
-        ends += [domain.low, domain.high]
-    return axis_limits_of_values(ends, domain.scale if domain is not None else "linear")
 
 
 def scale_position_function(scale: Scale) -> PositionFunction:

@@ -173,7 +173,8 @@ def _study_reading_lines(report: ReportData) -> Iterator[str]:
         assert report.hindsight is not None
         yield "### Would stopping early have been safe?\n"
         yield f"{escape_markdown(report.hindsight.message)}\n"
-        yield f"| Stopping method | Steps saved | Best result | Stopped, of the {report.hindsight.best} best trials |\n|---|---|---|---|"
+        best = report.hindsight.best
+        yield f"| Stopping method | Steps saved | Best result | Stopped, of the {best} best trials |\n|---|---|---|---|"
         for row in rows:
             yield f"| {' | '.join(map(escape_markdown, row))} |"
         yield ""

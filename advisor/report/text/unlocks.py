@@ -198,6 +198,12 @@ _PARAMETER_CODE_TEMPLATES: Mapping[LoggingFramework, str] = {
     "lightning": "self.save_hyperparameters()  # in the LightningModule's __init__",
     "transformers": 'arguments = TrainingArguments(..., report_to="mlflow")',
 }
+_CODE_TEMPLATES: Mapping[MissingDataKind, Mapping[LoggingFramework, str]] = {
+    **dict.fromkeys(HOOKED, _HOOK_CODE_TEMPLATES),
+    "evaluations": _EVALUATION_CODE_TEMPLATES,
+    "seeds": _SEED_CODE_TEMPLATES,
+    "searched": _PARAMETER_CODE_TEMPLATES,
+}
 
 
 def logging_framework(study: Study) -> LoggingFramework:
@@ -221,21 +227,11 @@ def code_to_log(study: Study, lack: MissingDataKind, at_least: int | None = None
     """Return lines of Python that log the missing data; None if the data cannot be logged by adding lines of code."""
     if lack == "facts" and uses_training_hook(study) and logging_framework(study) == "transformers":
         return _EVALUATE_AT_START_CODE
-    if lack in HOOKED:
-        templates = _HOOK_CODE_TEMPLATES
-    elif lack == "evaluations":
-        templates = _EVALUATION_CODE_TEMPLATES
-    elif lack == "seeds":
-        templates = _SEED_CODE_TEMPLATES
-    elif lack == "searched":
-        templates = _PARAMETER_CODE_TEMPLATES
-    else:
-        return None
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or DEFAULT_EVALUATIONS
     # If the steps are epochs, the code would have to evaluate several times per epoch.
-    if lack == "evaluations" and length and length < n:
+    if lack not in _CODE_TEMPLATES or (lack == "evaluations" and length and length < n):
         return None
-    return templates[logging_framework(study)].format(
+    return _CODE_TEMPLATES[lack][logging_framework(study)].format(
         metric=repr(clean(aim.metric)).replace("'", '"'),
         direction=aim.direction,
         n=n,
