@@ -1,4 +1,4 @@
-"""The command `advisor mcp`. Import order: `command` -> `server` (the protocol) -> `tools` (the answers) -> `quoting`."""
+"""The command `advisor mcp`: answers agents over the Model Context Protocol (`command` -> `server` -> `tools` -> `quoting`)."""
 
 from advisor.cli.mcp.command import mcp
 
