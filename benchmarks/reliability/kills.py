@@ -34,7 +34,7 @@ CHANGING = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect",
 PRELOADED = (
     "mlflow mlflow.store.tracking.sqlalchemy_store mlflow.store.artifact.local_artifact_repo advisor_logging.sync "
     "advisor.analysis advisor.cli.main advisor.cli.run advisor.execution advisor.execution.engines.local "
-    "advisor.interop.importers.client_writer advisor.interop.importers.sql_writer advisor.interop.importers.tabular "
+    "advisor.interop.importers.writers advisor.interop.importers.tabular "
     "advisor.report.build advisor.report.formats.sarif"
 ).split()
 

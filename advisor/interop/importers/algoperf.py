@@ -1,16 +1,14 @@
 """Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json` and `measurements.csv`. Most
 versions of AlgoPerf also write `eval_measurements.csv`.
 
-The metrics of training batches, `loss` and `grad_norm`, are renamed to `train_batch/loss` and `train_batch/grad_norm`.
-Evaluation metrics keep their names, unlike training metrics. The imported times exclude the time of evaluations; the
-benchmark's score excludes this time, too.
+Metrics of training batches get the prefix `train_batch/`. The imported times exclude evaluations, as the benchmark's score does.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,17 +26,14 @@ _BATCH_FILE, _EVALUATION_FILE, _PARAMS_FILE = "measurements.csv", "eval_measurem
 _TIME_COLUMN = "accumulated_submission_time"
 _RENAMED_METRICS = {"loss": "train_batch/loss", "grad_norm": "train_batch/grad_norm", "total_duration": "total_duration_s"}
 _WORKLOAD_OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
+    **dict.fromkeys(("imagenet", "mnist", "cifar"), ("validation/accuracy", "maximize")),
     "criteo1tb": ("validation/loss", "minimize"),
     "fastmri": ("validation/ssim", "maximize"),
-    "imagenet": ("validation/accuracy", "maximize"),
     "librispeech": ("validation/wer", "minimize"),
     "ogbg": ("validation/mean_average_precision", "maximize"),
     "wmt": ("validation/bleu", "maximize"),
-    "mnist": ("validation/accuracy", "maximize"),
-    "cifar": ("validation/accuracy", "maximize"),
 }
 """Objective metric and direction of each AlgoPerf workload, by the first word of the workload's name."""
-_LOG_FILE_DATE_PATTERN = re.compile(r"(\d\d)-(\d\d)-(\d{4})-(\d\d)-(\d\d)-(\d\d)\.log$")
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -47,9 +42,7 @@ def find_runs(source: str | Path) -> RunList:
     Each combination of study and workload becomes an experiment.
     """
     path = files.require_existing_path(source, "a folder with AlgoPerf's logs")
-    trials = [
-        folder for folder, _ in files.folders_with_files(path, {_BATCH_FILE, _EVALUATION_FILE}.__contains__) if path.is_dir()
-    ]
+    trials = [folder for folder, _ in files.folders_with_files(path, {_BATCH_FILE, _EVALUATION_FILE}.__contains__)]
     if not trials:
         raise AdvisorError(f"{files.printable_text(path)}: no {_BATCH_FILE} there or below; give a folder with AlgoPerf's logs")
     return RunList([_source_run(folder, path) for folder in trials])
@@ -59,7 +52,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
     if folder == root:
         name, experiment = files.folder_name(folder), files.folder_name(folder.absolute().parent)
     else:
-        name, above = (files.printable_text(folder.name), files.printable_text(folder.parent.relative_to(root).as_posix()))
+        name, above = files.printable_text(folder.name), files.printable_text(folder.parent.relative_to(root).as_posix())
         experiment = files.folder_name(root) + ("" if above == "." else f"/{above}")
     workload = files.folder_name(folder.absolute().parent)
     objective = _WORKLOAD_OBJECTIVES.get(workload.split("_", 1)[0])
@@ -71,7 +64,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
 
 
 def _run_content(folder: Path, objective_tags: Mapping[str, str]) -> RunContent:
-    params = files.read_mapping(folder / _PARAMS_FILE) if (folder / _PARAMS_FILE).is_file() else {}
+    params = files.read_optional_mapping(folder / _PARAMS_FILE)
     batches, evaluations = folder / _BATCH_FILE, folder / _EVALUATION_FILE
     source = evaluations if evaluations.is_file() else batches
     curves = metric_tables.read_run(source, _file_layout(source, evaluations=True)).curves
@@ -110,10 +103,7 @@ def _file_layout(path: Path, *, evaluations: bool) -> TableLayout:
 def _started_ms(folder: Path) -> int:
     """Return the start time from the file name of the workload's log; `DEFAULT_RUN_START_MS` if there is no log."""
     for log in sorted(folder.absolute().parent.glob("*.log")):
-        if match := _LOG_FILE_DATE_PATTERN.search(log.name):
-            month, day, year, hour, minute, second = (int(part) for part in match.groups())
-            try:
-                return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp() * 1000)
-            except ValueError:
-                continue
+        with suppress(ValueError):
+            started = datetime.strptime(log.name[-len("12-31-2024-23-59-59.log") :], "%m-%d-%Y-%H-%M-%S.log")
+            return int(started.replace(tzinfo=UTC).timestamp() * 1000)
     return DEFAULT_RUN_START_MS

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,7 @@ _MAX_NESTING_LEVELS = 12
 
 
 def require_existing_path(path: str | Path, expected: str) -> Path:
-    """Return the path if it exists, else raise AdvisorError. expected: description of the file that should exist, for the error
-    message."""
+    """Return the path if it exists, else raise AdvisorError with advice. expected: description of the expected file."""
     path = Path(path)
     with convert_os_errors(f"cannot read {printable_text(path)}", f"give the path of {expected}"):
         path.stat()
@@ -32,17 +32,16 @@ def require_existing_path(path: str | Path, expected: str) -> Path:
 
 
 def printable_text(path: Path | str) -> str:
-    """Return a path or name as text that every tracking store accepts. Bytes that are not valid UTF-8 are escaped."""
+    """Return a path or name as text that every tracking store accepts: bytes that are not valid UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def truncation_note(path: Path, end: int, size: int) -> str:
-    """Return the note that a file of `size` bytes could be read only up to byte `end`."""
     return f"{printable_text(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
 
 
 def folder_name(path: Path) -> str:
-    """Return the name of a folder or file, without its parents. For the path ".", return the name of the working directory."""
+    """Return the name of a folder or file without its parents, also for the path "."."""
     return printable_text(path.absolute().resolve().name) or "imported"
 
 
@@ -65,29 +64,24 @@ def folders_with_files(root: Path, is_wanted: Callable[[str], bool]) -> Iterator
 
 
 def find_files(root: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
-    """Return the files in `root` and its subfolders whose names satisfy `is_wanted`, in the order of `folders_with_files`."""
     return [path for _, paths in folders_with_files(root, is_wanted) for path in paths]
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest of the files. The digest changes if a file grows or is rewritten."""
+    """Return a digest that changes if a file grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
-        try:
+        with suppress(OSError):
             stat = path.stat()
-        except OSError:
-            continue
-        digest.update(f"{printable_text(path.name)}:{stat.st_size}:{stat.st_mtime_ns};".encode())
+            digest.update(f"{printable_text(path.name)}:{stat.st_size}:{stat.st_mtime_ns};".encode())
     return digest.hexdigest()[:16]
 
 
 def digest_of_value(value: Any) -> str:
-    """Return a short digest of the value; equal values have equal digests."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def modification_time_ms(path: Path) -> int:
-    """Return the modification time of the file in milliseconds since 1970."""
     return path.stat().st_mtime_ns // 1_000_000
 
 
@@ -101,7 +95,6 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def convert_read_errors(path: Path) -> AbstractContextManager[None]:
-    """Raise an AdvisorError if the file cannot be read."""
     return convert_os_errors(f"cannot read {printable_text(path)}")
 
 
@@ -136,8 +129,7 @@ _PlainYamlLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file; the suffix of the file determines its format. Raise AdvisorError if the file
-    contains no mapping."""
+    """Return the mapping in a JSON or YAML file, by its suffix. Raise AdvisorError if the file contains no mapping."""
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if content is None:
         return {}
@@ -146,43 +138,40 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items() if not _is_huge_integer(key)}
 
 
+def read_optional_mapping(path: Path) -> dict[str, Any]:
+    """Return `read_mapping`, or an empty mapping if the file does not exist."""
+    return read_mapping(path) if path.is_file() else {}
+
+
 def _is_huge_integer(key: Any) -> bool:
     """Return True if the key is an integer with too many digits for `str`. YAML files can contain such integers in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 
 def read_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a file with one object per line. A truncated last line is skipped.
-
-    Raises AdvisorError if a line is longer than `MAX_LINE_BYTES` or is not a JSON object.
-    """
-    for number, line in _numbered_lines(path):
-        where = f"{printable_text(path)}, line {number}"
-        if len(line) >= MAX_LINE_BYTES and not line.endswith(b"\n"):
-            raise AdvisorError(f"{where}: longer than {MAX_LINE_BYTES // 1_000_000} MB")
-        if not line.strip():
-            continue
-        try:
-            row = parse_json(line, where)
-        except AdvisorError:
-            if not line.endswith(b"\n"):
-                return
-            raise
-        if not isinstance(row, dict):
-            raise AdvisorError(f"{where} is not a JSON object such as {{}}")
-        yield row
-
-
-def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the JSON objects in a file with one object per line; skip a truncated last line. Raise AdvisorError if a line is
+    longer than `MAX_LINE_BYTES` or is not a JSON object."""
     with convert_read_errors(path), path.open("rb") as file:
-        yield from enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1)
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
+            where, is_whole = f"{printable_text(path)}, line {number}", line.endswith(b"\n")
+            if len(line) >= MAX_LINE_BYTES and not is_whole:
+                raise AdvisorError(f"{where}: longer than {MAX_LINE_BYTES // 1_000_000} MB")
+            if not line.strip():
+                continue
+            try:
+                row = parse_json(line, where)
+            except AdvisorError:
+                if not is_whole:
+                    return
+                raise
+            if not isinstance(row, dict):
+                raise AdvisorError(f"{where} is not a JSON object such as {{}}")
+            yield row
 
 
 def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
-    """Flatten a nested mapping; `separator` joins the names of all levels.
-
-    Raises AdvisorError if the mapping has too many names or levels, because a small YAML file can expand to a huge mapping.
-    """
+    """Flatten a nested mapping; `separator` joins the names of all levels. Raise AdvisorError if there are too many names or
+    levels, because a small YAML file can expand to a huge mapping."""
     flat: dict[str, Any] = {}
     waiting = [("", mapping, 1)]
     count = 0
@@ -200,3 +189,19 @@ def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any
             else:
                 flat[f"{prefix}{key}"] = value
     return flat
+
+
+def load_library(module: str, tool: str) -> Any:
+    """Import a module and return it. If its library is missing, raise AdvisorError with the install command."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise AdvisorError(
+            f'reading files of {tool} needs its library ({error.name or module}): pip install "tuning-advisor[importers]"'
+        ) from None
+
+
+def protobuf_decode_error() -> type[Exception]:
+    """Return protobuf's exception class for an invalid message."""
+    error: type[Exception] = load_library("google.protobuf.message", "protobuf").DecodeError
+    return error

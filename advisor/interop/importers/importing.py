@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from advisor import contract
-from advisor.interop.importers.client_writer import ClientWriter
 from advisor.interop.importers.mlflow_runs import MAX_NAME_CHARACTERS, MlflowNames, NewRun, convert_run, source_text, valid_text
 from advisor.interop.importers.runs import RunList, SourceRun
-from advisor.interop.importers.sql_writer import SqlWriter
-from advisor.interop.importers.writer import ImportedRun, RunWriter
+from advisor.interop.importers.writers import ClientWriter, ImportedRun, RunWriter, SqlWriter
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
 from advisor.tracking.stores.client import explain_error, quiet_mlflow

@@ -35,7 +35,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
         if "step" not in table_files.column_names(metrics):
             raise AdvisorError(f"{files.printable_text(metrics)} has no column 'step', which Lightning's CSVLogger writes")
         points = metric_tables.read_run(metrics, _TABLE_LAYOUT).curves.points()
-        return RunContent(points, read_hyperparameters(params), started_ms=files.modification_time_ms(metrics))
+        return RunContent(points, files.read_optional_mapping(params), started_ms=files.modification_time_ms(metrics))
 
     try:
         first = files.digest_of_value(table_files.first_row(metrics))
@@ -43,8 +43,3 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
         first = ""  # reading the run later reports this error
     identity = ("lightning", name, first)
     return SourceRun(name, identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))
-
-
-def read_hyperparameters(path: Path) -> dict[str, object]:
-    """Return the parsed `hparams.yaml`, or an empty mapping if the file does not exist."""
-    return files.read_mapping(path) if path.is_file() else {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from advisor import contract
 from advisor.contract.redact import redact
-from advisor.interop.importers import extras, files
+from advisor.interop.importers import files
 from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.interop.importers.space import declared_study
@@ -50,7 +50,7 @@ class OptunaStorage:
         """
         location = str(source)
         shown = redact(location) if "://" in location else files.printable_text(location)
-        optuna = extras.load_library("optuna", "Optuna")
+        optuna = files.load_library("optuna", "Optuna")
         storage = _open_storage(location)
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -128,11 +128,11 @@ def _open_storage(location: str) -> Any:
 
 
 def _open_journal(path: Path) -> Any:
-    journal = extras.load_library("optuna.storages.journal", "Optuna")
+    journal = files.load_library("optuna.storages.journal", "Optuna")
     first = next(files.read_objects(path), {})
     if "op_code" not in first:
         raise AdvisorError(f"{files.printable_text(path)} is neither an SQLite database nor a journal file of Optuna")
-    storages = extras.load_library("optuna.storages", "Optuna")
+    storages = files.load_library("optuna.storages", "Optuna")
     try:
         return storages.JournalStorage(journal.JournalFileBackend(str(path)))
     except Exception as error:  # Optuna may raise any exception if the journal is damaged
@@ -144,7 +144,7 @@ def _open_journal(path: Path) -> Any:
 def _open_database(url: str) -> Any:
     import sqlalchemy
 
-    storages = extras.load_library("optuna.storages", "Optuna")
+    storages = files.load_library("optuna.storages", "Optuna")
     try:
         engine = sqlalchemy.create_engine(url)
         tables = set(sqlalchemy.inspect(engine).get_table_names())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advisor.interop.importers import extras, files
+from advisor.interop.importers import files
 from advisor.interop.importers.lightning import read_hyperparameters
 from advisor.interop.importers.points import RunCurves, convert_to_time_ms
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
@@ -46,7 +46,7 @@ def find_runs(source: str | Path) -> RunList:
     folders = dict(files.folders_with_files(path, lambda name: _EVENT_FILE_INFIX in name)) if path.is_dir() else {root: [path]}
     if not folders:
         raise AdvisorError(f"{files.printable_text(path)}: it contains no event files (events.out.tfevents.…)")
-    extras.load_library(_LOADER_MODULE, "TensorBoard")
+    files.load_library(_LOADER_MODULE, "TensorBoard")
     runs: dict[Path, list[_RunPart]] = {}
     for folder in folders:
         owner, part = _find_run_of_folder(folder, root, folders)
@@ -163,19 +163,19 @@ def _scalar_value(value: Any) -> float | None:
             return float(numbers[0])
     if not 0 < len(tensor.tensor_content) <= 8:
         return None
-    array = extras.load_library("tensorboard.util.tensor_util", "TensorBoard").make_ndarray(tensor)
+    array = files.load_library("tensorboard.util.tensor_util", "TensorBoard").make_ndarray(tensor)
     return float(array.reshape(-1)[0]) if array.dtype.kind in "fiu" and array.size == 1 else None
 
 
 def _add_session(value: Any, reading: _RunEvents) -> None:
     """Add the hyperparameters and the run status that TensorBoard's hparams plugin recorded."""
-    metadata = extras.load_library("tensorboard.plugins.hparams.metadata", "TensorBoard")
-    hparams_error = extras.load_library("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
+    metadata = files.load_library("tensorboard.plugins.hparams.metadata", "TensorBoard")
+    hparams_error = files.load_library("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
     is_end = value.tag == _SESSION_END
     parse = metadata.parse_session_end_info_plugin_data if is_end else metadata.parse_session_start_info_plugin_data
     try:
         session = parse(value.metadata.plugin_data.content)
-    except (extras.protobuf_decode_error(), hparams_error):
+    except (files.protobuf_decode_error(), hparams_error):
         reading.notes.append("A record of TensorBoard's hparams plugin is damaged and is left out.")
         return
     if is_end:
@@ -191,8 +191,8 @@ def _add_session(value: Any, reading: _RunEvents) -> None:
 
 def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
     """Yield the events of an event file. If the last event is incomplete, add a note that the file is damaged or still growing."""
-    loader = extras.load_library(_LOADER_MODULE, "TensorBoard")
-    event_pb2 = extras.load_library("tensorboard.compat.proto.event_pb2", "TensorBoard")
+    loader = files.load_library(_LOADER_MODULE, "TensorBoard")
+    event_pb2 = files.load_library("tensorboard.compat.proto.event_pb2", "TensorBoard")
     end = 0
     try:
         size = path.stat().st_size
@@ -200,7 +200,7 @@ def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
             event = event_pb2.Event.FromString(record)
             end += len(record) + _RECORD_FRAME_BYTES
             yield event
-    except extras.protobuf_decode_error():
+    except files.protobuf_decode_error():
         pass  # the note below states the position of the incomplete event
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable_text(path)}: {str(error)[:120]}") from None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
-from advisor.interop.importers import extras, files
+from advisor.interop.importers import files
 from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_time_ms, convert_to_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.interop.importers.tabular import TableImporter, unwrap_wandb_config
@@ -49,7 +49,7 @@ def find_runs(source: str | Path) -> RunList:
         return TableImporter("wandb").find_runs(path)
     if records:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        extras.load_library(_PROTOCOL_MODULE, "wandb")
+        files.load_library(_PROTOCOL_MODULE, "wandb")
     by_id: dict[str, list[Path]] = {}
     for record in records:
         by_id.setdefault(files.printable_text(record.stem.removeprefix("run-")), []).append(record)
@@ -200,12 +200,12 @@ def _add_history(history: Any, reading: _RunRecords, error_prefix: str) -> None:
 
 def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
     """Yield the records in a .wandb file. If the last record is incomplete, add a note that the file is damaged or truncated."""
-    protocol = extras.load_library(_PROTOCOL_MODULE, "wandb")
+    protocol = files.load_library(_PROTOCOL_MODULE, "wandb")
     end = 0
     for end, content in _record_bytes(path):
         try:
             yield protocol.Record.FromString(content)
-        except extras.protobuf_decode_error():
+        except files.protobuf_decode_error():
             raise AdvisorError(f"{files.printable_text(path)} is damaged at byte {end:,}: invalid record") from None
     size = path.stat().st_size
     if size - end >= _CHUNK_HEADER.size:
