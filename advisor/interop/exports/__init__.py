@@ -13,15 +13,14 @@ if TYPE_CHECKING:
     from advisor.model.spec import StudySpec
 
 KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
-"""Names of the tools whose formats can be exported. A module of this package with the same name writes each format."""
+"""Names of the tools, and of the modules that write their formats."""
 
 
 def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, past: Sequence[PastTrial] = ()) -> str:
     """Return a study in the file format of another tool. kind: name of the tool, one of `KINDS`.
 
-    points: trials as {parameter: value} to run instead of a search; Optuna runs them first and then searches the space. past:
-    trials of the study that have ended; they are allowed only if `kind` is "optuna". Raises AdvisorError if the tool's format
-    cannot express the study.
+    points: trials as {parameter: value} to run instead of a search. past: ended trials of the study, only for "optuna". Raises
+    AdvisorError if the tool's format cannot express the study.
     """
     if kind not in KINDS:
         raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(KINDS)}")

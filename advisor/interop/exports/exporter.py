@@ -14,23 +14,12 @@ from advisor.model.spec import Parameter, StudySpec
 
 TrialParams: TypeAlias = Sequence[Mapping[str, HyperparameterValue]]
 
-_TRAINING_SETTINGS_KEYS = (
-    "max_train_steps",
-    "final_train_steps",
-    "evaluate_every",
-    "checkpoints",
-    "seeds",
-    "schedule",
-    "probe",
-)
-"""Keys of a study file that describe the training instead of the search space. The search formats of other tools cannot express
-these training keys."""
+_TRAINING_KEYS = ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "schedule", "probe")
+"""Keys of a study file that describe the training, which the search formats of other tools cannot express."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastTrial:
-    """An ended trial of the exported study."""
-
     params: Mapping[str, HyperparameterValue]
     value: float | None
     """Best objective value of the trial; None if the trial failed."""
@@ -38,17 +27,15 @@ class PastTrial:
 
 @dataclass(frozen=True, slots=True)
 class StudyExport:
-    """A study to export, with optional lists of trials."""
-
     spec: StudySpec
     points: TrialParams | None = None
-    """Hyperparameter settings to run instead of a search. Optuna runs these settings first and then continues its search."""
+    """Settings to run instead of a search. Optuna runs them first and then continues its search."""
     past: Sequence[PastTrial] = ()
-    """Ended trials of the study; only the export for Optuna contains them."""
+    """Ended trials of the study; only for Optuna."""
 
 
 class Exporter(Protocol):
-    """Interface of the modules that export a study. Each module writes studies in the format of one tool."""
+    """Interface of the modules that write studies in the format of one tool."""
 
     def render(self, export: StudyExport, /) -> str:
         """Return the text of the exported file. Raise AdvisorError if the format of the tool cannot express the study."""
@@ -56,58 +43,47 @@ class Exporter(Protocol):
 
 def require_plain_space(spec: StudySpec, tool: str) -> None:
     """Raise AdvisorError unless the search space consists only of linear ranges, log ranges, choices and fixed values."""
+    problems = []
     for name, parameter in spec.parameters.items():
         if parameter.role == "derived":
-            raise _inexpressible_error(tool, f"compute {name!r} from other hyperparameters")
-        if parameter.when:
-            raise _inexpressible_error(tool, f"search {name!r} only under a condition")
-        if parameter.scale == "reverse-log":
-            raise _inexpressible_error(tool, f"search {name!r} on a reverse-log scale")
+            problems.append(f"compute {name!r} from other hyperparameters")
+        elif parameter.when:
+            problems.append(f"search {name!r} only under a condition")
+        elif parameter.scale == "reverse-log":
+            problems.append(f"search {name!r} on a reverse-log scale")
     if spec.forbidden:
-        raise _inexpressible_error(tool, "leave out forbidden regions")
-
-
-def _inexpressible_error(tool: str, inexpressible: str) -> AdvisorError:
-    return AdvisorError(f"{tool} cannot {inexpressible}; --points exports the study's own trials instead of its space")
+        problems.append("leave out forbidden regions")
+    if problems:
+        raise AdvisorError(f"{tool} cannot {problems[0]}; --points exports the study's own trials instead of its space")
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines with the goal of the study, its notes, and the training settings that the tool's format cannot
-    express."""
+    """Yield comment lines with the goal of the study, its notes, and the settings that the tool cannot express."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
-    for key in _TRAINING_SETTINGS_KEYS:
+    for key in _TRAINING_KEYS:
         if key in data:
-            yield f"# To be set in the training: {key}: {comment_line(_one_line_yaml(data[key]))}"
+            value = yaml.safe_dump(data[key], default_flow_style=True, width=10**6, sort_keys=False)
+            text = data[key] if isinstance(data[key], str) else value.removesuffix("\n").removesuffix("\n...")
+            yield f"# To be set in the training: {key}: {comment_line(text)}"
     yield from (f"# Note: {comment_line(note)}" for note in spec.notes)
 
 
-def _one_line_yaml(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
 def reason_comment(parameter: Parameter) -> str:
-    """Return an end-of-line comment with the reason for the parameter's range; "" if the study file states no reason."""
     return f"  # {comment_line(parameter.why)}" if parameter.why else ""
 
 
 def reason_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield a comment line for each parameter whose range has a stated reason."""
     for name, parameter in spec.parameters.items():
         if parameter.why:
             yield f"# {comment_line(name)}: {comment_line(parameter.why)}"
 
 
 def comment_line(text: str) -> str:
-    """Return the text on one line without control characters, as a comment requires."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def yaml_with_comments(lines: Sequence[str], content: object) -> str:
-    """Return `content` as YAML text. lines: comments at the start of the file."""
     return "\n".join(lines) + "\n" + yaml.safe_dump(content, sort_keys=False, width=10**6)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from advisor.interop.exports.exporter import (
     StudyExport,
@@ -16,7 +15,7 @@ from advisor.interop.exports.exporter import (
 )
 from advisor.model.errors import AdvisorError
 from advisor.model.space import HyperparameterValue
-from advisor.model.spec import Parameter, StudySpec
+from advisor.model.spec import Parameter
 
 _UNQUOTED_WORD_PATTERN = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
 _HYDRA_KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
@@ -32,17 +31,14 @@ def render(export: StudyExport) -> str:
     lines = list(study_comments(spec))
     if export.points is not None:
         lines.append("# Run with --multirun. The key `trial` contains the hyperparameters of a job.")
-        trials = ", ".join(_mapping_text(dict(trial)) for trial in export.points)
+        texts = (", ".join(f"{name}: {_value_text(value)}" for name, value in trial.items()) for trial in export.points)
+        trials = ", ".join(f"{{{text}}}" for text in texts)
         return yaml_with_comments(lines, {"hydra": {"sweeper": {"params": {"+trial": f"choice({trials})"}}}})
     require_plain_space(spec, "a Hydra sweeper")
     lines.append("# Run with --multirun and the plugin hydra-optuna-sweeper.")
     if spec.sampler.kind == "halton":
         lines.append("# The plugin has no quasi-random search: trials are drawn at random.")
     lines += reason_comments(spec)
-    return yaml_with_comments(lines, _optuna_sweeper(spec))
-
-
-def _optuna_sweeper(spec: StudySpec) -> dict[str, Any]:
     sampler = "tpe" if spec.sampler.kind == "adaptive" else "random"
     sweeper = {
         "sampler": {"seed": spec.sampler.seed % 2**32},
@@ -52,7 +48,7 @@ def _optuna_sweeper(spec: StudySpec) -> dict[str, Any]:
         "params": {name: _parameter_domain(p) for name, p in spec.parameters.items()},
     }
     defaults = [{"override hydra/sweeper": "optuna"}, {"override hydra/sweeper/sampler": sampler}, "_self_"]
-    return {"defaults": defaults, "hydra": {"sweeper": sweeper}}
+    return yaml_with_comments(lines, {"defaults": defaults, "hydra": {"sweeper": sweeper}})
 
 
 def _parameter_domain(parameter: Parameter) -> str:
@@ -60,9 +56,8 @@ def _parameter_domain(parameter: Parameter) -> str:
         return _value_text(value)
     if not parameter.numeric:
         for option in parameter.options:
-            if isinstance(option, str) and not _UNQUOTED_WORD_PATTERN.fullmatch(
-                option
-            ):  # Hydra's Optuna plugin would remove the quotes around the option
+            # Hydra's Optuna plugin would remove quotes around the option.
+            if isinstance(option, str) and not _UNQUOTED_WORD_PATTERN.fullmatch(option):
                 raise AdvisorError(
                     f"hydra-optuna-sweeper cannot choose {option!r}; make the option a plain word, or use --points"
                 )
@@ -73,13 +68,8 @@ def _parameter_domain(parameter: Parameter) -> str:
     return f"int({span})" if parameter.type == "int" else span
 
 
-def _mapping_text(trial: dict[str, HyperparameterValue]) -> str:
-    return "{" + ", ".join(f"{name}: {_value_text(value)}" for name, value in trial.items()) + "}"
-
-
 def _value_text(value: HyperparameterValue) -> str:
-    """Return a value in the syntax of Hydra's command-line overrides. Text values are quoted, and backslashes before a quote or
-    at the end of the text are doubled."""
+    """Return a value in the syntax of Hydra's command line: backslashes before a quote or at the end of a text are doubled."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str):

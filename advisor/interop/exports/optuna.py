@@ -1,11 +1,10 @@
-"""Writes a Python script that creates an Optuna study. The script defines the search space in Python code, so it can express
-every study file."""
+"""Writes a Python script that creates an Optuna study. Its search space is Python code, so it can express every study file."""
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from advisor.interop.exports.exporter import (
@@ -17,7 +16,7 @@ from advisor.interop.exports.exporter import (
     study_comments,
 )
 from advisor.model import formula
-from advisor.model.spec import Bounds, Parameter, Region, StudySpec
+from advisor.model.spec import Bounds, Parameter, StudySpec
 
 if TYPE_CHECKING:
     from advisor.interop.exports.optuna_pruner import GuardPruner
@@ -74,8 +73,7 @@ def __getattr__(name: str) -> Any:
 
 
 def render(export: StudyExport) -> str:
-    """Return the script. When the script creates the Optuna study, it adds the past trials as results and enqueues the trials
-    to run first."""
+    """Return the script. Its study starts with the past trials as results and enqueues the trials to run first."""
     return "\n".join(_script_lines(export)) + "\n"
 
 
@@ -85,9 +83,11 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
     yield "import optuna"
     yield ""
     yield "# Past trials: the values that Optuna would have drawn, and the objective (None if the trial failed)."
-    yield from _code_lines_of_list("PAST", [(_params_drawn_by_optuna(spec, p.params), p.value) for p in export.past])
+    past = [(_params_drawn_by_optuna(spec, p.params), p.value) for p in export.past]
+    first = [_params_drawn_by_optuna(spec, params) for params in points]
+    yield from ("PAST = [", *(f"    {trial!r}," for trial in past), "]") if past else ("PAST = []",)
     yield "# Trials to run first."
-    yield from _code_lines_of_list("POINTS", [_params_drawn_by_optuna(spec, params) for params in points])
+    yield from ("POINTS = [", *(f"    {params!r}," for params in first), "]") if first else ("POINTS = []",)
     yield ""
     yield ""
     yield "def suggest(trial):"
@@ -96,7 +96,10 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
     for name in _parents_first(spec):
         yield from _suggestion_lines(name, spec.parameters[name])
     for region in spec.forbidden:
-        yield from _code_rejecting_region(region)
+        reason = comment_line("forbidden: " + (region.why or "the study excludes this region"))
+        tests = [test for name, limits in region.where.items() for test in _membership_tests(f"params.get({name!r})", limits)]
+        yield f"    if {' and '.join(tests)}:"
+        yield f"        raise optuna.TrialPruned({reason!r})"
     yield "    return params"
     seed = spec.sampler.seed % 2**32
     yield _SCRIPT_TEMPLATE.format(
@@ -109,27 +112,19 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
     ).rstrip("\n")
 
 
-def _code_lines_of_list(name: str, values: Sequence[Any]) -> Iterator[str]:
-    if not values:
-        yield f"{name} = []"
-        return
-    yield f"{name} = ["
-    yield from (f"    {value!r}," for value in values)
-    yield "]"
-
-
 def _parents_first(spec: StudySpec) -> list[str]:
-    """Return the names of the parameters in an order in which each parameter follows the parameters that it depends on."""
+    """Return the names of the parameters, each after those on which it depends."""
+
+    def parents(parameter: Parameter) -> set[str]:
+        names = formula.parse_formula(parameter.formula).names if parameter.formula else ()
+        return {*(parameter.when or {}), *names}
+
     waiting, order = list(spec.parameters), list[str]()
     while waiting:
-        name = next(name for name in waiting if _parent_names(spec.parameters[name]) <= set(order))
+        name = next(name for name in waiting if parents(spec.parameters[name]) <= set(order))
         order.append(name)
         waiting.remove(name)
     return order
-
-
-def _parent_names(parameter: Parameter) -> set[str]:
-    return set(parameter.when or {}) | (set(formula.parse_formula(parameter.formula).names) if parameter.formula else set())
 
 
 def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
@@ -146,7 +141,13 @@ def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
 
 def _value_expression(name: str, parameter: Parameter) -> str:
     if parameter.formula is not None:
-        computed = _formula_as_python(parameter.formula)
+
+        class _ParamsLookup(ast.NodeTransformer):
+            def visit_Name(self, node: ast.Name) -> ast.expr:
+                return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
+
+        tree = _ParamsLookup().visit(copy.deepcopy(formula.parse_formula(parameter.formula).syntax_tree))
+        computed = ast.unparse(ast.fix_missing_locations(tree))
         return f"round({computed})" if parameter.type == "int" else computed
     if (value := only_possible_value(parameter)) is not None:
         return repr(value)
@@ -154,40 +155,18 @@ def _value_expression(name: str, parameter: Parameter) -> str:
         return f"trial.suggest_categorical({name!r}, {list(parameter.options)!r})"
     low, high = parameter_bounds(parameter)
     if parameter.scale == "reverse-log":
-        return f"1 - trial.suggest_float({_complement_name(name)!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"
+        complement = f"1 - {name}"
+        return f"1 - trial.suggest_float({complement!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"
     log = ", log=True" if parameter.scale == "log" else ""
-    return f"trial.suggest_{parameter.type if parameter.type == 'int' else 'float'}({name!r}, {low!r}, {high!r}{log})"
+    return f"trial.suggest_{'int' if parameter.type == 'int' else 'float'}({name!r}, {low!r}, {high!r}{log})"
 
 
-def _complement_name(name: str) -> str:
-    """Return the name of an Optuna parameter that holds 1 - value of a hyperparameter on a reverse-log scale."""
-    return f"1 - {name}"
-
-
-def _formula_as_python(text: str) -> str:
-    """Return the formula of a derived hyperparameter as Python code. The code reads the other hyperparameters from the
-    dictionary `params`."""
-
-    class _ParamsLookup(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
-
-    return ast.unparse(ast.fix_missing_locations(_ParamsLookup().visit(copy.deepcopy(formula.parse_formula(text).syntax_tree))))
-
-
-def _code_rejecting_region(region: Region) -> Iterator[str]:
-    holds = " and ".join(_membership_test(f"params.get({name!r})", limits) for name, limits in region.where.items())
-    yield f"    if {holds}:"
-    yield f"        raise optuna.TrialPruned({comment_line('forbidden: ' + (region.why or 'the study excludes this region'))!r})"
-
-
-def _membership_test(value: str, limits: Bounds) -> str:
+def _membership_tests(value: str, limits: Bounds) -> list[str]:
     if limits.choices is not None:
-        return f"{value} in {limits.choices!r}"
-    parts = [f"isinstance({value}, (int, float))"]
-    parts += [f"{value} >= {limits.low!r}"] if limits.low is not None else []
-    parts += [f"{value} <= {limits.high!r}"] if limits.high is not None else []
-    return " and ".join(parts)
+        return [f"{value} in {limits.choices!r}"]
+    low, high = limits.low, limits.high
+    bounds = [*([f"{value} >= {low!r}"] if low is not None else []), *([f"{value} <= {high!r}"] if high is not None else [])]
+    return [f"isinstance({value}, (int, float))", *bounds]
 
 
 def _params_drawn_by_optuna(spec: StudySpec, params: Any) -> dict[str, Any]:
@@ -196,5 +175,5 @@ def _params_drawn_by_optuna(spec: StudySpec, params: Any) -> dict[str, Any]:
     for name, parameter in spec.searched.items():
         if name in params:
             reverse = parameter.scale == "reverse-log"
-            drawn[_complement_name(name) if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
+            drawn[f"1 - {name}" if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
     return drawn

@@ -47,14 +47,16 @@ class GuardPruner(optuna.pruners.BasePruner):
         self._max_steps, self._policy = max_steps, policy or Policy()
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Return True if Optuna should prune the trial. Optuna calls this method in `trial.should_prune()`."""
+        """Return True if Optuna should prune the trial."""
         own = self._trial_progress(study, trial)
         if not len(own.steps):
             return False
         at = len(own.steps) - 1
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number and t.intermediate_values]
         progress = [(t, self._trial_progress(study, t)) for t in others]
-        completed = [p for t, p in progress if t.state == TrialState.COMPLETE and self._is_full_length(p)]
+        # A trial is complete if, at the current distance between reports, the next report would reach `max_steps`.
+        ended = [p for t, p in progress if t.state == TrialState.COMPLETE and len(p.steps) > 1]
+        completed = [p for p in ended if 2 * p.steps[-1] - p.steps[-2] >= self._max_steps]
         if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in progress))):
             completed = []
         return guard_stopper(self._policy)(own, at, completed)
@@ -64,8 +66,3 @@ class GuardPruner(optuna.pruners.BasePruner):
         sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
         steps, values = np.array([s for s, _ in reports]), np.array([sign * v for _, v in reports], float)
         return TrialProgress(steps, values, float(self._max_steps))
-
-    def _is_full_length(self, trial: TrialProgress) -> bool:
-        """Return True if the trial is complete: at the current distance between reports, the next report would reach
-        `max_steps`."""
-        return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)

@@ -14,11 +14,8 @@ _MAX_EXAMINED_FILES = 200_000
 
 
 def detect_import_kinds(source: str) -> list[str]:
-    """Return the kinds of runs that the files seem to contain, named as in `advisor import KIND`. The most likely kind comes
-    first.
-
-    Raises AdvisorError if no kind is recognised, or if MLflow itself wrote the files.
-    """
+    """Return the kinds of runs that the files seem to contain, as in `advisor import KIND`, the most likely kind first. Raise
+    AdvisorError if no kind is recognised, or if MLflow itself wrote the files."""
     if "://" in source:
         return ["optuna"]
     path = files.require_existing_path(source, "the files to import")
@@ -43,22 +40,17 @@ def detect_import_kinds(source: str) -> list[str]:
 
 
 def _kinds_by_file_names(names: set[str]) -> list[str]:
-    """Return the kinds of runs that match the file names. Kinds with distinctive file names come first, because many tools
-    write event files and tables with common names."""
-    kinds = []
-    if "params.json" in names and names & {"result.json", "progress.csv"}:
-        kinds.append("ray")
-    if "measurements.csv" in names or "eval_measurements.csv" in names:
-        kinds.append("algoperf")
-    if "trainer_state.json" in names:
-        kinds.append("trainer-state")
-    if any(name.endswith(".wandb") or name == "wandb-summary.json" for name in names):
-        kinds.append("wandb")
-    if "metrics.csv" in names:
-        kinds.append("lightning")
-    if not kinds and any("tfevents" in name for name in names):
+    """Return the kinds that match the file names. Event files, which many tools write, count only without any other kind."""
+    found = {
+        "ray": "params.json" in names and bool(names & {"result.json", "progress.csv"}),
+        "algoperf": bool(names & {"measurements.csv", "eval_measurements.csv"}),
+        "trainer-state": "trainer_state.json" in names,
+        "wandb": any(name.endswith(".wandb") or name == "wandb-summary.json" for name in names),
+        "lightning": "metrics.csv" in names,
+    }
+    if not any(found.values()) and any("tfevents" in name for name in names):
         return ["tensorboard"]
-    return kinds
+    return [kind for kind, is_found in found.items() if is_found]
 
 
 def _kinds_by_suffixes(names: set[str]) -> list[str]:

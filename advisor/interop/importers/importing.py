@@ -1,5 +1,4 @@
-"""Writes the runs of another tool into MLflow. Only one run is in memory at a time. The tracking store never keeps incomplete
-or duplicate runs."""
+"""Imports the runs of another tool into MLflow. Only one run is in memory at a time."""
 
 from __future__ import annotations
 
@@ -51,7 +50,6 @@ class _ImportTally:
     notes: list[str] = field(default_factory=list)
 
     def add(self, run: NewRun, points: int) -> None:
-        """Count one stored run. points: number of metric points that this import wrote to the run."""
         self.points += points if run.stored_run_id else sum(len(p.steps) for p in run.points.values())
         if run.stored_run_id is None:
             self.written += 1
@@ -66,7 +64,6 @@ class _ImportTally:
             self.on_progress(self.written + self.completed + self.skipped + len(self.unreadable), self.runs)
 
     def summary(self, experiments: Sequence[str], source_notes: Sequence[str], warnings: Sequence[str]) -> ImportSummary:
-        """Return the summary of an import. Raise AdvisorError if all runs were unreadable."""
         unreadable = self.unreadable
         if unreadable and not (self.written or self.completed or self.skipped):
             others = f" ({len(unreadable) - 1:,} more runs are unreadable, too)" if len(unreadable) > 1 else ""
@@ -97,12 +94,12 @@ def import_runs(
     """Import the runs of another tool into MLflow.
 
     tracking_uri: address of the tracking store, by default MLflow's setting. A missing SQLite file is created. experiment: name
-    of the one experiment for all runs; by default, the tool names the experiment of each run. objective, direction: override
-    the objective and direction that the tool states. on_progress: function to call with (finished runs, total runs).
+    of the one experiment for all runs; by default, the tool names it. objective, direction: override those of the tool.
+    on_progress: function to call with (finished runs, total runs).
 
-    A run that an earlier import wrote is skipped if it has not changed. If a run has grown, the import adds its new points and
-    parameters, and updates its status and facts. Nothing is deleted. Unreadable runs are omitted; the returned summary lists
-    them. Raises AdvisorError if all runs are unreadable or the tracking store is not writable.
+    An unchanged run of an earlier import is skipped. If a run has grown, its new points and parameters are added, and its
+    status and facts are updated. Nothing is deleted. The returned summary lists unreadable runs. Raises AdvisorError if all
+    runs are unreadable or the tracking store is not writable.
     """
     groups: dict[str, list[SourceRun]] = {}
     for run in source.runs:
@@ -114,13 +111,10 @@ def import_runs(
     tally = _ImportTally(on_progress, len(source.runs))
     with open_writer(tracking_uri) as writer:
         for name, runs in groups.items():
-            stored = writer.imported_runs(name)
-            tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
-            tally.report_progress()
-            new = _read_new_runs(runs, stored, chosen, names, tally)
+            new = _read_new_runs(runs, writer.imported_runs(name), chosen, names, tally)
             for first in new:  # create the experiment only when its first run is ready to be written
-                tags = {**_shared_tags(runs, names), **chosen}
-                writer.write(name, tags, chain([first], new), tally.add)
+                shared = {t: v for t, v in runs[0].experiment_tags.items() if all(r.experiment_tags.get(t) == v for r in runs)}
+                writer.write(name, {**names.rename_in_tags(shared), **chosen}, chain([first], new), tally.add)
     return tally.summary(list(groups), source.notes, names.warnings)
 
 
@@ -140,30 +134,23 @@ def open_writer(tracking_uri: str | None) -> Iterator[RunWriter]:
             raise explain_error(error, location, "write to") from error
 
 
-def _stored_run(run: SourceRun, stored: Mapping[str, ImportedRun]) -> ImportedRun | None:
-    return stored.get(source_text([valid_text(part) for part in run.source]))
-
-
-def _is_unchanged(run: SourceRun, stored: Mapping[str, ImportedRun]) -> bool:
-    known = _stored_run(run, stored)
-    return known is not None and (run.state is None or run.state == known.state)
-
-
 def _read_new_runs(
     runs: Sequence[SourceRun],
-    stored: Mapping[str, ImportedRun],
+    imported: Mapping[str, ImportedRun],
     chosen: Mapping[str, str],
     names: MlflowNames,
     tally: _ImportTally,
 ) -> Iterator[NewRun]:
-    """Read and yield the new and changed runs, one by one. `tally` counts the unreadable runs."""
+    """Read and yield the new and changed runs, one by one. `tally` counts the other runs."""
+    stored = [imported.get(source_text([valid_text(part) for part in run.source])) for run in runs]
+    is_new = [known is None or run.state not in (None, known.state) for run, known in zip(runs, stored, strict=True)]
+    tally.skipped += len(runs) - sum(is_new)
+    tally.report_progress()
     same_name = Counter(run.name for run in runs)
-    for number, run in enumerate(
-        runs
-    ):  # skipped runs also get a number, so that a repeated import gives each run the same number
-        if _is_unchanged(run, stored):
+    # Skipped runs also get a number, so that a repeated import gives each run the same number.
+    for number, (run, known) in enumerate(zip(runs, stored, strict=True)):
+        if not is_new[number]:
             continue
-        known = _stored_run(run, stored)
         unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
             content = run.read()
@@ -174,9 +161,3 @@ def _read_new_runs(
             continue
         tally.notes += content.notes
         yield new
-
-
-def _shared_tags(runs: Sequence[SourceRun], names: MlflowNames) -> dict[str, str]:
-    """Return the tags that all runs propose for the experiment with the same value."""
-    tags = runs[0].experiment_tags
-    return names.rename_in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})

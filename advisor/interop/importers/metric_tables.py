@@ -1,7 +1,7 @@
 """Reads files of metrics in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
 
 An empty cell means a missing value; a cell with `nan` means that NaN was logged. A text column with the same text in all cells
-is a parameter. Other text columns are ignored.
+is a parameter; other text columns are ignored.
 """
 
 from __future__ import annotations
@@ -62,20 +62,18 @@ class RunRows:
         self._texts: dict[str, str | None] = {}
 
     def add_text(self, column: str, text: str) -> None:
-        """Add a text cell. Record the text of a cell. A text column is a parameter if all its cells are equal."""
+        """Record the text of a cell. A text column is a parameter if all its cells are equal."""
         if self._texts.setdefault(column, text) != text:
             self._texts[column] = None
 
     @property
     def all_params(self) -> dict[str, Any]:
-        """All parameters of the run, including constant text columns."""
         metrics = self.curves.metrics
         return {**{c: t for c, t in self._texts.items() if t is not None and c not in metrics}, **self.params}
 
 
 def find_usual_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
-    """Return the first of the usual column names that the file has; None if it has none of them. Upper case and leading
-    underscores are ignored."""
+    """Return the first of the usual column names that the file has, ignoring upper case and leading underscores; else None."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((known[name] for name in usual_names if name in known), None)
 
@@ -86,9 +84,8 @@ def read_runs(path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
     Raises AdvisorError with the name of the file and, if known, the row and column.
     """
     runs: dict[str | None, RunRows] = {}
-    added = _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout)
     points = 0
-    for count in added:
+    for count in _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout):
         points += count
         if points > table_files.MAX_POINTS:
             raise table_files.too_many_points_error(path)
@@ -96,16 +93,11 @@ def read_runs(path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
 
 
 def read_run(path: Path, layout: TableLayout) -> RunRows:
-    """Return the rows of a file that contains a single run."""
     return read_runs(path, layout).get(None) or RunRows()
 
 
-# --- JSON lines -----------------------------------------------------------------------------------------------------------------
-
-
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: TableLayout) -> Iterator[int]:
-    """Add the rows of a file of JSON lines to `runs`. For each row, yield its number of cells, which is an upper bound of its
-    number of metric points."""
+    """Add the rows of a file of JSON lines to `runs`. For each row, yield its number of cells, an upper bound of its points."""
     name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten_mapping(row, "/")
@@ -115,38 +107,27 @@ def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: TableLayou
         rows = runs.setdefault(None if run is None else str(run), RunRows())
         step = rows.count
         if layout.step is not None:
-            step = convert_to_step(_number_if_decimal(cells[layout.step]), f"{name}, row {number}, {layout.step!r}")
+            cell = cells[layout.step]
+            number_cell = float(cell) if isinstance(cell, str) and _DECIMAL_PATTERN.fullmatch(cell.strip()) else cell
+            step = convert_to_step(number_cell, f"{name}, row {number}, {layout.step!r}")
         rows.count += 1
         seconds = convert_to_value(cells.get(layout.time_column)) if layout.time_column else None
         time = None if seconds is None else _convert_times_to_ms(np.array([seconds]))[0]
         for column, cell in cells.items():
-            _add_cell(rows, column, cell, step, time, layout)
+            if column in (layout.step, layout.time_column, layout.run) or cell is None:
+                continue
+            if column in layout.param_columns:
+                rows.params.setdefault(column, cell)
+            elif (metric := layout.metric(column)) is not None:
+                if (value := convert_to_value(cell)) is not None:
+                    rows.curves.add(metric, step, value, time)
+                elif isinstance(cell, str):
+                    rows.add_text(metric, cell)
         yield len(cells)
 
 
-def _add_cell(rows: RunRows, column: str, cell: Any, step: int, time: int | None, layout: TableLayout) -> None:
-    if column in (layout.step, layout.time_column, layout.run) or cell is None:
-        return
-    if column in layout.param_columns:
-        rows.params.setdefault(column, cell)
-    elif (metric := layout.metric(column)) is not None:
-        value = convert_to_value(cell)
-        if value is not None:
-            rows.curves.add(metric, step, value, time)
-        elif isinstance(cell, str):
-            rows.add_text(metric, cell)
-
-
-def _number_if_decimal(cell: Any) -> Any:
-    return float(cell) if isinstance(cell, str) and _DECIMAL_PATTERN.fullmatch(cell.strip()) else cell
-
-
-# --- tables ---------------------------------------------------------------------------------------------------------------------
-
-
 def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: TableLayout) -> Iterator[int]:
-    """Add the rows of a CSV or Parquet table to `runs`. For each batch of rows and each run, yield the number of metric points
-    added."""
+    """Add the rows of a CSV or Parquet table to `runs`. For each batch of rows and each run, yield its number of points."""
     name = files.printable_text(path)
     for batch in table_files.read_batches(path, layout.param_columns):
         for run, of_run in _split_by_run(batch, layout.run, name):
@@ -175,7 +156,6 @@ def _flat_column(batch: Any, column: str, name: str) -> Any:
 
 
 def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int:
-    """Add a batch of rows of one run, and return the number of metric points added."""
     steps, has_step = _row_steps(rows, batch, layout, name)
     times = np.full(len(steps), UNKNOWN_TIME, dtype=np.int64)
     if layout.time_column is not None:
@@ -197,15 +177,10 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
             if known.any():
                 rows.curves.extend(metric, steps[known], values[known], times[known])
                 points += int(known.sum())
-            elif _is_text_type(cells.type):
-                for text in cells.unique().to_pylist():
-                    if text is not None:
-                        rows.add_text(metric, text)
+            elif any(test(cells.type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary)):
+                for text in cells.drop_null().unique().to_pylist():
+                    rows.add_text(metric, text)
     return points
-
-
-def _is_text_type(kind: Any) -> bool:
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary))
 
 
 def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
@@ -218,9 +193,8 @@ def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tup
     for number_type in (cells.type, pa.float64()):  # text cells may contain the same integer as "10" or "10.0"
         try:
             whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
-            if number_type == cells.type or bool(
-                (np.abs(whole) < 2**53).all()
-            ):  # floats of 2**53 or more may be rounded integers
+            # floats of 2**53 or more may be rounded integers
+            if number_type == cells.type or bool((np.abs(whole) < 2**53).all()):
                 return whole, known
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
@@ -266,8 +240,7 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
 
 
 def _convert_times_to_ms(seconds: FloatArray) -> NDArray[np.int64]:
-    """Convert times, shape (n,), to ms since 1970; `UNKNOWN_TIME` if unknown. seconds: times in s or ms since 1970, or in s since
-    the start of the run."""
+    """Convert times in s or ms since 1970, or in s since the start of the run, to ms since 1970; unknown: `UNKNOWN_TIME`."""
     with np.errstate(invalid="ignore"):
         in_ms = seconds >= 1e11
         since_1970 = np.where(in_ms, seconds, seconds * 1000)
@@ -277,8 +250,7 @@ def _convert_times_to_ms(seconds: FloatArray) -> NDArray[np.int64]:
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
-    """Return the names of metrics that are constant within each run but differ between runs. Metrics that are constant within
-    each run are probably hyperparameters."""
+    """Return the metrics that are constant within each run but differ between runs, as hyperparameters are."""
     constants: dict[str, set[float]] = {}
     varying: set[str] = set()
     for rows in runs.values():

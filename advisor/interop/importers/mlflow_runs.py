@@ -1,5 +1,4 @@
-"""Converts the names and values in the runs of other tools to those that MLflow accepts, and adds tags that identify imported
-runs."""
+"""Converts the names and values of other tools' runs to those that MLflow accepts, and identifies imported runs by tags."""
 
 from __future__ import annotations
 
@@ -18,18 +17,14 @@ from advisor.tracking.points.collect import MIN_REAL_TIME_MS
 from advisor.tracking.runs import RunStatus
 
 SOURCE_RUN_TAG = "advisor.imported_from"
-"""Name of the tag that identifies a run in its source by a JSON list. `UNFINISHED_RUN_PREFIX` precedes the list while the run is
-being written."""
+"""Name of the tag that identifies a run in its source by a JSON list."""
 UNFINISHED_RUN_PREFIX = "unfinished "
-"""Prefix of the tag `SOURCE_RUN_TAG` while a run is being written. The next import deletes runs whose tag has this prefix, and
-writes them again."""
+"""Prefix of the value of `SOURCE_RUN_TAG` while a run is being written. The next import deletes such runs and writes them again."""
 SOURCE_DIGEST_TAG = "advisor.imported_state"
-"""Name of the tag with a digest of the run's source files at the time of the import. If this digest has changed, the next
-import adds new data to the run."""
+"""Name of the tag with a digest of the run's source files. If it has changed, the next import adds new data to the run."""
 MAX_VALUE_CHARACTERS = 5000
-"""Maximum number of characters in the value of a parameter or tag; the smallest limit of all supported MLflow versions."""
+"""Maximum length of the value of a parameter or tag; the smallest limit of all supported MLflow versions."""
 MAX_NAME_CHARACTERS = 250
-"""Maximum number of characters of the name of a parameter, metric or tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +45,10 @@ class NewRun:
 
     @property
     def all_tags(self) -> dict[str, str]:
-        """All tags of the run in the tracking store, including those with its name and source."""
         return {**self.tags, "mlflow.runName": self.name, SOURCE_RUN_TAG: source_text(self.source)}
 
 
 def source_text(source: Sequence[str]) -> str:
-    """Return the text of the tag `SOURCE_RUN_TAG`, which identifies a run in its source."""
     return json.dumps(list(source), ensure_ascii=False)
 
 
@@ -80,7 +73,7 @@ class MlflowNames:
         return self._safe[name]
 
     def rename_in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags. Return the tags, with the name of the objective replaced by one that MLflow accepts."""
+        """Return the tags, with the name of the objective replaced by one that MLflow accepts."""
         objective = tags.get(contract.TAG_OBJECTIVE)
         return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.mlflow_name(objective)}
 
@@ -96,9 +89,8 @@ def convert_run(
 ) -> NewRun:
     """Convert a run to names and values that MLflow accepts.
 
-    number: index of the run in its source. Runs without dates start one second apart in the order of this index. objective:
-    tags with the objective and direction that the user chose. Raises AdvisorError if the parameters of the run are too many or
-    too deeply nested.
+    number: index of the run in its source; runs without dates start one second apart in this order. objective: tags with the
+    objective and direction that the user chose. Raises AdvisorError if the parameters are too many or too deeply nested.
     """
     try:
         params = files.flatten_mapping(content.params, ".")
@@ -107,9 +99,9 @@ def convert_run(
     tags = {**_tags_from_params(params), **names.rename_in_tags(content.tags), **(objective or {})}
     if run.state is not None:
         tags[SOURCE_DIGEST_TAG] = run.state
-    first, last = _time_range(content)
-    started = content.started_ms if content.started_ms is not None else first
-    ended = content.ended_ms if content.ended_ms is not None else last
+    times = [known for p in content.points.values() if len(known := p.times_ms[p.times_ms >= MIN_REAL_TIME_MS])]
+    started = content.started_ms if content.started_ms is not None else min((int(t.min()) for t in times), default=None)
+    ended = content.ended_ms if content.ended_ms is not None else max((int(t.max()) for t in times), default=None)
     return NewRun(
         source=tuple(valid_text(part) for part in run.source),
         name=valid_text(run.name)[:MAX_NAME_CHARACTERS],
@@ -123,22 +115,13 @@ def convert_run(
     )
 
 
-def _time_range(content: RunContent) -> tuple[int | None, int | None]:
-    """Return the earliest and latest time of the run's metric points in ms since 1970; (None, None) without any time."""
-    times = [p.times_ms[p.times_ms >= MIN_REAL_TIME_MS] for p in content.points.values()]
-    times = [t for t in times if len(t)]
-    return (min(int(t.min()) for t in times), max(int(t.max()) for t in times)) if times else (None, None)
-
-
 def valid_text(text: str) -> str:
-    """Return the text in a form that every tracking store accepts: lone Unicode surrogates are escaped, and zero bytes become
-    spaces."""
+    """Return the text in a form that every tracking store accepts, without lone Unicode surrogates and zero bytes."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", " ")
 
 
 def param_text(value: Any) -> str:
-    """Return the value of a parameter as the text that MLflow logs, truncated to `MAX_VALUE_CHARACTERS` characters. Numbers
-    keep all digits."""
+    """Return the value of a parameter as the text that MLflow logs, truncated. Numbers keep all digits."""
     if not isinstance(value, list | tuple):
         text = "a huge number" if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
         return valid_text(text)[:MAX_VALUE_CHARACTERS]
@@ -161,19 +144,16 @@ _PARAMETERS_OF_FACTS: Mapping[str, tuple[str, ...]] = {
 
 
 def _tags_from_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts about the run, such as its seed, from parameters with common names.
+    """Return tags for facts about the run, such as its seed, from parameters with common names that agree."""
 
-    If several parameters state different values of a fact, the fact is omitted.
-    """
+    def is_count(value: Any) -> bool:
+        if isinstance(value, str):
+            return value.isdecimal() and len(value) < 19
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
     facts = {}
     for tag, usual in _PARAMETERS_OF_FACTS.items():
-        values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and _is_count(v)}
+        values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and is_count(v)}
         if len(values) == 1:
             facts[tag] = values.pop()
     return facts
-
-
-def _is_count(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.isdecimal() and len(value) < 19
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

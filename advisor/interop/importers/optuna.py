@@ -1,7 +1,5 @@
-"""Imports Optuna storages (databases and journal files): one experiment per study, and one run per trial.
-
-The experiment stores the search space that the study declares as a study file, so that the analysis need not infer it.
-"""
+"""Imports Optuna storages (databases and journal files): one experiment per study, and one run per trial. The search space that
+the study declares is stored as a study file, so that the analysis need not infer it."""
 
 from __future__ import annotations
 
@@ -12,15 +10,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from advisor import contract
 from advisor.contract.redact import redact
 from advisor.interop.importers import files
+from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS
 from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
-from advisor.interop.importers.space import declared_study
+from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
+from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.tracking.runs import RunStatus
 from advisor.tracking.stores.client import one_line_error
+from advisor.tracking.study.inference import infer_parameters, parse_params
 
 _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "COMPLETE": ("FINISHED", None),
@@ -29,8 +32,7 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUE_FRACTION = 0.9
-"""Minimum share of complete trials whose final value is one of their intermediate values. With this share or more, the final
-and intermediate values count as one metric."""
+"""Minimum share of complete trials whose final value is one of their intermediate values; then both count as one metric."""
 _SQLITE_FILE_HEADER = b"SQLite format 3\0"
 
 
@@ -56,8 +58,14 @@ class OptunaStorage:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         notes: list[str] = []
         try:
-            names = self._names_to_import(sorted(optuna.get_all_study_names(storage)), shown)
-            studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
+            names = sorted(optuna.get_all_study_names(storage))
+            if self.study is not None and self.study not in names:
+                listed = ", ".join(names[:20]) or "none"
+                raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed}")
+            if not names:
+                raise AdvisorError(f"{shown} holds no Optuna study")
+            chosen = names if self.study is None else [self.study]
+            studies = [optuna.load_study(study_name=name, storage=storage) for name in chosen]
             runs = [run for study in studies for run in self._runs_of_study(study, notes)]
         except AdvisorError:
             raise
@@ -68,14 +76,6 @@ class OptunaStorage:
         if not runs:
             raise AdvisorError(f"no trial of {shown} has started")
         return RunList(runs, notes)
-
-    def _names_to_import(self, names: list[str], storage_text: str) -> list[str]:
-        if self.study is not None and self.study not in names:
-            listed = ", ".join(names[:20]) or "none"
-            raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed}")
-        if not names:
-            raise AdvisorError(f"{storage_text} holds no Optuna study")
-        return names if self.study is None else [self.study]
 
     def _runs_of_study(self, study: Any, notes: list[str]) -> list[SourceRun]:
         name = str(study.study_name)  # a damaged journal file may contain a name of any type
@@ -88,16 +88,29 @@ class OptunaStorage:
         tags = {contract.TAG_OBJECTIVE: metric}
         if direction in ("minimize", "maximize"):
             tags[contract.TAG_DIRECTION] = direction
-        declared, note = declared_study(name, metric, tags.get(contract.TAG_DIRECTION), trials)
+        declared, note = _declared_study(name, metric, tags.get(contract.TAG_DIRECTION), trials)
         notes += [note] if note else []
         experiment_tags = {**tags, **({} if declared is None else {contract.TAG_STUDY_FILE: declared})}
-        is_one_metric = _are_values_of_one_metric(trials, index)
-        converter = _TrialConverter(index, metric, metric if is_one_metric else f"{metric}.intermediate", tags)
-        return [converter.run(name, trial, experiment_tags) for trial in trials]
+        complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
+        same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
+        is_one_metric = same >= _MIN_EQUAL_VALUE_FRACTION * len(complete)
+        intermediate = metric if is_one_metric else f"{metric}.intermediate"
+
+        def run(trial: Any) -> SourceRun:
+            changing = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
+            return SourceRun(
+                f"trial {trial.number}",
+                ("optuna", name, str(trial.number), str(_ms_since_1970(trial.datetime_start))),
+                name,
+                lambda: _content_of_trial(trial, index, metric, intermediate, tags),
+                files.digest_of_value(changing),
+                experiment_tags,
+            )
+
+        return [run(trial) for trial in trials]
 
     def _objective_to_import(self, study: Any) -> tuple[int, str]:
-        """Return (index, name) of the objective to import. If the user must choose an objective, raise AdvisorError with a list
-        of the objectives."""
+        """Return (index, name) of the objective to import. Raise AdvisorError if the user must choose one."""
         count = len(study.directions)
         names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
         if count <= 1:
@@ -114,7 +127,6 @@ class OptunaStorage:
 
 
 def _open_storage(location: str) -> Any:
-    """Open an Optuna storage read-only; raise AdvisorError if it does not exist."""
     if "://" in location:
         if location.startswith("sqlite"):
             files.require_existing_path(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna")
@@ -153,75 +165,101 @@ def _open_database(url: str) -> Any:
         raise AdvisorError(f"cannot open {redact(url)}: {error}; install the database's Python driver") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise AdvisorError(f"cannot open {redact(url)}: {one_line_error(error)}") from None
-    if (
-        not {"studies", "trials", "version_info", "alembic_version"} <= tables
-    ):  # this option prevents Optuna from creating missing tables
+    if not {"studies", "trials", "version_info", "alembic_version"} <= tables:
         raise AdvisorError(f"{redact(url)} is not a storage of Optuna")
     try:
         return storages.RDBStorage(url, skip_table_creation=True)
-    except (
-        Exception
-    ) as error:  # Optuna raises RuntimeError for an unsupported version of the tables, or an error of the database
+    except Exception as error:  # RuntimeError for an unsupported version of the tables, or any error of the database
         raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line_error(error)}") from None
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
-def _are_values_of_one_metric(trials: Sequence[Any], index: int) -> bool:
-    """Return whether the final and intermediate values of the trials seem to belong to one metric."""
-    complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
-    same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
-    return not complete or same >= _MIN_EQUAL_VALUE_FRACTION * len(complete)
-
-
-@dataclass(frozen=True, slots=True)
-class _TrialConverter:
-    """Converts the trials of one Optuna study to runs."""
-
-    index: int
-    """Index of the Optuna objective to import."""
-    metric: str
-    """Name of the metric for the final values of trials."""
-    intermediate_metric: str
-    """Name of the metric for the intermediate values of trials."""
-    tags: Mapping[str, str]
-
-    def run(self, study: str, trial: Any, experiment_tags: Mapping[str, str]) -> SourceRun:
-        changing = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
-        return SourceRun(
-            f"trial {trial.number}",
-            ("optuna", study, str(trial.number), str(_ms_since_1970(trial.datetime_start))),
-            study,
-            lambda: self._content_of_trial(trial),
-            files.digest_of_value(changing),
-            experiment_tags,
-        )
-
-    def _content_of_trial(self, trial: Any) -> RunContent:
-        where = f"trial {trial.number}"
-        # A damaged journal file may contain a value of any type in place of a number.
-        values = {convert_to_step(step, where): convert_to_value(value) for step, value in trial.intermediate_values.items()}
-        reported = sorted((s, v) for s, v in values.items() if v is not None)
-        curves = RunCurves()
-        for step, value in reported:
-            curves.add(self.intermediate_metric, step, value)
-        last = reported[-1][0] if reported else 0
-        final = convert_to_value(trial.values[self.index]) if trial.values and trial.state.name != "PRUNED" else None
-        if final is not None and (self.intermediate_metric != self.metric or final not in values.values()):
-            curves.add(self.metric, last if self.intermediate_metric != self.metric else last + bool(reported), final)
-        status, end = _RUN_STATUSES[trial.state.name]
-        if trial.state.name == "FAIL" and reported and not math.isfinite(reported[-1][1]):
-            end = "diverged"
-        return RunContent(
-            curves.points(),
-            trial.params,
-            {**self.tags, contract.TAG_TUNER: "optuna", **({contract.TAG_STATUS: end} if end else {})},
-            status,
-            _ms_since_1970(trial.datetime_start),
-            _ms_since_1970(trial.datetime_complete),
-        )
+def _content_of_trial(trial: Any, index: int, metric: str, intermediate_metric: str, tags: Mapping[str, str]) -> RunContent:
+    where = f"trial {trial.number}"
+    # A damaged journal file may contain a value of any type in place of a number.
+    values = {convert_to_step(step, where): convert_to_value(value) for step, value in trial.intermediate_values.items()}
+    reported = sorted((s, v) for s, v in values.items() if v is not None)
+    curves = RunCurves()
+    for step, value in reported:
+        curves.add(intermediate_metric, step, value)
+    last = reported[-1][0] if reported else 0
+    final = convert_to_value(trial.values[index]) if trial.values and trial.state.name != "PRUNED" else None
+    if final is not None and (intermediate_metric != metric or final not in values.values()):
+        curves.add(metric, last if intermediate_metric != metric else last + bool(reported), final)
+    status, end = _RUN_STATUSES[trial.state.name]
+    if trial.state.name == "FAIL" and reported and not math.isfinite(reported[-1][1]):
+        end = "diverged"
+    return RunContent(
+        curves.points(),
+        trial.params,
+        {**tags, contract.TAG_TUNER: "optuna", **({contract.TAG_STATUS: end} if end else {})},
+        status,
+        _ms_since_1970(trial.datetime_start),
+        _ms_since_1970(trial.datetime_complete),
+    )
 
 
 def _ms_since_1970(time: datetime | None) -> int | None:
     return None if time is None else int(time.timestamp() * 1000)
+
+
+# --- search spaces --------------------------------------------------------------------------------------------------------------
+
+
+def _declared_study(
+    name: str, metric: str, direction: Direction | str | None, trials: Sequence[Any]
+) -> tuple[str | None, str | None]:
+    """Return (study file or None, note for the user or None) for the trials of an Optuna study.
+
+    A range covers the ranges of all trials. If only trials with one value of another parameter have a parameter, the study file
+    states this as a condition.
+    """
+    inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
+    declared = {
+        key: _declared_parameter([t.distributions[key] for t in trials if key in t.distributions], parameter)
+        for key, parameter in inferred.items()
+    }
+    parameters = {key: parameter for key, parameter in declared.items() if parameter is not None}
+    parameters = {
+        key: p if all(parent in parameters for parent in p.when or {}) else p.model_copy(update={"when": None})
+        for key, p in parameters.items()
+    }
+    if not parameters or direction not in ("minimize", "maximize"):
+        return None, None
+    objective = Objective(metric=metric, direction=direction)
+    try:
+        spec = StudySpec(study=name, objective=objective, parameters=parameters, trials=len(trials))
+        text = spec_yaml.format_study_file(spec)
+        spec_yaml.parse_study_file(text)
+        problem = "its study file is too long for a tag" if len(text) > MAX_VALUE_CHARACTERS else ""
+    except (ValidationError, ValueError) as error:
+        problem = f"a study file cannot express it: {str(error)[:100]}"
+    return (None, f"The space of {name!r} is inferred from its trials: {problem}.") if problem else (text, None)
+
+
+def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
+    """Return the parameter with its declared domain; None if a study file cannot express it or it has a single value."""
+    kinds = {type(d).__name__ for d in distributions}
+    fields: dict[str, Any]
+    if kinds == {"CategoricalDistribution"}:
+        choices = tuple(dict.fromkeys(c for d in distributions for c in d.choices if isinstance(c, str | bool | int | float)))
+        if len({isinstance(c, str) for c in choices}) > 1:  # the logged values of such a parameter are also read as texts
+            choices = tuple(map(str, choices))
+        fields = {"type": "categorical", "choices": choices, "role": "scientific"}
+    elif kinds in ({"FloatDistribution"}, {"IntDistribution"}):
+        fields = {
+            "type": "int" if kinds == {"IntDistribution"} else "float",
+            "low": min(d.low for d in distributions),
+            "high": max(d.high for d in distributions),
+            "scale": "log" if all(d.log for d in distributions) else "linear",
+            "role": "nuisance",
+        }
+    else:
+        return None
+    try:
+        parameter = Parameter(**fields, when=inferred.when, why="as the Optuna study declares it")
+    except ValidationError:
+        return None
+    return parameter if parameter.has_several_values else None

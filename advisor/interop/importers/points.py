@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -44,38 +45,34 @@ class RunCurves:
     """Collects the metric points of one run in any order, using 24 bytes of memory per point."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, tuple[array[int], array[float], array[int]]] = {}
+        self._columns: dict[str, tuple[array[int], array[float], array[int]]] = defaultdict(
+            lambda: (array("q"), array("d"), array("q"))
+        )
 
     def __len__(self) -> int:
         return sum(len(steps) for steps, _, _ in self._columns.values())
 
     @property
     def metrics(self) -> frozenset[str]:
-        """Names of the metrics that have at least one point."""
         return frozenset(self._columns)
 
     def add(self, metric: str, step: int, value: float, time_ms: int | None = None) -> None:
-        """Add one point of a metric; `time_ms` is in milliseconds since 1970. Raise OverflowError if the step has more than 64
-        bits."""
-        steps, values, times = self._points_of_metric(metric)
-        steps.append(step)
-        values.append(value)
-        times.append(UNKNOWN_TIME if time_ms is None else time_ms)
+        """Add one point of a metric; `time_ms` is in ms since 1970. Raise OverflowError if the step has more than 64 bits."""
+        columns = self._columns[metric]
+        columns[0].append(step)
+        columns[1].append(value)
+        columns[2].append(UNKNOWN_TIME if time_ms is None else time_ms)
 
     def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
-        """Add points of a metric, given as arrays of shape (n,). A negative time means that the time is unknown."""
-        columns = self._points_of_metric(metric)
-        columns[0].frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
-        columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
-        columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
+        """Add points of a metric, shape (n,) each. A negative time means that the time is unknown."""
+        for column, cells in zip(self._columns[metric], (steps, values, times_ms), strict=True):
+            column.frombytes(np.ascontiguousarray(cells, column.typecode).tobytes())
 
     def update(self, other: RunCurves) -> None:
-        """Add all points of another `RunCurves` object."""
         for metric, columns in other._columns.items():
             self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
 
     def drop(self, metrics: Iterable[str]) -> None:
-        """Remove all points of these metrics."""
         for metric in metrics:
             self._columns.pop(metric, None)
 
@@ -87,8 +84,8 @@ class RunCurves:
     def points(self) -> dict[str, MetricPoints]:
         """Return the points of each metric, in the order in which they were added.
 
-        A point without a time gets its index as time in milliseconds since 1970, so that MLflow keeps the order of points. The
-        analysis treats times in the first seconds of 1970 as missing (see `collect.MIN_REAL_TIME_MS`).
+        A point without a time gets its index as time in ms since 1970, so that MLflow keeps the order of points. The analysis
+        treats such times as missing (see `collect.MIN_REAL_TIME_MS`).
         """
         points = {}
         for metric, (steps, values, times) in self._columns.items():
@@ -97,15 +94,10 @@ class RunCurves:
             points[metric] = MetricPoints(np.frombuffer(steps, np.int64), np.frombuffer(values), known)
         return points
 
-    def _points_of_metric(self, metric: str) -> tuple[array[int], array[float], array[int]]:
-        return self._columns.setdefault(metric, (array("q"), array("d"), array("q")))
-
 
 def convert_to_step(value: Any, error_prefix: str) -> int:
-    """Return a training step as an integer. Raise AdvisorError if the step is not an integer or has more than 64 bits.
-
-    error_prefix: start of the error message.
-    """
+    """Return a training step as an integer. Raise AdvisorError, with `error_prefix` as the start of its message, if the step is
+    not an integer or has more than 64 bits."""
     try:
         step = int(value)
         if isinstance(value, bool | str) or step != value:
@@ -118,8 +110,7 @@ def convert_to_step(value: Any, error_prefix: str) -> int:
 
 
 def convert_to_value(value: Any) -> float | None:
-    """Return the value of a metric as a float; None if it is not a number. The texts "NaN" and "Infinity", as in JSON files,
-    count as numbers."""
+    """Return the value of a metric as a float, also for texts such as "NaN" in JSON files; None if it is not a number."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -1,7 +1,8 @@
-"""Imports results of Ray Tune: one folder per trial with `params.json` and `result.json` or `progress.csv`.
+"""Imports results of Ray Tune: one folder per trial with `params.json` and `result.json` or `progress.csv`. Pickle files are
+never opened.
 
-An optional file `experiment_state-*.json` states the status of each trial and the objective. Without a state file, a trial with
-an `error.txt` counts as failed. Pickle files are never opened.
+The status of each trial and the objective are read from `experiment_state-*.json`. Without it, a trial with an `error.txt`
+counts as failed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files, metric_tables, table_files
@@ -62,21 +62,18 @@ class _ExperimentState:
         self.aim: dict[str, str] = {}
         for path in sorted(folder.glob("experiment_state-*.json"))[-1:]:
             try:
-                self._read_state_file(files.read_json(path))
+                state = files.read_json(path)
+                for entry in state.get("trial_data", []):
+                    trial = json.loads(entry[0]) if isinstance(entry, list) else entry
+                    trial_folder = Path(str(trial.get("relative_logdir") or trial.get("logdir") or ""))
+                    self.statuses[trial_folder.name] = str(trial.get("status"))
+                runner = state.get("runner_data", {})
+                if isinstance(metric := runner.get("_metric"), str):
+                    self.aim[contract.TAG_OBJECTIVE] = metric
+                    if (mode := runner.get("_mode")) in _DIRECTION_BY_WORD:
+                        self.aim[contract.TAG_DIRECTION] = _DIRECTION_BY_WORD[mode]
             except (AdvisorError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
                 continue  # the state file is optional, because each trial has files of its own
-
-    def _read_state_file(self, state: Mapping[str, Any]) -> None:
-        for entry in state.get("trial_data", []):
-            trial = json.loads(entry[0]) if isinstance(entry, list) else entry
-            folder = Path(str(trial.get("relative_logdir") or trial.get("logdir") or "")).name
-            self.statuses[folder] = str(trial.get("status"))
-        runner = state.get("runner_data", {})
-        metric, mode = runner.get("_metric"), runner.get("_mode")
-        if isinstance(metric, str):
-            self.aim[contract.TAG_OBJECTIVE] = metric
-            if mode in _DIRECTION_BY_WORD:
-                self.aim[contract.TAG_DIRECTION] = _DIRECTION_BY_WORD[mode]
 
 
 def _source_run(folder: Path, state: _ExperimentState) -> SourceRun:
@@ -104,33 +101,25 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
         if _STEP_COLUMN not in columns:
             raise AdvisorError(f"{files.printable_text(source)} has no {_STEP_COLUMN!r}, which Ray Tune's results have")
         layout = TableLayout(
-            step=_STEP_COLUMN, time_column=_TIME_COLUMN if _TIME_COLUMN in columns else None, metric=_metric_name
+            step=_STEP_COLUMN,
+            time_column=_TIME_COLUMN if _TIME_COLUMN in columns else None,
+            metric=lambda name: None if name in _RAY_TUNE_COLUMNS or name.startswith("config/") else name,
         )
         rows = metric_tables.read_run(source, layout)
     tags = dict(objective_tags)
     if failed:
-        tags[contract.TAG_ERROR] = _error_text(folder / _ERROR_FILE)
+        traceback = files.read_bytes(folder / _ERROR_FILE, 10_000_000).decode("utf-8", "replace").strip()
+        error = traceback.rpartition("\n")[2].strip()[:500] or "unknown"
+        out_of_memory = "out of memory" in error.lower() or "OutOfMemory" in error
+        tags[contract.TAG_ERROR] = f"out of memory: {error}" if out_of_memory else error
     ended = _RUN_STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
     return RunContent(rows.curves.points(), params, tags, ended, started_ms=_started_ms(source))
 
 
-def _metric_name(name: str) -> str | None:
-    return None if name in _RAY_TUNE_COLUMNS or name.startswith("config/") else name
-
-
 def _started_ms(source: Path) -> int | None:
-    """Return the start time of the trial: the time of its first result minus the duration until then. Return None if the file
-    lacks one of these times."""
+    """Return the time of the trial's first result minus the duration until then; None if the file lacks one of them."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
         return convert_to_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
     except (AdvisorError, KeyError, OverflowError, TypeError, ValueError):
         return None
-
-
-def _error_text(path: Path) -> str:
-    """Return the last line of a traceback, which contains the class and message of the exception. If the trial ran out of
-    memory, the line gets a prefix with these words."""
-    lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
-    line = lines[-1].strip()[:500] if lines else "unknown"
-    return f"out of memory: {line}" if "out of memory" in line.lower() or "OutOfMemory" in line else line

@@ -1,9 +1,8 @@
-"""Imports the file `results.tsv` of coding agents that change a training script themselves; it has one row per proposed change,
-appended after the run.
+"""Imports the file `results.tsv` of coding agents that change a training script themselves: one row per proposed change.
 
 The usual columns are `commit`, the objective (such as `val_bpb`), `memory_gb`, `status` (keep, discard or crash) and
-`description`. The commit identifies the setting, so rows with the same commit are repeats of a setting. Agents log zeros in all
-numeric columns of a crashed run; we import it as a failed run without a result.
+`description`. Rows with the same commit are repeats of a setting. Agents log zeros in all numeric columns of a crashed run; we
+import it as a failed run without a result.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from advisor import contract
@@ -33,11 +33,9 @@ _RUNNING_STATUS_PATTERN = re.compile(r"(in[ _-]?progress|running|pending|queued)
 _EMPTY_CELL_TEXTS = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
 _MISSING_COMMIT_PATTERN = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
 _THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-"""Pattern of numbers with thousands separators. Any other number with a comma is rejected, because the comma may be a decimal
-comma or a typing error."""
+"""Any other number with a comma is rejected: it may be a decimal comma or a typing error."""
 _RESERVED_TAG_PREFIXES = (contract.TAG_PREFIX, "mlflow.")
-"""Prefixes of tags that determine how runs are read, such as the records of decisions. No column of a table becomes a tag with
-one of these prefixes."""
+"""Prefixes of tags that determine how runs are read; no column becomes such a tag."""
 _MEMORY_COLUMN_PATTERN = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
@@ -50,17 +48,15 @@ def is_result_table(columns: Sequence[str]) -> bool:
 @dataclass(frozen=True, slots=True)
 class _ResultRow:
     line: int
-    """Line number of the row in the file; the first line has number 1."""
     cell_texts: Mapping[str, str]
 
     @property
     def commit(self) -> str:
-        """Commit of the row's run. A row without a commit gets a unique name instead, because the code of its run is unknown."""
+        """Commit of the row's run; a unique name for a row without a commit, because its code is unknown."""
         commit = self.cell_texts[_COMMIT]
         return f"uncommitted-{self.line}" if _MISSING_COMMIT_PATTERN.fullmatch(commit) else commit
 
     def number_in_column(self, column: str) -> float | None:
-        """Return the number in a cell of the row; None if the cell contains no finite number."""
         text = self.cell_texts[column]
         try:
             value = float(text.replace(",", "") if _THOUSANDS_PATTERN.fullmatch(text) else text)
@@ -69,8 +65,7 @@ class _ResultRow:
         return value if math.isfinite(value) else None
 
     def has_failed(self, numeric: Sequence[str]) -> bool:
-        """Return True if the run of the row has no result: its status says so, its objective is missing, or all numeric columns
-        are zero."""
+        """Return True if the run has no result: by its status, without an objective, or with zeros in all numeric columns."""
         status, values = self.cell_texts.get(_STATUS, ""), [self.number_in_column(c) for c in numeric]
         zeros = not any(values) and not _KEPT_STATUS_PATTERN.match(status)
         return bool(_CRASH_STATUS_PATTERN.match(status)) or zeros or values[0] is None
@@ -101,7 +96,16 @@ class ResultsTsv:
         numeric = self._numeric_columns(rows, shown)
         ended = [row for row in rows if not _RUNNING_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, ""))]
         for row in ended:
-            _check_row(row, numeric[0], shown)
+            value, status = row.cell_texts[numeric[0]], row.cell_texts.get(_STATUS, "")
+            has_value = row.number_in_column(numeric[0]) is not None or _is_missing_value(value)
+            if not has_value and not _CRASH_STATUS_PATTERN.match(status):
+                raise AdvisorError(
+                    f"{shown}, line {row.line}: {numeric[0]} is {value[:40]!r}, which is not a number; correct the line"
+                )
+            if re.fullmatch(r"[-+]?[\d.]+%?", status):
+                raise AdvisorError(
+                    f"{shown}, line {row.line}: the status is {status[:40]!r}; put the cells in the order of the first line"
+                )
         tags = {contract.TAG_OBJECTIVE: numeric[0]}
         if direction := direction_of_metric(numeric[0]) or _infer_direction(ended, numeric):
             tags[contract.TAG_DIRECTION] = direction
@@ -113,11 +117,11 @@ class ResultsTsv:
             seen[row.commit] += 1
             name = row.commit if seen[row.commit] == 1 else f"{row.commit}-{seen[row.commit]}"
             key = ("results-tsv", first, row.commit, str(seen[row.commit]))
-            runs.append(SourceRun(name, key, experiment, _RunFromRow(row, numeric, tags), experiment_tags=tags))
+            runs.append(SourceRun(name, key, experiment, partial(_run_content, row, numeric, tags), experiment_tags=tags))
         return runs, _table_notes(ended, len(rows) - len(ended), shown)
 
     def _numeric_columns(self, rows: Sequence[_ResultRow], file_text: str) -> list[str]:
-        """Return the names of the numeric columns of the table, with the objective first."""
+        """Return the names of the numeric columns, with the objective first."""
         columns = list(rows[0].cell_texts)
         later = columns[columns.index(_COMMIT) + 1 :]
         others = [c for c in (*later, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
@@ -126,17 +130,15 @@ class ResultsTsv:
         if objective not in columns:
             missing = "no column of numbers" if objective is None else f"no column {objective!r}"
             raise AdvisorError(f"{file_text} has {missing}; its columns are: {', '.join(columns[:20])}")
-        numeric = [
-            c
-            for c in others
-            if all(row.number_in_column(c) is not None or _is_missing_value(row.cell_texts[c]) for row in rows)
-        ]
-        return [objective, *(c for c in numeric if c != objective)]
+
+        def is_numeric(column: str) -> bool:
+            return all(row.number_in_column(column) is not None or _is_missing_value(row.cell_texts[column]) for row in rows)
+
+        return [objective, *(c for c in others if c != objective and is_numeric(c))]
 
 
 def _read_rows(path: Path) -> list[_ResultRow]:
-    """Return the rows of a results table. Tabs beyond the last column belong to the text of the last column, which is usually
-    the description."""
+    """Return the rows of a results table. Tabs beyond the last column, usually the description, belong to its text."""
     shown = files.printable_text(path)
     lines = files.read_bytes(path, _MAX_TABLE_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
     table = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
@@ -155,27 +157,15 @@ def _read_rows(path: Path) -> list[_ResultRow]:
     return rows
 
 
-def _check_row(row: _ResultRow, objective: str, file_text: str) -> None:
-    """Raise AdvisorError if the objective in the row is not a number, or if the cells do not match the header."""
-    value, status = row.cell_texts[objective], row.cell_texts.get(_STATUS, "")
-    where = f"{file_text}, line {row.line}"
-    if row.number_in_column(objective) is None and not _is_missing_value(value) and not _CRASH_STATUS_PATTERN.match(status):
-        raise AdvisorError(f"{where}: {objective} is {value[:40]!r}, which is not a number; correct the line")
-    if re.fullmatch(r"[-+]?[\d.]+%?", status):
-        raise AdvisorError(f"{where}: the status is {status[:40]!r}; put the cells in the order of the first line")
-
-
 def _is_missing_value(text: str) -> bool:
     return text.lower().lstrip("+-") in (*_EMPTY_CELL_TEXTS, "inf", "infinity")
 
 
 def _infer_direction(rows: Sequence[_ResultRow], numeric: Sequence[str]) -> Direction | None:
-    """Return the direction in which the objective changed from the first to the last row with the status "keep". This is the
-    direction of the objective, because agents keep only improvements."""
-    results = [
-        row for row in rows if _KEPT_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, "")) and not row.has_failed(numeric)
-    ]
-    kept = [value for row in results if (value := row.number_in_column(numeric[0])) is not None]
+    """Return the direction in which the objective changed over the rows with status "keep": agents keep only improvements."""
+    is_kept = [_KEPT_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, "")) and not row.has_failed(numeric) for row in rows]
+    results = [row.number_in_column(numeric[0]) for row, kept_row in zip(rows, is_kept, strict=True) if kept_row]
+    kept = [value for value in results if value is not None]
     if len(kept) < 2 or kept[0] == kept[-1]:
         return None
     return "minimize" if kept[-1] < kept[0] else "maximize"
@@ -198,25 +188,15 @@ def _table_notes(rows: Sequence[_ResultRow], running: int, file_text: str) -> li
     return notes
 
 
-@dataclass(frozen=True, slots=True)
-class _RunFromRow:
-    """Converts one row of a results table to a run."""
-
-    row: _ResultRow
-    numeric: Sequence[str]
-    tags: Mapping[str, str]
-
-    def __call__(self) -> RunContent:
-        cells, curves = self.row.cell_texts, RunCurves()
-        failed = self.row.has_failed(self.numeric)
-        for column in () if failed else self.numeric:
-            if (value := self.row.number_in_column(column)) is not None:
-                curves.add(column, 0, value)
-        others = [
-            c for c in cells if c not in (_COMMIT, _DESCRIPTION, *self.numeric) and not c.startswith(_RESERVED_TAG_PREFIXES)
-        ]
-        texts = {c: cells[c] for c in others if cells[c]}
-        texts[contract.TAG_GIT_COMMIT] = self.row.commit
-        if description := cells.get(_DESCRIPTION):
-            texts[contract.TAG_DESCRIPTION] = texts[contract.TAG_TESTED_CHANGE] = description
-        return RunContent(curves.points(), {}, {**self.tags, **texts}, "FAILED" if failed else "FINISHED")
+def _run_content(row: _ResultRow, numeric: Sequence[str], tags: Mapping[str, str]) -> RunContent:
+    cells, curves = row.cell_texts, RunCurves()
+    failed = row.has_failed(numeric)
+    for column in () if failed else numeric:
+        if (value := row.number_in_column(column)) is not None:
+            curves.add(column, 0, value)
+    others = [c for c in cells if c not in (_COMMIT, _DESCRIPTION, *numeric) and not c.startswith(_RESERVED_TAG_PREFIXES)]
+    texts = {c: cells[c] for c in others if cells[c]}
+    texts[contract.TAG_GIT_COMMIT] = row.commit
+    if description := cells.get(_DESCRIPTION):
+        texts[contract.TAG_DESCRIPTION] = texts[contract.TAG_TESTED_CHANGE] = description
+    return RunContent(curves.points(), {}, {**tags, **texts}, "FAILED" if failed else "FINISHED")

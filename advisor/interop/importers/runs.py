@@ -33,30 +33,28 @@ class SourceRun:
 
     name: str
     source: tuple[str, ...]
-    """Identifier of the run in its source. The identifier is unique within the experiment and does not depend on the working
-    directory."""
+    """Identifier of the run in its source, unique within the experiment and independent of the working directory."""
     experiment: str
     """Name of the experiment to import the run into, unless the user names another one."""
     read: Callable[[], RunContent]
     """Function that reads the run's data; raises AdvisorError if the data are unreadable."""
     state: str | None = None
-    """Digest of the run's files, by which the next import detects that the run has grown; None if the run cannot grow."""
+    """Digest of the run's files, by which the next import detects that the run has grown; None if it cannot grow."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags that the run proposes for its experiment. The experiment gets a tag only if all its runs propose the same value."""
+    """Tags that the run proposes for its experiment, which gets a tag only if all its runs propose the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """Data of a run, as the other tool stored them. Names and parameters need not be valid in MLflow; `mlflow_runs` converts
-    them."""
+    """Data of a run, as the other tool stored them. `mlflow_runs` makes names and parameters valid in MLflow."""
 
     points: Mapping[str, MetricPoints]
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the run's parameters, by name. The import flattens nested parameters; dots separate the levels in their names."""
+    """Values of the parameters by name. The import flattens nested ones; dots separate the levels in their names."""
     tags: Mapping[str, str] = field(default_factory=dict)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None
-    """Start time of the run in milliseconds since 1970. If None, the run starts at the earliest time of its metric points."""
+    """Start time in ms since 1970; None: the earliest time of the metric points."""
     ended_ms: int | None = None
     notes: tuple[str, ...] = ()
     """Messages to the user about this run, one sentence each."""

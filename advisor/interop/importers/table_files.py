@@ -23,30 +23,27 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of metric points in one file, and maximum number of its rows. 50 million points take 1.2 GB of memory. Without
-this limit, a small Parquet file could contain billions of equal values."""
+"""Maximum number of metric points or rows in one file: 50 million points take 1.2 GB of memory. A small Parquet file could
+contain billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
-"""Maximum total bytes of a Parquet file's decompressed pages. Rows of the file are read in batches, so that only one batch is
-in memory."""
+"""Maximum total bytes of a Parquet file's decompressed pages, of which one batch of rows is in memory at a time."""
 _MAX_CHUNK_BYTES = 1_000_000_000
 """Maximum decompressed size in bytes of one column in a row group of a Parquet file."""
 _MAX_TEXT_BYTES = 64_000_000
-"""Maximum decoded size in bytes of one text column in a batch of rows. A text column above this size remains
-dictionary-encoded."""
+"""Maximum decoded bytes of one text column in a batch of rows. A larger text column remains dictionary-encoded."""
 _MAX_SKIPPED_ROWS = 10_000
-"""Maximum number of invalid rows to skip in a CSV file. A row is invalid if its number of cells is wrong."""
+"""Maximum number of rows with a wrong number of cells that are skipped in a CSV file."""
 _BLOCK_BYTES = 8 << 20
 _CELLS_PER_BATCH = 4_000_000
 _MAX_ROWS_PER_BATCH = 100_000
 
 
 def is_json_lines(path: Path) -> bool:
-    """Return True if the file is in JSON lines format."""
     return path.suffix.lower() in (*JSON_LINES_SUFFIXES, ".json")
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of the file. The columns of a file of JSON lines are the keys of its first 100 rows."""
+    """Return the names of the columns of the file. Those of a file of JSON lines are the keys of its first 100 rows."""
     if is_json_lines(path):
         rows = itertools.islice(files.read_objects(path), 100)
         return list(dict.fromkeys(key for row in rows for key in files.flatten_mapping(row, "/")))
@@ -56,8 +53,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row. The first row identifies the file, because it stays the same while the file
-    grows."""
+    """Return the non-empty cells of the first row, which identify the file because they stay the same while it grows."""
     if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
@@ -79,12 +75,10 @@ def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = Fa
 
 
 def first_error_line(error: Exception) -> str:
-    """Return the first line of an exception's message."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:160]
 
 
 def too_many_points_error(path: Path) -> AdvisorError:
-    """Return the error to raise for a file with more than `MAX_POINTS` points."""
     return AdvisorError(
         f"{files.printable_text(path)} holds more than {MAX_POINTS:,} points; split it by run and import each part"
     )
@@ -114,19 +108,14 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
         rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat), 1)))
         for batch in file.iter_batches(batch_size=rows, columns=flat, use_threads=False):
             batch.validate(full=True)
-            yield pa.RecordBatch.from_arrays(
-                [_decode_text_column(column) for column in batch.columns], names=batch.schema.names
-            )
+            columns = list(batch.columns)
+            for i, column in enumerate(columns):
+                if pa.types.is_dictionary(column.type) and pa.types.is_string(column.type.value_type):
+                    size = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+                    columns[i] = column.dictionary_decode() if size < _MAX_TEXT_BYTES else column
+            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
     except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
         raise AdvisorError(f"{files.printable_text(path)} is damaged: {first_error_line(error)}") from None
-
-
-def _decode_text_column(column: Any) -> Any:
-    """Decode a dictionary-encoded text column unless the decoded text exceeds the memory limit."""
-    if not pa.types.is_dictionary(column.type) or not pa.types.is_string(column.type.value_type):
-        return column
-    size = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
-    return column.dictionary_decode() if size < _MAX_TEXT_BYTES else column
 
 
 def _check_size(path: Path, metadata: Any) -> None:
@@ -167,14 +156,9 @@ def _require_unique_names(path: Path, names: Sequence[str]) -> None:
 
 def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     names, delimiter = _csv_header(path)
-    bad_rows = itertools.count(1)
-
-    def skip_some(_row: Any) -> str:
-        return "skip" if next(bad_rows) <= _MAX_SKIPPED_ROWS else "error"
-
-    parse = pa.csv.ParseOptions(
-        delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=None if strict else skip_some
-    )
+    invalid = itertools.chain(itertools.repeat("skip", _MAX_SKIPPED_ROWS), itertools.repeat("error"))
+    handler = None if strict else lambda _row: next(invalid)
+    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=handler)
     convert = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
         null_values=[""],
@@ -201,7 +185,12 @@ def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
         rest = b""
         while block := file.read(_BLOCK_BYTES):
             rest += block
-            end = _last_line_end(rest) if quoted_lines else rest.rfind(b"\n") + 1
+            if quoted_lines:
+                characters = np.frombuffer(rest, np.uint8)
+                is_quoted = np.logical_xor.accumulate(characters == ord('"'))
+                end = int(np.max(np.flatnonzero((characters == ord("\n")) & ~is_quoted), initial=-1)) + 1
+            else:
+                end = rest.rfind(b"\n") + 1
             if end:
                 yield rest[:end].decode("utf-8", "replace").encode()
                 rest = rest[end:]
@@ -210,11 +199,3 @@ def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
                 raise AdvisorError(f"{files.printable_text(path)} has a line longer than {limit} MB, or an unclosed quote")
         if rest:
             yield rest.decode("utf-8", "replace").encode()
-
-
-def _last_line_end(text: bytes) -> int:
-    """Return the index after the last line break outside quotes; 0 if there is none."""
-    characters = np.frombuffer(text, np.uint8)
-    is_quoted = np.logical_xor.accumulate(characters == ord('"'))
-    ends = np.flatnonzero((characters == ord("\n")) & ~is_quoted)
-    return int(ends[-1]) + 1 if len(ends) else 0

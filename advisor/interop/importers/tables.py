@@ -27,7 +27,6 @@ from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS, param_te
 from advisor.interop.importers.points import DEFAULT_RUN_START_MS, UNKNOWN_TIME, RunCurves
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
-from advisor.model.space import FloatArray
 from advisor.tracking.runs import RunStatus
 
 CellType = Literal["text", "integer", "number"]
@@ -51,27 +50,17 @@ _RUN_STATUSES: Mapping[str, RunStatus] = {
 }
 _DIRECTION_BY_WORD = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximize": "maximize"}
 _FACT_TAGS = (
-    contract.TAG_MAX_TRAIN_STEPS,
-    contract.TAG_BATCH_SIZE,
-    contract.TAG_OPTIMIZER,
-    contract.TAG_NORM_LAYERS,
-    contract.TAG_MODEL_PARAMETERS,
-    contract.TAG_GRAD_CLIP,
-    contract.TAG_CHECKPOINTS,
-    contract.TAG_COMMAND,
-    contract.TAG_GIT_COMMIT,
-    contract.TAG_DEVICE,
-    contract.TAG_STEP_UNIT,
-    *(
-        contract.TAG_PREFIX + key
-        for key in ("n_train", "n_valid", "n_test", "steps_per_epoch", "stop_reason", "step_hint", "train_thin", "licence")
-    ),
+    *(contract.TAG_MAX_TRAIN_STEPS, contract.TAG_BATCH_SIZE, contract.TAG_OPTIMIZER, contract.TAG_NORM_LAYERS),
+    *(contract.TAG_MODEL_PARAMETERS, contract.TAG_GRAD_CLIP, contract.TAG_CHECKPOINTS, contract.TAG_COMMAND),
+    *(contract.TAG_GIT_COMMIT, contract.TAG_DEVICE, contract.TAG_STEP_UNIT),
+    *(contract.TAG_PREFIX + key for key in ("n_train", "n_valid", "n_test", "steps_per_epoch")),
+    *(contract.TAG_PREFIX + key for key in ("stop_reason", "step_hint", "train_thin", "licence")),
 )
 _TAG_BY_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Tag of each key in the column `extra` that has a tag of its own. All other keys are stored in one common tag."""
+"""Tags of keys in the column `extra`. All other keys are stored in one common tag."""
 _EXTRA_FACTS_TAG = contract.TAG_PREFIX + "extra"
 
 
@@ -83,10 +72,10 @@ def import_tables(
     experiment: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import both tables into MLflow; `import_runs` documents the parameters.
+    """Import both tables into MLflow; `import_runs` documents the parameters and repeated imports.
 
-    Both tables are validated before anything is written. Trials that an earlier import wrote are skipped, so that an
-    interrupted import can be repeated. Raises AdvisorError with a one-line message that names the file, column and row.
+    Both tables are validated before anything is written. Raises AdvisorError with a one-line message that names the file, column
+    and row.
     """
     runs = TidyTables(Path(curves)).find_runs(trials)
     return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
@@ -102,7 +91,13 @@ class TidyTables:
         """List the trials as runs; raise AdvisorError if a table is invalid."""
         trials = _read_trials(Path(source))
         points = _SortedPoints(self.curves, trials)
-        return RunList([_source_run(trial, points) for trial in trials], points.notes)
+
+        def source_run(trial: _TrialRow) -> SourceRun:
+            aim = {tag: trial.tags[tag] for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION)}
+            identity = (trial.study, trial.name)
+            return SourceRun(trial.name, identity, trial.study, lambda: points.content(trial), experiment_tags=aim)
+
+        return RunList([source_run(trial) for trial in trials], points.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +108,6 @@ class _TrialRow:
     params: Mapping[str, Any]
     tags: Mapping[str, str]
     status: RunStatus
-
-
-def _source_run(trial: _TrialRow, points: _SortedPoints) -> SourceRun:
-    aim = {tag: trial.tags[tag] for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION)}
-    return SourceRun(trial.name, (trial.study, trial.name), trial.study, lambda: points.content(trial), experiment_tags=aim)
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
@@ -138,11 +128,9 @@ def _read_trials(path: Path) -> list[_TrialRow]:
                     f"{path} exceeds {_MAX_TABLE_TRIALS:,} trials or {_MAX_TABLE_CHARACTERS:,} characters of parameters"
                 )
             trial = _parse_trial(table, row, texts)
-            key = trial.study, trial.name
-            if key in seen:
-                text = f"{trial.name!r} of study {trial.study!r} is already in row {seen[key] + 1}"
-                raise table.error("trial", row, text)
-            seen[key] = row
+            first = seen.setdefault((trial.study, trial.name), row)
+            if first != row:
+                raise table.error("trial", row, f"{trial.name!r} of study {trial.study!r} is already in row {first + 1}")
             trials.append(trial)
     if not trials:
         raise AdvisorError(f"{path} contains no trials")
@@ -200,8 +188,6 @@ def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _SortedPoints:
-    """The metric points of all trials in a table of curves, sorted by trial and metric."""
-
     def __init__(self, path: Path, trials: Sequence[_TrialRow]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
         self._metrics: dict[str, int] = {}
@@ -229,22 +215,24 @@ class _SortedPoints:
             self.notes.append(f"No trial has a point: {path} holds none{' of these trials' if total else ''}.")
 
     def content(self, trial: _TrialRow) -> RunContent:
-        """Return the metric points, parameters and facts of a trial as the content of a run."""
-        started = (
-            DEFAULT_RUN_START_MS + 1000 * trial.row
-        )  # tables have no dates, so trials start one second apart in table order
+        # Tables have no dates, so trials start one second apart in table order.
+        started = DEFAULT_RUN_START_MS + 1000 * trial.row
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
         names = list(self._metrics)
         curves = RunCurves()
+        seconds = self._times[start:stop]
+        known = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
+        offsets = np.round(np.where(known, seconds, 0.0) * 1000).astype(np.int64)
+        times = np.where(known, started + offsets, UNKNOWN_TIME)
         for code in np.unique(self._metric[start:stop]):
-            low, high = start + np.searchsorted(self._metric[start:stop], [code, code + 1])
-            times = _convert_times_to_ms(self._times[low:high], started)
-            curves.extend(names[code], self._steps[low:high], self._values[low:high], times)
+            low, high = np.searchsorted(self._metric[start:stop], [code, code + 1])
+            steps, values = (column[start + low : start + high] for column in (self._steps, self._values))
+            curves.extend(names[code], steps, values, times[low:high])
         return RunContent(curves.points(), trial.params, trial.tags, trial.status, started)
 
 
 def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
-    """Return, for each metric point, the row of its trial in the table of trials, shape (points,); -1 if the trial is missing."""
+    """Return the row of each point's trial in the table of trials, shape (points,); -1 if the trial is missing."""
     studies, study = _encode_texts(columns["study"])
     trials, trial = _encode_texts(columns["trial"])
     pairs, positions = np.unique(study * len(trials) + trial, return_inverse=True)
@@ -253,15 +241,9 @@ def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int])
 
 
 def _encode_texts(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct texts of a column, and the index of each row's text among them, shape (rows,)."""
+    """Return the distinct texts of a column, and the index of each row's text, shape (rows,)."""
     encoded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.array(encoded.indices, dtype=np.int64)
-
-
-def _convert_times_to_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
-    known = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
-    times = started_ms + np.round(np.where(known, seconds, 0.0) * 1000).astype(np.int64)
-    return np.where(known, times, UNKNOWN_TIME)
 
 
 # --- typed columns --------------------------------------------------------------------------------------------------------------
@@ -271,7 +253,6 @@ class _TypedTable:
     """A table file whose cells must match the type of their column."""
 
     def __init__(self, path: Path, required_columns: Mapping[str, CellType], optional_columns: Mapping[str, CellType]) -> None:
-        """Raise AdvisorError if the file is no table or lacks a required column."""
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
         self.path = files.require_existing_path(path, "a table")
@@ -282,8 +263,7 @@ class _TypedTable:
         self._types = {**required_columns, **optional_columns}
 
     def batches(self, *, required_columns: set[str]) -> Any:
-        """For each batch of rows, yield the index of its first row and its columns with converted types. Raise AdvisorError if
-        a cell in a column of `required_columns` is empty."""
+        """For each batch of rows, yield the index of its first row and its columns with converted types."""
         start = 0
         for batch in table_files.read_batches(self.path, strict=True):
             columns = {}
@@ -297,8 +277,7 @@ class _TypedTable:
             start += batch.num_rows
 
     def error(self, column: str, row: int, problem: str) -> AdvisorError:
-        """Return the error to raise for an invalid cell. row: index of the row, starting at 0; the error message counts rows
-        from 1."""
+        """Return the error to raise for an invalid cell. row: index of the row, starting at 0."""
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:

@@ -1,8 +1,7 @@
 """Imports tables of metrics (CSV, JSON lines or Parquet). Each file contains one run, or it has a column with the names of
-several runs.
+several runs. Exports of Weights & Biases have the same layout, plus columns whose names begin with an underscore.
 
-The parameters for NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json or NAME_config.json in the same folder. Exports
-of Weights & Biases have the same layout, plus columns whose names begin with an underscore.
+The parameters for NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json or NAME_config.json in the same folder.
 """
 
 from __future__ import annotations
@@ -34,16 +33,13 @@ class TableImporter:
 
     kind: TableFormat
     step: str | None = None
-    """Name of the step column. If None, the first column whose name is in `metric_tables.STEP_COLUMNS` is used. Without a step
-    column, the row number is the step."""
+    """Name of the step column; None: the first usual name that the file has, else the row number is the step."""
     run: str | None = None
-    """Name of the column that contains the run names. If None, the first column with a common name for runs is used. Without a
-    column of run names, each file is one run."""
+    """Name of the column with the run names; None: the first usual name, else each file is one run."""
     params: Sequence[str] = ()
     """Names of the columns that contain parameters."""
     time: str | None = None
-    """Name of the time column. If None, the first column with a common name for times is used. Without a time column, points
-    have no time."""
+    """Name of the time column; None: the first usual name, else points have no time."""
 
     def find_runs(self, source: str | Path) -> RunList:
         """List the runs in a file, or in all files of a folder; raise AdvisorError if no file has suitable columns."""
@@ -83,23 +79,24 @@ class TableImporter:
                 raise AdvisorError(f"{files.printable_text(path)} has no column {name!r}; its columns are: {listed}")
         step = self.step or metric_tables.find_usual_column(columns, metric_tables.STEP_COLUMNS)
         others = [c for c in columns if c != step]
+
+        def metric(column: str) -> str | None:
+            is_index = column.lower().replace(" ", "_") in _INDEX_COLUMN_NAMES
+            return None if is_index or (self.kind == "wandb" and column.startswith("_")) else column
+
         return TableLayout(
             step=step,
             time_column=self.time or metric_tables.find_usual_column(others, metric_tables.TIME_COLUMNS),
             run=self.run or metric_tables.find_usual_column(others, metric_tables.RUN_COLUMNS),
             param_columns=frozenset(self.params),
-            metric=self._metric_of_column,
+            metric=metric,
         )
 
-    def _metric_of_column(self, column: str) -> str | None:
-        is_index = column.lower().replace(" ", "_") in _INDEX_COLUMN_NAMES
-        return None if is_index or (self.kind == "wandb" and column.startswith("_")) else column
-
     def _run_of_file(self, path: Path, root: Path, layout: TableLayout) -> SourceRun:
-        """Return the run of a file with a single run."""
         alone = root == path
         name = files.printable_text(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
-        beside = _params_file_path(path)
+        candidates = (path.with_name(path.stem + suffix) for suffix in _PARAMS_FILE_SUFFIXES)
+        beside = next((candidate for candidate in candidates if candidate.is_file()), None)
 
         def read() -> RunContent:
             rows = metric_tables.read_run(path, layout)
@@ -115,11 +112,10 @@ class TableImporter:
         )
 
     def _runs_in_file(
-        self, path: Path, root: Path, layout: TableLayout, varying_columns: _LastReadFile, notes: list[str]
+        self, path: Path, root: Path, layout: TableLayout, last_read: _LastReadFile, notes: list[str]
     ) -> list[SourceRun]:
-        """Return the runs of a file with several runs."""
-        runs = {name or "": rows for name, rows in varying_columns.read(path, layout).items()}
-        if constants := metric_tables.constant_metrics(varying_columns.read(path, layout)):
+        runs = last_read.read(path, layout)
+        if constants := metric_tables.constant_metrics(runs):
             notes.append(
                 "These columns are constant within each run and differ between runs; if they are hyperparameters, pass --params "
                 f"{','.join(constants)}."
@@ -130,12 +126,12 @@ class TableImporter:
 
         def run(name: str) -> SourceRun:
             def read() -> RunContent:
-                rows = varying_columns.read(path, layout).get(name, RunRows())
+                rows = last_read.read(path, layout).get(name, RunRows())
                 return _run_content(rows, rows.all_params, layout, f"{files.printable_text(path)}, run {name!r}")
 
             return SourceRun(name, (self.kind, below, first, name), files.printable_text(path.stem), read, state)
 
-        return [run(name) for name in runs]
+        return [run(name or "") for name in runs]
 
 
 @dataclass
@@ -146,11 +142,9 @@ class _LastReadFile:
     runs: dict[str | None, RunRows] = field(default_factory=dict)
 
     def read(self, path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
-        """Return the rows of each run in a file, keyed by run name."""
         if self.path != path:
-            self.path, self.runs = None, {}
-            self.runs = metric_tables.read_runs(path, layout)
-            self.path = path
+            self.path, self.runs = None, {}  # free memory first
+            self.runs, self.path = metric_tables.read_runs(path, layout), path
         return self.runs
 
 
@@ -160,11 +154,6 @@ def _run_content(rows: RunRows, params: dict[str, Any], layout: TableLayout, err
         raise AdvisorError(f"{error_prefix} contains no row with a number")
     by_epoch = layout.step is not None and metric_tables.find_usual_column([layout.step], ("epoch", "epochs")) is not None
     return RunContent(points, params, {contract.TAG_STEP_UNIT: "epoch"} if by_epoch else {})
-
-
-def _params_file_path(path: Path) -> Path | None:
-    candidates = (path.with_name(path.stem + suffix) for suffix in _PARAMS_FILE_SUFFIXES)
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def unwrap_wandb_config(config: dict[str, Any]) -> dict[str, Any]:

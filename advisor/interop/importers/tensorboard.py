@@ -1,20 +1,18 @@
 """Imports TensorBoard event files: each folder with event files is one run.
 
-If a folder contains several event files, they belong to one restarted run. Three kinds of subfolders belong to the run of their
-parent folder: hyperparameters that `add_hparams` wrote, curves that `add_scalars` wrote, and Keras's folders `train` and
-`validation`.
+Several event files in a folder belong to one restarted run. Three kinds of subfolders belong to the run of their parent folder:
+hyperparameters that `add_hparams` wrote, curves that `add_scalars` wrote, and Keras's folders `train` and `validation`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from advisor.interop.importers import files
-from advisor.interop.importers.lightning import read_hyperparameters
 from advisor.interop.importers.points import RunCurves, convert_to_time_ms
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
@@ -26,12 +24,11 @@ _PARAMS_FILE = "hparams.yaml"
 _SPLIT_FOLDER_PATTERN = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
 _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/session_end_info"
 _RESULT_TAG_PREFIX = "hparam/"
-"""Prefix of the names of final results that TensorBoard's `add_hparams` logs."""
+"""Prefix of the final results that `add_hparams` logs."""
 _LIGHTNING_RESULT_METRIC = "hp_metric"
-"""Name of the final result that Lightning's TensorBoard logger writes; its value is -1 unless the user sets it."""
+"""Final result that Lightning's TensorBoard logger writes; its value is -1 unless the user sets it."""
 _SESSION_FOLDER_PATTERN = re.compile(r"\d{9,}(\.\d+)?")
-"""Pattern of the folder names that `add_hparams` creates. If a folder contains several such subfolders, each of them is a
-separate trial."""
+"""Pattern of the folder names that `add_hparams` creates. Each of several such subfolders is a separate trial."""
 _RUN_STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
 _RECORD_FRAME_BYTES = 16
 """Number of bytes of each record's length field and checksums together."""
@@ -56,16 +53,14 @@ def find_runs(source: str | Path) -> RunList:
 
 @dataclass(frozen=True, slots=True)
 class _RunPart:
-    """The event files in one folder of a run; several folders can belong to a run."""
-
     event_files: Sequence[Path]
     metric_prefix: str = ""
     metric_suffix: str = ""
-    """Suffix of the metric names in this folder. The name of a metric is prefix + TensorBoard tag + suffix."""
+    """The name of a metric is prefix + TensorBoard tag + suffix."""
 
 
 def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
-    """Return (the main folder of the run to which `folder` belongs, the event files in `folder` as a part of the run)."""
+    """Return (main folder of the run to which `folder` belongs, its part in `folder`)."""
     parent, paths = folder.parent, folders[folder]
     if folder == root:
         return folder, _RunPart(paths)
@@ -74,19 +69,11 @@ def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequenc
     if parent in folders:
         if [f for f in folders if f.parent == parent and _SESSION_FOLDER_PATTERN.fullmatch(f.name)] == [folder]:
             return parent, _RunPart(paths)
-        if (series := _series_name(folder, paths)) is not None:
-            return parent, _RunPart(paths, metric_suffix=f"/{series}")
+        # `add_scalars` creates a folder TAG_SERIES for each series, and writes only the tag TAG into it.
+        first_tag = next((value.tag for event in _read_events(paths[0], []) for value in event.summary.value), None)
+        if first_tag is not None and folder.name.startswith(start := first_tag.replace("/", "_") + "_"):
+            return parent, _RunPart(paths, metric_suffix=f"/{folder.name[len(start) :]}")
     return folder, _RunPart(paths)
-
-
-def _series_name(folder: Path, paths: Sequence[Path]) -> str | None:
-    """If `add_scalars` created the folder, which it names TAG_SERIES, return SERIES; else return None. `add_scalars` creates a
-    folder TAG_SERIES for each series, and writes only the tag TAG into it."""
-    for event in _read_events(paths[0], []):
-        for value in event.summary.value:
-            start = value.tag.replace("/", "_") + "_"
-            return folder.name[len(start) :] if folder.name.startswith(start) else None
-    return None
 
 
 def _source_run(folder: Path, parts: Sequence[_RunPart], root: Path) -> SourceRun:
@@ -111,14 +98,17 @@ class _RunEvents:
 
 
 def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
-    reading = _RunEvents(read_hyperparameters(folder / _PARAMS_FILE))
+    reading = _RunEvents(files.read_optional_mapping(folder / _PARAMS_FILE))
     for part in parts:
         for path in part.event_files:
             try:
                 _read_event_file(path, part, reading)
             except (ValueError, TypeError, OverflowError) as error:  # a protobuf error, or a step with more than 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
-    reading.curves.drop(_final_result_metrics(reading.curves.metrics))
+    metrics = reading.curves.metrics
+    results = {metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC}
+    if results < metrics:
+        reading.curves.drop(results)
     if not len(reading.curves) and not reading.params:
         problems = "".join(f"; {note}" for note in reading.notes)
         raise AdvisorError(f"{files.printable_text(folder)}: its event files contain no scalar{problems}")
@@ -129,13 +119,6 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
         started_ms=reading.started_ms,
         notes=tuple(reading.notes),
     )
-
-
-def _final_result_metrics(metrics: Collection[str]) -> set[str]:
-    """Return the names of the metrics with a single point that `add_hparams` logged as final results; empty if the run has no
-    curves."""
-    results = {metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC}
-    return results if len(results) < len(metrics) else set()
 
 
 def _read_event_file(path: Path, part: _RunPart, reading: _RunEvents) -> None:
@@ -151,7 +134,7 @@ def _read_event_file(path: Path, part: _RunPart, reading: _RunEvents) -> None:
 
 
 def _scalar_value(value: Any) -> float | None:
-    """Return a scalar as a float, from either of TensorBoard's two encodings; None for any other value."""
+    """Return a scalar, in either of TensorBoard's two encodings, as a float; None for any other value."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)
@@ -168,7 +151,6 @@ def _scalar_value(value: Any) -> float | None:
 
 
 def _add_session(value: Any, reading: _RunEvents) -> None:
-    """Add the hyperparameters and the run status that TensorBoard's hparams plugin recorded."""
     metadata = files.load_library("tensorboard.plugins.hparams.metadata", "TensorBoard")
     hparams_error = files.load_library("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
     is_end = value.tag == _SESSION_END

@@ -1,13 +1,14 @@
-"""Imports the file `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
+"""Imports `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
 
-Only the run's latest `trainer_state.json` is read, because it contains the complete history so far. `Trainer` saves its
-arguments only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
+Only the latest file is read, because it contains the complete history. `Trainer` saves its arguments only as a pickle, which is
+never opened; parameters are read from a JSON file or from the model card.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,7 @@ from advisor.model.errors import AdvisorError
 _TRAINER_STATE_FILE = "trainer_state.json"
 _MODEL_CARD_FILE = "README.md"
 _PARAMS_FILES = (
-    "training_args.json",
-    "train_args.json",
-    "args.json",
-    "all_args.json",
-    "hparams.json",
-    "hyperparameters.json",
+    *("training_args.json", "train_args.json", "args.json", "all_args.json", "hparams.json", "hyperparameters.json"),
     _MODEL_CARD_FILE,
 )
 _MAX_CARD_BYTES = 1_000_000
@@ -60,12 +56,16 @@ def find_runs(source: str | Path) -> RunList:
 
 def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
-    latest = max(states, key=_sort_key_of_state)
+
+    def age(state: Path) -> tuple[int, int]:  # the file in the output folder is written after those of all checkpoints
+        number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
+        return (0, int(number[1][:18])) if number else (1, 0)
+
+    latest = max(states, key=age)
     beside = [folder / name for name in _PARAMS_FILES]
-    try:
-        history = _log_entries(_read_state(latest), latest)
-    except AdvisorError:
-        history = []  # reading the run later reports this error
+    history: list[dict[str, Any]] = []
+    with suppress(AdvisorError):  # reading the run later reports this error
+        history = _read_state(latest)[1]
     return SourceRun(
         name,
         ("trainer-state", name, files.digest_of_value(history[0]) if history else ""),
@@ -75,30 +75,19 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     )
 
 
-def _sort_key_of_state(state: Path) -> tuple[int, int]:
-    """Return a key that sorts state files from oldest to latest: checkpoints by number, then the file in the output folder,
-    which is written last."""
-    number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
-    return (0, int(number[1][:18])) if number else (1, 0)
-
-
-def _read_state(path: Path) -> dict[str, Any]:
+def _read_state(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return (content of the file, its entries of logged values)."""
     state = files.read_json(path)
     if not isinstance(state, dict) or "log_history" not in state:
         raise AdvisorError(f"{files.printable_text(path)} has no log_history, which a Trainer's state has")
-    return state
-
-
-def _log_entries(state: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     history = state["log_history"]
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
         raise AdvisorError(f"{files.printable_text(path)}: log_history is not a list of entries")
-    return history
+    return state, history
 
 
 def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
-    state = _read_state(path)
-    history = _log_entries(state, path)
+    state, history = _read_state(path)
     curves = RunCurves()
     for number, entry in enumerate(history, 1):
         step = convert_to_step(entry.get("step", 0), f"{files.printable_text(path)}, entry {number} of log_history")
@@ -106,7 +95,9 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
             value = convert_to_value(cell)
             if key != "step" and value is not None:
                 curves.add(key, step, value)
-    arguments = _training_arguments(argument_files)
+    found = next((file for file in argument_files if file.is_file()), None)
+    is_card = found is not None and found.name == _MODEL_CARD_FILE
+    arguments = {} if found is None else _arguments_in_model_card(found) if is_card else files.read_mapping(found)
     trial = state.get("trial_params")
     planned, reached = (convert_to_value(state.get("max_steps")) or 0.0, convert_to_value(state.get("global_step")) or 0.0)
     tags = _objective_tags(state, history, arguments)
@@ -126,8 +117,8 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return tags that state the objective and its direction. The training arguments name the objective; if they do not, it is
-    the only metric whose value equals `best_metric`."""
+    """Return tags with the objective and its direction. Unless the training arguments name it, the objective is the only metric
+    with the value `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = convert_to_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
@@ -150,14 +141,6 @@ def _objective_tags(
     if len(set(of_metric)) > 1 and best in (min(of_metric), max(of_metric)):
         tags[contract.TAG_DIRECTION] = "minimize" if best == min(of_metric) else "maximize"
     return tags
-
-
-def _training_arguments(argument_files: Sequence[Path]) -> dict[str, Any]:
-    """Return the training arguments from the first candidate file that exists."""
-    for path in argument_files:
-        if path.is_file():
-            return _arguments_in_model_card(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
-    return {}
 
 
 def _arguments_in_model_card(path: Path) -> dict[str, str]:

@@ -1,8 +1,7 @@
-"""Imports runs of Weights & Biases: the run folders that `wandb` writes to disk, and exported histories.
+"""Imports runs of Weights & Biases: the run folders that `wandb` writes to disk, and exported histories (see `tabular`).
 
 A run folder (`wandb/run-…`, `wandb/offline-run-…`) contains all records in `run-ID.wandb`. Some versions also write a
-configuration and a summary under `files/`; downloaded run folders with only these files can be imported as well. An exported
-history is the result of `run.history()` or `run.scan_history()`, saved as CSV, JSON lines or Parquet; see `tabular`.
+configuration and a summary under `files/`; downloaded run folders with only these files can be imported as well.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ _FILE_HEADER_BYTES, _CHUNK_HEADER = 7, struct.Struct("<IHB")
 _FULL_CHUNK, _FIRST_CHUNK, _MIDDLE_CHUNK, _LAST_CHUNK = 1, 2, 3, 4
 _MAX_RECORD_BYTES = 256_000_000
 _MAX_RECORDS_BEFORE_RUN = 20
-"""Maximum number of records at the beginning of a file among which the record with the run's name is searched."""
+"""Maximum number of records at the beginning of a file among which the run's name is searched."""
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -53,37 +54,39 @@ def find_runs(source: str | Path) -> RunList:
     by_id: dict[str, list[Path]] = {}
     for record in records:
         by_id.setdefault(files.printable_text(record.stem.removeprefix("run-")), []).append(record)
-    return RunList(
-        [
-            *(_run_from_records(run_id, paths, root) for run_id, paths in by_id.items()),
-            *(_run_from_summary(folder, root) for folder in summaries),
-        ]
-    )
+    recorded_runs = [_run_from_records(run_id, paths, root) for run_id, paths in by_id.items()]
+    return RunList([*recorded_runs, *(_run_from_summary(folder, root) for folder in summaries)])
 
 
 def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
-    """Return a W&B run that is stored in .wandb files. Each time the run was started or resumed, W&B wrote a new file of
-    records."""
-    project, name = _project_and_name(paths[0])
-    beside = [path.parent / "files" / name for path in paths for name in (_CONFIG_FILE, _SUMMARY_FILE)]
+    """Return a W&B run that is stored in .wandb files: one for each time that it was started or resumed."""
+    project = name = ""
+    with suppress(AdvisorError):  # reading the run later reports this error
+        for record in islice(_decode_records(paths[0], []), _MAX_RECORDS_BEFORE_RUN):
+            if record.WhichOneof("record_type") == "run":
+                project, name = record.run.project, record.run.display_name
+                break
+    beside = [path.parent / "files" / file for path in paths for file in (_CONFIG_FILE, _SUMMARY_FILE)]
+
+    def read() -> RunContent:
+        reading = _RunRecords()
+        for path in paths:
+            reading.status = "KILLED"
+            _read_records_into(path, reading)
+        return reading.content(files.printable_text(paths[-1]))
+
     return SourceRun(
-        name or run_id,
-        ("wandb", run_id),
-        project or files.folder_name(root),
-        lambda: _run_content(paths),
-        files.digest_of_files([*paths, *beside]),
+        name or run_id, ("wandb", run_id), project or files.folder_name(root), read, files.digest_of_files([*paths, *beside])
     )
 
 
 def _run_from_summary(folder: Path, root: Path) -> SourceRun:
-    """Return a W&B run that is stored without a .wandb file, as a summary and optionally a configuration."""
+    """Return a W&B run without a .wandb file."""
     name = files.run_name(folder.parent if folder.name == "files" and folder != root else folder, root)
     config, summary = folder / _CONFIG_FILE, folder / _SUMMARY_FILE
 
     def read() -> RunContent:
-        reading = _RunRecords(summary=files.read_mapping(summary))
-        if config.is_file():
-            reading.config = files.read_mapping(config)
+        reading = _RunRecords(config=files.read_optional_mapping(config), summary=files.read_mapping(summary))
         return reading.content(files.printable_text(folder))
 
     return SourceRun(name, ("wandb", name), files.folder_name(root), read, files.digest_of_files([config, summary]))
@@ -99,14 +102,13 @@ class _RunRecords:
     summary: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     status: RunStatus = "KILLED"
-    """Status of the W&B run. The status remains KILLED unless the records state how the run ended."""
+    """The status remains KILLED unless the records state how the run ended."""
     started_ms: int | None = None
     last_step: int = 0
     notes: list[str] = field(default_factory=list)
 
     def content(self, error_prefix: str) -> RunContent:
-        """Return the content of the W&B run. A metric that occurs only in the summary of the run becomes one point at the last
-        step."""
+        """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
         config, summary = unwrap_wandb_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
         step = max(self.last_step, convert_to_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)
@@ -120,25 +122,6 @@ class _RunRecords:
         return RunContent(points, config, self.tags, self.status, self.started_ms, notes=tuple(self.notes))
 
 
-def _project_and_name(path: Path) -> tuple[str, str]:
-    """Return (project, name) of the run; two empty strings if its first records lack them."""
-    try:
-        for record, _ in zip(_decode_records(path, []), range(_MAX_RECORDS_BEFORE_RUN), strict=False):
-            if record.WhichOneof("record_type") == "run":
-                return record.run.project, record.run.display_name
-    except AdvisorError:
-        pass  # reading the run later reports this error
-    return "", ""
-
-
-def _run_content(paths: list[Path]) -> RunContent:
-    reading = _RunRecords()
-    for path in paths:
-        reading.status = "KILLED"
-        _read_records_into(path, reading)
-    return reading.content(files.printable_text(paths[-1]))
-
-
 def _read_records_into(path: Path, reading: _RunRecords) -> None:
     where = files.printable_text(path)
     for record in _decode_records(path, reading.notes):
@@ -146,32 +129,26 @@ def _read_records_into(path: Path, reading: _RunRecords) -> None:
         if kind == "history":
             _add_history(record.history, reading, where)
         elif kind == "run":
-            _add_run(record.run, reading)
+            run = record.run
+            _apply_update(reading.config, run.config, "config")
+            if run.HasField("start_time"):
+                started_s = run.start_time.seconds + run.start_time.nanos / 1e9
+                reading.started_ms = reading.started_ms or convert_to_time_ms(started_s)
+            if run.git.commit:
+                reading.tags[contract.TAG_GIT_COMMIT] = run.git.commit
+            if run.notes:
+                reading.tags["mlflow.note.content"] = run.notes
         elif kind == "config":
             _apply_update(reading.config, record.config, where)
         elif kind == "summary":
             _apply_update(reading.summary, record.summary, where)
         elif kind == "exit":
             reading.status = "FINISHED" if record.exit.exit_code == 0 else "FAILED"
-    config, summary = (path.parent / "files" / name for name in (_CONFIG_FILE, _SUMMARY_FILE))
-    if not reading.config and config.is_file():
-        reading.config.update(files.read_mapping(config))
-    if not reading.summary and summary.is_file():
-        reading.summary.update(files.read_mapping(summary))
-
-
-def _add_run(run: Any, reading: _RunRecords) -> None:
-    _apply_update(reading.config, run.config, "config")
-    if run.HasField("start_time"):
-        reading.started_ms = reading.started_ms or convert_to_time_ms(run.start_time.seconds + run.start_time.nanos / 1e9)
-    if run.git.commit:
-        reading.tags[contract.TAG_GIT_COMMIT] = run.git.commit
-    if run.notes:
-        reading.tags["mlflow.note.content"] = run.notes
+    reading.config = reading.config or files.read_optional_mapping(path.parent / "files" / _CONFIG_FILE)
+    reading.summary = reading.summary or files.read_optional_mapping(path.parent / "files" / _SUMMARY_FILE)
 
 
 def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> None:
-    """Apply the changes that a W&B record contains to `mapping`: updated and removed keys."""
     for item in update.update:
         names = list(item.nested_key) or [item.key]
         inner = mapping
@@ -215,8 +192,8 @@ def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
 def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (byte position of the record's end, content of the record) for each record of a .wandb file.
 
-    The file has the format of LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The
-    type of a chunk states whether it is a whole record, or the first, a middle or the last part of a record.
+    As in LevelDB's log, blocks of 32 KiB contain chunks, each with a checksum, a length and a type: a whole record, or the
+    first, a middle or the last part of a record.
     """
     with files.convert_read_errors(path), path.open("rb") as file:
         if file.read(_FILE_HEADER_BYTES)[:4] != b":W&B":
