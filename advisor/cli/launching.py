@@ -25,9 +25,8 @@ from advisor.execution.engines.slurm import SlurmEngine
 from advisor.execution.guarding import GuardedStudy
 from advisor.execution.job import job_name
 from advisor.execution.job_env import command_warnings, job_command
-from advisor.execution.ledger.retries import RetryPolicy
-from advisor.execution.plan import SummaryCallback
-from advisor.execution.progress import EndedRunLines
+from advisor.execution.ledger.runs import RetryPolicy
+from advisor.execution.plan import EndedRunLines, SummaryCallback
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.words import clean, spelled

@@ -1,5 +1,4 @@
-"""Lets the user's Python loop train the trials of a study. Jobs are claimed and recorded in MLflow in the same way as by
-`advisor run`."""
+"""Lets the user's Python loop train the trials of a study, which are claimed and recorded in MLflow as by `advisor run`."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +25,7 @@ from advisor.execution.ledger.claims import HEARTBEAT_INTERVAL_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import BLOCKED_STATES
 from advisor.execution.ledger.record import CallRejectedError, JobOutcome, StoreUnreachableError, retry_while_unreachable
-from advisor.execution.queue import JobQueue, make_queue
+from advisor.execution.queue import make_queue
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
@@ -35,8 +34,7 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri, defaul
 
 _MAX_ERROR_CHARS = 500
 GUARD_POLL_INTERVAL_S = 1.0
-"""Seconds between two checks for a new verdict on the running trial. A check reads only the output of the early-stopping guard,
-not the tracking store."""
+"""Seconds between two checks for a new verdict on the running trial, in the output of the early-stopping guard."""
 
 Result = TypeVar("Result")
 
@@ -68,11 +66,8 @@ def open_study(
     name = experiment or spec.study
     records = ExitRecords(study_folder(None if out is None else Path(out), spec.study), location, name)
 
-    def environment(job: Job, run_id: str) -> dict[str, str]:
-        return job_environment(spec, job, run_id, location, name)
-
     guarded = GuardedStudy(name, location, spec) if guard else None
-    return OpenStudy(spec, Ledger(location, name, spec), records, location, environment, guarded)
+    return OpenStudy(spec, Ledger(location, name, spec), records, location, name, guarded)
 
 
 class OpenStudy:
@@ -84,19 +79,19 @@ class OpenStudy:
         ledger: Ledger,
         records: ExitRecords,
         location: StoreLocation,
-        environment: Callable[[Job, str], dict[str, str]],
-        guarded: GuardedStudy | None = None,
+        experiment: str,
+        guarded: GuardedStudy | None,
     ) -> None:
         self.spec = spec
         self._guard = None if guarded is None else StudyGuard(guarded)
-        self._ledger, self._records, self._location, self._environment = ledger, records, location, environment
+        self._ledger, self._records, self._location, self._experiment = ledger, records, location, experiment
         self._current: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
         """Yield each trial that has not ended and that no other launcher trains. Each trial gets its own MLflow run.
 
         MLflow and our training hook log to the run of the current trial. If the loop ends or crashes during a trial, the next
-        loop restarts this trial.
+        loop restarts it.
 
         Args:
             count: number of trials in the study; None: as in its file.
@@ -121,29 +116,37 @@ class OpenStudy:
             self.spec, count, first_seed=first_seed, read_earlier=lambda: retry_while_unreachable(self._ledger.preceding_trials)
         )
         done = {entry.key for entry in retry_while_unreachable(self._ledger.entries) if entry.state == "done"}
-        while (job := self._next_job(queue)) is not None:
-            if job.key in done:
-                continue
-            ((begun, run_id),) = retry_while_unreachable(partial(self._ledger.begin, [job]))
-            if run_id in BLOCKED_STATES:
-                queue.refused(job, silent=run_id == "silent")
-                continue
-            yield from self._yield_trial(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
-
-    def _next_job(self, queue: JobQueue) -> Job | None:
-        while not (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) and queue.may_return_jobs():
-            time.sleep(1.0)
-        return jobs[0] if jobs else None
+        while (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) or queue.may_return_jobs():
+            if not jobs:
+                time.sleep(1.0)
+            for job in (job for job in jobs if job.key not in done):
+                ((begun, run_id),) = retry_while_unreachable(partial(self._ledger.begin, [job]))
+                if run_id in BLOCKED_STATES:
+                    queue.refused(job, silent=run_id == "silent")
+                else:
+                    yield from self._yield_trial(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 
     def _yield_trial(self, trial: Trial, job: Job) -> Iterator[Trial]:
         self._current = trial
-        variables = self._environment(job, trial.run_id)
-        uri = absolute_uri(self._location)
-        with (
-            _logging_to_run(uri, variables),
-            _send_heartbeats(self._ledger, trial.run_id),
-            _forward_guard_verdicts(self._guard, trial),
-        ):
+        guard = self._guard
+
+        def send_heartbeat() -> None:
+            self._ledger.send_heartbeat_from_thread(trial.run_id)
+
+        def forward_verdicts() -> None:
+            reading = None if guard is None else guard.latest()
+            for verdict in () if reading is None else reading.running:
+                trial.judge(verdict)
+
+        send_heartbeat()
+        variables = job_environment(self.spec, job, trial.run_id, self._location, self._experiment)
+        with ExitStack() as contexts:
+            contexts.enter_context(_logging_to_run(absolute_uri(self._location), variables))
+            contexts.enter_context(_repeat_in_background(HEARTBEAT_INTERVAL_S, send_heartbeat, "advisor-heartbeat"))
+            if guard is not None:
+                contexts.enter_context(
+                    _repeat_in_background(GUARD_POLL_INTERVAL_S, forward_verdicts, "advisor-verdicts", waits=True)
+                )
             try:
                 yield trial
             except GeneratorExit:
@@ -183,8 +186,7 @@ class Trial:
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log objective values, keyed by optimizer step. If the tracking store is unreachable, the values are logged later, at
-        the latest when the trial ends."""
+        """Log objective values, keyed by optimizer step; without a reachable store, at the latest when the trial ends."""
         now = int(1000 * time.time())
         self._points |= {step: (value, now) for step, value in points.items()}
         with suppress(StoreUnreachableError):
@@ -199,10 +201,14 @@ class Trial:
 
     def record(self, exit: Exit, status: str | None = None, error: str | None = None) -> None:
         """Record how the trial ended; only the first call has an effect."""
+        import mlflow
+
         if self._ended:
             return
         self._ended = True
-        _end_active_run(self.run_id, exit)
+        active = mlflow.active_run()
+        if active is not None and active.info.run_id == self.run_id:  # the user's training code has not ended it
+            mlflow.end_run("FINISHED" if exit.ok else "KILLED" if exit.interrupted else "FAILED")
         stop = self._stop if exit.ok and status is None else None
         at, record = time.monotonic(), ExitRecord(self.name, self.run_id, exit, status, error, self._points, stop)
         try:
@@ -223,7 +229,7 @@ class Trial:
             self._records.forget(self.name)
 
     def curve(self, value: float | Iterable[float] | Mapping[int, float]) -> dict[int, float]:
-        """Return the values of the objective, keyed by optimizer step. `report_trial` documents `value`."""
+        """Return the values of the objective, keyed by optimizer step, from the argument of `report_trial`."""
         if isinstance(value, Mapping):
             return {int(step): float(v) for step, v in value.items()}
         every = self._spec.evaluate_every or 1
@@ -262,7 +268,7 @@ def report_trial(
 
 
 def _recorded_error_text(error: BaseException | str) -> str:
-    """Return the text to record for an exception: its class and message, with a prefix if memory ran out."""
+    """Return the class and message of an exception, with a prefix if memory ran out."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
     line = " ".join(redact(text).split())[:_MAX_ERROR_CHARS]
     return f"out of memory: {line}" if is_out_of_memory(line) else line
@@ -270,7 +276,7 @@ def _recorded_error_text(error: BaseException | str) -> str:
 
 @contextmanager
 def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
-    """Make MLflow and our training hook log to the run in the environment variables `variables` while the block runs."""
+    """While the block runs, make MLflow and our training hook log to the run that `variables` name."""
     import mlflow
 
     before = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}
@@ -288,43 +294,9 @@ def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _end_active_run(run_id: str, exit: Exit) -> None:
-    """End the active MLflow run if the user's training code has not ended it."""
-    import mlflow
-
-    active = mlflow.active_run()
-    if active is not None and active.info.run_id == run_id:
-        mlflow.end_run("FINISHED" if exit.ok else "KILLED" if exit.interrupted else "FAILED")
-
-
-@contextmanager
-def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[None]:
-    """While the block runs, a background thread forwards verdicts of the early-stopping guard to the trial."""
-    if guard is None:
-        yield
-        return
-
-    def follow() -> None:
-        reading = guard.latest()
-        for verdict in () if reading is None else reading.running:
-            trial.judge(verdict)
-
-    with _repeat_in_background(GUARD_POLL_INTERVAL_S, follow, "advisor-verdicts", waits=True):
-        yield
-
-
-@contextmanager
-def _send_heartbeats(ledger: Ledger, run_id: str) -> Iterator[None]:
-    """While the block runs, a background thread sends heartbeats for the MLflow run."""
-    ledger.send_heartbeat_from_thread(run_id)
-    with _repeat_in_background(HEARTBEAT_INTERVAL_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"):
-        yield
-
-
 @contextmanager
 def _repeat_in_background(seconds: float, work: Callable[[], None], name: str, *, waits: bool = False) -> Iterator[None]:
-    """Repeat `work` in a background thread while the block runs. waits: True if the end of the block waits for a running call
-    of `work`."""
+    """Repeat `work` in a thread while the block runs. waits: True if the end of the block waits for a running call."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -1,7 +1,4 @@
-"""Builds the command line of a job from the user's command by replacing its `{placeholders}`.
-
-`{{` and `}}` produce literal braces. `BUILT_IN_PLACEHOLDERS` lists placeholders such as `{seed}` that are not hyperparameters.
-"""
+"""Builds the command line of a job from the user's command by replacing its `{placeholders}`; `{{` and `}}` produce braces."""
 
 from __future__ import annotations
 
@@ -17,24 +14,20 @@ from advisor.model.placeholders import SCHEDULE, command_option
 from advisor.model.space import HyperparameterValue
 
 BUILT_IN_PLACEHOLDERS = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every", SCHEDULE)
-"""Placeholders in commands that do not stand for hyperparameters. A hyperparameter with the same name as one of these
-placeholders takes precedence."""
+"""Placeholders that do not stand for hyperparameters. A hyperparameter with the same name takes precedence."""
 _ALL_HYPERPARAMETERS_PLACEHOLDERS = {"json", "args"}
 """Placeholders that stand for all hyperparameters together."""
 _MAX_FINGERPRINTED_FILE_BYTES = 1_000_000
-"""Maximum size in bytes of a file that the command names and whose content is part of the command's fingerprint. Larger files
-are assumed to be data."""
+"""Maximum size in bytes of a named file that counts in the command's fingerprint; larger ones are assumed to be data."""
 _PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
 def placeholder_names(words: Iterable[str]) -> set[str]:
-    """Return the names in braces that occur in the words of a command."""
     return {m.group(1) for word in words for m in _PLACEHOLDER_PATTERN.finditer(word) if m.group(1)}
 
 
 def check_placeholders(words: Sequence[str], parameters: Iterable[str], available: Iterable[str]) -> None:
-    """Raise AdvisorError if the command contains an unknown placeholder. available: names of built-in placeholders that have a
-    value in this study."""
+    """Raise AdvisorError for an unknown placeholder. available: built-in placeholders that have a value in this study."""
     known = {*parameters, *available}
     for name in sorted(placeholder_names(words) - known):
         if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
@@ -47,8 +40,7 @@ def check_placeholders(words: Sequence[str], parameters: Iterable[str], availabl
 def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
     """Raise AdvisorError if the command passes some hyperparameters but omits a searched one.
 
-    searched: maps each searched hyperparameter to a derived hyperparameter that the command may pass instead; a hyperparameter
-    without such a substitute is mapped to itself.
+    searched: maps each searched hyperparameter to itself, or to a derived one that the command may pass instead.
     """
     names = placeholder_names(words)
     if must_append_hyperparameters(words, parameters) or "{args}" in words or "json" in names:
@@ -63,7 +55,7 @@ def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], par
 
 
 def must_append_hyperparameters(words: Sequence[str], parameters: Iterable[str]) -> bool:
-    """Return True if the command has no placeholder for any hyperparameter, so that all hyperparameters must be appended."""
+    """Return True if the command has no placeholder for any hyperparameter, so that all must be appended."""
     names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholder_names(words)}
     return names <= set(BUILT_IN_PLACEHOLDERS) - _ALL_HYPERPARAMETERS_PLACEHOLDERS - set(parameters)
 
@@ -73,30 +65,33 @@ def fill_placeholders(
 ) -> list[str]:
     """Return the command line of a job. append: append all hyperparameters if the command has no placeholder for any of them.
 
-    If the trial has no value of a hyperparameter, omit the word with its placeholder and the option before this word. For
-    example, both words of `--momentum {momentum}` are omitted.
+    If the trial has no value of a hyperparameter, its word is omitted, also with the option before it, as in
+    `--momentum {momentum}`.
     """
     values = {**built_in, **{name: command_line_value(value) for name, value in params.items()}}
+
+    def fill(word: str) -> str:
+        return _PLACEHOLDER_PATTERN.sub(lambda match: values[match[1]] if match[1] else match[0][0], word)
+
     if append and must_append_hyperparameters(words, params):
-        return [*(_replace_placeholders(word, values) for word in words), *hyperparameter_option_words(params)]
+        return [*map(fill, words), *hyperparameter_option_words(params)]
     out: list[str] = []
     for word in words:
         if word == "{args}" and "args" not in params:
             out += hyperparameter_option_words(params)
         elif placeholder_names([word]) <= set(values):
-            out.append(_replace_placeholders(word, values))
+            out.append(fill(word))
         elif out and re.fullmatch(r"\{[^{}]+\}", word) and re.fullmatch(r"--?[A-Za-z][^=\s]*", out[-1]):
             out.pop()
     return out
 
 
 def hyperparameter_option_words(params: Mapping[str, HyperparameterValue]) -> list[str]:
-    """Return the words `--name value` for each hyperparameter, as part of a command."""
     return [word for name, value in params.items() for word in (f"--{name}", command_line_value(value))]
 
 
 def command_fingerprint(words: Sequence[str]) -> str:
-    """Return a digest of the command and of the contents of scripts and configuration files that it names."""
+    """Return a digest of the command and of the scripts and configuration files that it names."""
     digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
     for part in (part for word in words for part in word.split("=")):
         with suppress(OSError, ValueError):  # the word of the command is not a path
@@ -107,13 +102,4 @@ def command_fingerprint(words: Sequence[str]) -> str:
 
 
 def command_line_value(value: HyperparameterValue) -> str:
-    """Format a value for a command line: a number as its shortest text, a bool as "true" or "false"."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _replace_placeholders(word: str, values: Mapping[str, str]) -> str:
-    def replacement(match: re.Match[str]) -> str:
-        name = match.group(1)
-        return values[name] if name else match.group(0)[0]
-
-    return _PLACEHOLDER_PATTERN.sub(replacement, word)

@@ -1,8 +1,8 @@
 """Judges the running trials of a study in a separate process, so that neither the training processes nor their launcher wait
 for verdicts.
 
-The process repeatedly reads the tracking store and writes each `Reading` to its standard output as JSON. The process ends when
-its standard input is closed, which also happens when the launcher is killed.
+The process runs `main`: it repeatedly reads the tracking store and writes each `Reading` to its standard output as JSON. It ends
+when its standard input is closed, which also happens when the launcher is killed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.tracking import read_rounds, read_study
 from advisor.tracking.stores.client import open_client
-from advisor.tracking.stores.location import StoreLocation, absolute_uri, require_local
+from advisor.tracking.stores.location import StoreLocation, absolute_uri, parse_tracking_uri, require_local
 
 STORE_READ_INTERVAL_S = 10.0
 """Minimum seconds between two reads of the tracking store."""
 MIN_PAUSE_TO_READ_RATIO = 10.0
-"""Minimum pause between two reads of the tracking store, as a multiple of the duration of one read. The pause limits reads to
-about a tenth of the process's time."""
+"""Minimum pause between two reads of the tracking store, as a multiple of the duration of one read."""
 MAX_RESTART_PAUSE_S = 300.0
-"""Maximum seconds to wait before restarting the guard's process after it ended."""
+"""Maximum seconds before a restart of the guard's process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +51,10 @@ class RunVerdict:
     length: float | None
     """Planned length of the trial in steps; None if unknown."""
     stop: bool
-    """True if the trial should be stopped. `stop` is always False for a trial that was continued after an earlier stop or has
-    reached its planned length."""
+    """True if the trial should be stopped; never for a continued trial or one that has reached its planned length."""
     message: str
 
     def as_stop(self) -> GuardStop:
-        """Return the decision to stop the trial now."""
         return GuardStop(self.state, self.step, self.message, time.time(), self.length)
 
 
@@ -68,21 +65,19 @@ class Reading:
     study: str = ""
     running: tuple[RunVerdict, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Maps the name of each failed trial to the reason of its failure."""
+    """Reason of the failure by name of each failed trial."""
     stopped: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Maps the name of each trial that was stopped early to the (step, reason) of the stop."""
+    """(Step, reason) of the stop by name of each trial that was stopped early."""
     error: str | None = None
-    """Reason why the tracking store could not be read, in one line; None if it was read."""
+    """Why the tracking store could not be read, in one line; None if it was read."""
 
 
 def store_read_pause_s(reading_s: float, interval_s: float = STORE_READ_INTERVAL_S) -> float:
-    """Return the number of seconds to wait before the next read of the tracking store, if the last read took `reading_s`
-    seconds."""
+    """Return the seconds to wait before the next read of the tracking store, if the last one took `reading_s` seconds."""
     return max(interval_s, MIN_PAUSE_TO_READ_RATIO * reading_s)
 
 
 def judge(study: Study) -> tuple[RunVerdict, ...]:
-    """Return the verdict on each running trial of a study."""
     return tuple(
         RunVerdict(
             run_id=v.trial.id,
@@ -110,13 +105,17 @@ class GuardedStudy:
     objective: str | None = None
     direction: Any = None
     interval_s: float = STORE_READ_INTERVAL_S
-    """Minimum seconds between two reads of the tracking store."""
 
     def read(self) -> Reading:
-        """Read the tracking store, and judge the running trials. If the store cannot be read, return a `Reading` with the
-        reason in `error`."""
+        """Read the tracking store, and judge the running trials. Without an answer, the `Reading` has the reason in `error`."""
         try:
-            study = self._study()
+            settings: dict[str, Any] = {"objective": self.objective, "direction": self.direction, "spec": self.spec}
+            settings |= {"tracking_uri": absolute_uri(self.location), "unfinished": True}
+            if self.earlier_rounds:
+                rounds = read_rounds(self.experiment, **settings)
+                study = add_earlier_trials(rounds.own, rounds.earlier_studies).study
+            else:
+                study = read_study(self.experiment, **settings)
         except NothingToJudge:
             return Reading()
         except Exception as error:
@@ -127,37 +126,27 @@ class GuardedStudy:
         stopped = {name: (stop.step, stop.reason) for name, stop in stops.items() if stop is not None}
         return Reading(study.name, judge(study), failed, stopped)
 
-    def _study(self) -> Study:
-        named: dict[str, Any] = {"objective": self.objective, "direction": self.direction, "spec": self.spec}
-        named["unfinished"] = True
-        uri = absolute_uri(self.location)
-        if not self.earlier_rounds:
-            return read_study(self.experiment, tracking_uri=uri, **named)
-        rounds = read_rounds(self.experiment, tracking_uri=uri, **named)
-        return add_earlier_trials(rounds.own, rounds.earlier_studies).study
-
     def to_json(self) -> str:
-        """Return the fields as one line of JSON, without the URI of the tracking store, which may hold a password."""
+        """Return the fields as one line of JSON, without the URI, which may hold a password."""
         spec = None if self.spec is None else self.spec.model_dump(mode="json")
         rest = {n: getattr(self, n) for n in ("experiment", "earlier_rounds", "objective", "direction", "interval_s")}
         return json.dumps({**rest, "spec": spec})
 
 
 class StudyGuard:
-    """A separate process that reads the tracking store and judges the running trials of a study. None of the methods waits for
-    this process."""
+    """A separate process that judges the running trials of a study. None of the methods waits for it."""
 
     def __init__(self, guarded: GuardedStudy) -> None:
         self._guarded = guarded
         # Copy the environment variables now, because other threads may change them later.
-        self._environment = {**os.environ, **_guard_environment(guarded.location)}
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        self._environment["MLFLOW_TRACKING_URI"] = absolute_uri(guarded.location)
         self._readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._start_at, self._pause = 0.0, max(guarded.interval_s, 1.0)
 
     def latest(self) -> Reading | None:
-        """Return the newest `Reading` since the last call; None if there is none. If the guard's process is not running, start
-        it."""
+        """Return the newest `Reading` since the last call, or None. If the process is not running, start it."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         latest = None
@@ -176,7 +165,7 @@ class StudyGuard:
             self._readings.put(Reading(error="the guard's process ended; starting it again"))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "advisor.execution.guard_process"],
+                [sys.executable, "-c", "from advisor.execution import guarding; guarding.main()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -198,10 +187,11 @@ class StudyGuard:
         with suppress(OSError, ValueError):  # the pipe to the process is closed
             for line in process.stdout:
                 with suppress(ValueError, TypeError, KeyError):
-                    self._readings.put(reading_from_json(line))
+                    content = json.loads(line)
+                    running = tuple(RunVerdict(**verdict) for verdict in content["running"])
+                    self._readings.put(Reading(**{**content, "running": running}))
 
     def close(self) -> None:
-        """End the process."""
         process = self._process
         if process is None:
             return
@@ -215,20 +205,35 @@ class StudyGuard:
                     stream.close()
 
 
-def _guard_environment(location: StoreLocation) -> dict[str, str]:
-    return {"MLFLOW_TRACKING_URI": absolute_uri(location), "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+def main() -> None:
+    """Judge the study that the first line of standard input names, until standard input is closed."""
+    lower_priority()
+    request = json.loads(sys.stdin.readline())
+    spec = request.pop("spec")
+    location = parse_tracking_uri(os.environ["MLFLOW_TRACKING_URI"])
+    guarded = GuardedStudy(location=location, spec=None if spec is None else StudySpec.model_validate(spec), **request)
+    output, sys.stdout = sys.stdout, sys.stderr  # keep standard output for verdicts, because libraries may print to it
+
+    def exit_with_parent() -> None:
+        sys.stdin.read()
+        os._exit(0)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    pause = guarded.interval_s
+    while True:
+        time.sleep(pause)
+        began = time.monotonic()
+        line = json.dumps(asdict(guarded.read()))
+        pause = store_read_pause_s(time.monotonic() - began, guarded.interval_s)
+        with suppress(BrokenPipeError):
+            print(line, file=output, flush=True)
 
 
-def reading_to_json(reading: Reading) -> str:
-    """Return a `Reading` as one line of JSON."""
-    return json.dumps({**asdict(reading), "failed": dict(reading.failed), "stopped": dict(reading.stopped)})
-
-
-def reading_from_json(line: str) -> Reading:
-    """Parse a `Reading` from a line that `reading_to_json` returned. Raises ValueError, TypeError or KeyError for a damaged
-    line."""
-    content = json.loads(line)
-    return Reading(**{**content, "running": tuple(RunVerdict(**v) for v in content["running"])})
+def lower_priority() -> None:
+    """Lower the CPU priority of this process; Windows has no such call."""
+    if hasattr(os, "nice"):
+        with suppress(OSError):
+            os.nice(10)
 
 
 class WatchedRun:
@@ -239,8 +244,7 @@ class WatchedRun:
         self._client: Any = None
 
     def check(self) -> None:
-        """Raise AdvisorError if the experiment does not contain the MLflow run. If the tracking store is unreachable, no error
-        is raised."""
+        """Raise AdvisorError if the experiment does not contain the run; not while the tracking store is unreachable."""
         if self._location.path is not None:
             require_local(self._location)
         with suppress(StoreUnreachableError):
@@ -250,7 +254,7 @@ class WatchedRun:
                 raise AdvisorError(f"the run {self._run_id} is of experiment {experiment.name!r}, not {self._experiment!r}")
 
     def has_ended(self) -> bool:
-        """Return whether the MLflow run has ended or was deleted; False while the tracking store is unreachable."""
+        """Return whether the run has ended or was deleted; False while the tracking store is unreachable."""
         try:
             info = call_mlflow_once(self._read).info
         except StoreUnreachableError:

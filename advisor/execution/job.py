@@ -24,22 +24,19 @@ class Job:
     number: int
     """Number of the trial in the sampler's sequence, starting at 0."""
     repeat: int
-    """Repeat number: 0 for the first run of the trial; 1, 2, ... for repeats with other seeds."""
+    """0 for the first run of the trial; 1, 2, ... for repeats with other seeds."""
     seed: int
     params: Mapping[str, HyperparameterValue]
 
     @property
     def name(self) -> str:
-        """Name of the job's MLflow run."""
         return job_name(self.key, self.seed - self.repeat if self.repeat else 0)
 
     @property
     def key(self) -> Key:
-        """Identity of the job within its study: (trial number, repeat number)."""
         return (self.number, self.repeat)
 
     def params_json(self) -> str:
-        """Return the hyperparameters of the job as a JSON object."""
         return json.dumps(dict(self.params))
 
 
@@ -54,24 +51,19 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 
 
 def job_seed(spec: StudySpec, key: Key, first_seed: int) -> int:
-    """Return the random seed of a job.
-
-    Without repeats, each trial gets a different seed, because a setting could otherwise be the best only because it suits a
-    common seed. With repeats, all trials use the same seeds, so that only their hyperparameters differ.
-    """
+    """Return the random seed of a job: without repeats a different one for each trial, because a setting could otherwise be the
+    best only because it suits a common seed; with repeats the same ones for all trials, so that only hyperparameters differ."""
     number, repeat = key
     return first_seed + (number if (spec.seeds or 1) == 1 else repeat)
 
 
 def default_seed(spec: StudySpec) -> int:
-    """Return the default first seed of the study's round. Each round starts with another seed, so that no trial is repeated
-    exactly."""
+    """Return the default first seed of the study's round, another one in each round, so that no trial is repeated exactly."""
     return SEEDS_PER_ROUND * (spec.round - 1)
 
 
 def trial_count(spec: StudySpec, trials: int | None) -> int:
-    """Return `trials`, or the number of trials in the study file if `trials` is None. Raises AdvisorError if the study file
-    contains no number of trials either."""
+    """Return `trials`, or else the number of trials in the study file. Raises AdvisorError if it is unknown."""
     count = trials if trials is not None else spec.trials
     if count is None:
         raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -24,10 +24,10 @@ _NUMERIC_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
 def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
     """Raise AdvisorError if the command has an unknown placeholder or does not pass a searched hyperparameter.
 
-    append: False if the training script reads hyperparameters from environment variables, so that the command need not pass
-    them.
+    append: False if the training script reads hyperparameters from environment variables.
     """
-    if any("\0" in text for text in _command_texts_of_study(spec)):
+    values = [value for parameter in spec.parameters.values() for value in (parameter.value, *parameter.options)]
+    if any("\0" in text for text in (spec.study, *spec.parameters, *(v for v in values if isinstance(v, str)))):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
     command.check_placeholders(
         words, spec.parameters, {*placeholders.placeholder_values(spec), "trial", "seed", "json", "args", "run_id"}
@@ -42,8 +42,7 @@ def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True)
 
 
 def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
-    """Return a list with one warning if the study sets a training length or a schedule that the command does not pass; else an
-    empty list."""
+    """Return a list with at most one warning: the command does not pass a training length or schedule that the study sets."""
     missing = [name for name in unpassed_study_settings(spec, words) if name != "seed"] if append else []
     if not missing:
         return []
@@ -58,33 +57,19 @@ def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = Tr
 
 
 def command_passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
-    """Return whether the command passes the seed of the trial to the training script."""
     return "seed" not in unpassed_study_settings(spec.model_copy(update={"seeds": 2}), words)
 
 
 def unpassed_study_settings(spec: StudySpec, words: Sequence[str]) -> list[str]:
-    """Return the names of study settings, such as `max_train_steps`, that the command passes neither by placeholder nor as a
-    literal value.
-    """
+    """Return the study settings, such as `max_train_steps`, that the command passes neither by placeholder nor literally."""
     values, passed = placeholders.placeholder_values(spec), command.placeholder_names(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}
     return [n for n in placeholders.needed_placeholders(spec) if n not in passed and values.get(n) not in stated]
 
 
-def _command_texts_of_study(spec: StudySpec) -> Iterator[str]:
-    """Yield all texts in the study that a command line may contain."""
-    yield spec.study
-    for name, parameter in spec.parameters.items():
-        yield name
-        yield from (v for v in (parameter.value, *parameter.options) if isinstance(v, str))
-
-
 def _derived_hyperparameters(spec: StudySpec) -> dict[str, str]:
-    """Map each searched hyperparameter to the derived hyperparameter with the most similar name, or to itself if none is
-    derived from it.
-
-    For example, the study searches `effective_learning_rate`, but the training script accepts only the derived `learning_rate`.
-    """
+    """Map each searched hyperparameter to the derived one with the most similar name, or to itself if none is derived from it:
+    the study may search `effective_learning_rate`, but the training script may accept only the derived `learning_rate`."""
     substitutes = {name: name for name in spec.searched}
     for derived, parameter in spec.parameters.items():
         inputs = formula.parse_formula(parameter.formula).names if parameter.formula is not None else frozenset()
@@ -104,6 +89,7 @@ def job_command(
 
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocation, experiment: str) -> dict[str, str]:
     """Return the environment variables that make MLflow and our training hook log to the run of the job."""
+    values = placeholders.placeholder_values(spec)
     return {
         "MLFLOW_TRACKING_URI": absolute_uri(location),
         "MLFLOW_RUN_ID": run_id,
@@ -112,22 +98,16 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocat
         "ADVISOR_TRIAL": str(job.number),
         "ADVISOR_SEED": str(job.seed),
         "ADVISOR_PARAMS": job.params_json(),
-        **{
-            f"ADVISOR_{name.upper()}": value
-            for name in _NUMERIC_PLACEHOLDERS
-            if (value := placeholders.placeholder_values(spec).get(name))
-        },
+        **{f"ADVISOR_{name.upper()}": values[name] for name in _NUMERIC_PLACEHOLDERS if values.get(name)},
         **({"ADVISOR_SCHEDULE": json.dumps(dict(spec.schedule))} if spec.schedule else {}),
     }
 
 
 _WINDOWS_RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
-"""Pattern of the file names that Windows reserves for devices."""
 
 
 def study_folder(base: Path | None, study: str) -> Path:
-    """Return the output folder of the study in `base`; None means `DEFAULT_OUTPUT_FOLDER`. Studies with different names get
-    different folders."""
+    """Return the study's output folder in `base` (None: `DEFAULT_OUTPUT_FOLDER`), another one for each study name."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
     if _WINDOWS_RESERVED_NAMES.fullmatch(name):
         name = f"study-{name}"
@@ -136,7 +116,7 @@ def study_folder(base: Path | None, study: str) -> Path:
 
 
 def create_private_folder(folder: Path) -> None:
-    """Create the folder if necessary, and deny access to other users, because training output may contain passwords."""
+    """Create the folder if necessary, closed to other users, because training output may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # The folder may belong to another user, or the file system may lack permissions.
     with suppress(PermissionError):

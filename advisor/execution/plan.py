@@ -1,4 +1,4 @@
-"""Defines the plan of a launch, and the summary of its jobs' outcomes."""
+"""Defines the plan of a launch, the summary of its jobs' outcomes, and its description in lines of text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Protocol
 
 from advisor.execution.engines import Engine
 from advisor.execution.guarding import GuardedStudy
-from advisor.execution.job import Key
-from advisor.execution.ledger.record import JobOutcome
-from advisor.execution.ledger.retries import FAILED_STATUSES
+from advisor.execution.job import Key, job_name
+from advisor.execution.ledger.record import FAILED_STATUSES, JobOutcome
 from advisor.execution.queue import JobQueue
 from advisor.model.spec import StudySpec
 from advisor.system.notifier import Notifier
@@ -34,15 +33,15 @@ class LaunchPlan:
     engine: Engine
     timeout_s: float | None = None
     append: bool = True
-    """If True, append all hyperparameters to a command that has no placeholder for any of them."""
+    """If True, append all hyperparameters to a command without placeholders for them."""
     keep_going: bool = False
     """If True, continue even if all of the first trials fail."""
     guard: GuardedStudy | None = None
-    """The study whose running trials are judged; None to judge none."""
+    """The study whose running trials are judged, if any."""
     stop_doomed: bool = False
-    """If True, stop trials that cannot become the best, according to the early-stopping guard."""
+    """If True, stop trials that cannot become the best."""
     notifier: Notifier | None = None
-    """Sends notifications about verdicts and failed trials; None to send none."""
+    """Sends notifications about verdicts and failed trials."""
 
 
 @dataclass
@@ -61,24 +60,42 @@ class Summary:
 
     @property
     def leaders(self) -> list[Key]:
-        """Keys of all jobs with the best objective value so far, in ascending order. Only an analysis can decide which of these
-        jobs is better."""
+        """Keys of all jobs with the best objective value so far, in ascending order; only an analysis can choose among them."""
         values = {key: o.best for key, o in self.outcomes.items() if o.best is not None}
         best = (max if self.maximize else min)(values.values(), default=None)
         return sorted(key for key, value in values.items() if value == best)
 
     @property
     def failed(self) -> int:
-        """Number of jobs without a result because of an error in the training script or in its command."""
         return sum(outcome.status in FAILED_STATUSES for outcome in self.outcomes.values())
 
     def counts(self) -> Mapping[str, int]:
-        """Return the number of jobs with each status."""
         return Counter(outcome.status for outcome in self.outcomes.values())
 
 
 class SummaryCallback(Protocol):
-    """Callback that receives the summary and one line about the latest event; the line may be empty."""
-
     def __call__(self, summary: Summary, news: str, /) -> None:
-        """Report the current summary and a line about the latest event."""
+        """Report the summary and one line about the latest event, which may be empty."""
+
+
+class EndedRunLines:
+    """Produces a line of text for each run that ended with a result, for a log file instead of a terminal."""
+
+    def __init__(self, metric: str, first_seed: int) -> None:
+        self._metric, self._seed = metric, first_seed
+        self._known: set[Key] | None = None
+
+    def new_lines(self, summary: Summary) -> list[str]:
+        """Return a line for each such run since the last call; runs that ended before the first call get none."""
+        before, self._known = self._known, set(summary.outcomes)
+        if before is None:
+            return []
+        best, lines = summary.best, []
+        for place, (key, outcome) in enumerate(summary.outcomes.items(), start=1):
+            if key not in before and outcome.status == "complete":
+                value = "complete" if outcome.best is None else f"{self._metric} {outcome.best:.3g}"
+                leader = (
+                    "" if best is None or best[1] == outcome.best else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
+                )
+                lines.append(f"{place} of {summary.total}: {job_name(key, self._seed)}, {value}{leader}")
+        return lines

@@ -47,8 +47,8 @@ def make_queue(
 ) -> JobQueue:
     """Return the job queue of a study. trials: number of trials; None for the number in the study file.
 
-    read_earlier: function that reads the trials of preceding studies; only adaptive samplers need it. Raises AdvisorError if
-    the number of trials is unknown.
+    read_earlier: function that reads the trials of preceding studies for an adaptive sampler. Raises AdvisorError if the number
+    of trials is unknown.
     """
     if spec.sampler.kind != "adaptive":
         return ListedQueue(jobs(spec, trials, first_seed=first_seed))
@@ -64,8 +64,7 @@ class ListedQueue:
         self._silent: deque[tuple[float, Job]] = deque()
 
     def next(self, read_entries: JobEntryReader, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the next jobs of the list, and then the jobs to retry because other launchers claimed them but send no
-        heartbeat."""
+        """Return the next jobs of the list, then the jobs to retry because their launchers send no heartbeat."""
         if not self._waiting:
             now = time.monotonic()
             while self._silent and self._silent[0][0] <= now:
@@ -73,22 +72,18 @@ class ListedQueue:
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Remove the job from the queue, or retry it later if the launcher that claimed it sends no heartbeat."""
         if silent:
             self._silent.append((time.monotonic() + _SILENT_JOB_RETRY_S, job))
 
     def requeue(self, job: Job) -> None:
-        """Put the job at the front of the queue, because it must be begun again."""
         self._waiting.appendleft(job)
 
     def may_return_jobs(self) -> bool:
-        """Return True if the queue still contains jobs."""
         return bool(self._waiting or self._silent)
 
 
 class AdaptiveQueue:
-    """Queue of jobs whose hyperparameters an adaptive sampler suggests. The sampler uses the results of this study, from all
-    launchers, and those of preceding studies."""
+    """Queue of jobs whose hyperparameters an adaptive sampler suggests from the results of this and preceding studies."""
 
     def __init__(self, spec: StudySpec, trials: int, first_seed: int, earlier: Sequence[Observation]) -> None:
         self._spec, self._trials, self._seed, self._earlier = spec, trials, first_seed, earlier
@@ -97,8 +92,7 @@ class AdaptiveQueue:
         self._retry_at, self._silent, self._again = 0.0, False, False
 
     def next(self, read_entries: JobEntryReader, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the first job that has not ended and is not claimed by any launcher. All repeats of a trial come before the
-        next trial, each with another seed."""
+        """Return the first job that has not ended and is not claimed; all repeats of a trial come before the next trial."""
         if time.monotonic() < self._retry_at:
             return ()
         begun = {entry.key: entry for entry in read_entries()}
@@ -110,32 +104,29 @@ class AdaptiveQueue:
             self._retry_at = time.monotonic() + _SILENT_JOB_RETRY_S
             return ()
         number, repeat = key
-        continued = key in begun and bool(begun[key].continued)
-        params = parse_params(self._spec, begun[key].params) if continued else None
-        params = self._first_params(number, begun) if params is None and repeat else params
+        params = None
+        former = begun.get(key)
+        if former is not None and former.continued:
+            params = parse_params(self._spec, former.params)
+        if params is None and repeat and (number, 0) in begun:
+            params = parse_params(self._spec, begun[number, 0].params)
         if params is None:
             history = [*self._earlier, *self._observations(begun, number)]
             params = adaptive.suggest_trial(self._spec, history, number=len(self._earlier) + number)
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Do nothing, because the next call of `read_entries` shows the state of the job."""
+        """Do nothing: the next call of `read_entries` shows the state of the job."""
 
     def requeue(self, job: Job) -> None:  # noqa: ARG002
-        """Make `next` read all jobs again immediately, because the tracking store now shows that this job is free."""
+        """Make `next` read all jobs again immediately."""
         self._retry_at, self._again = 0.0, True
 
     def may_return_jobs(self) -> bool:
-        """Return True if a launcher sends no heartbeat, or if a job to be begun again has not been returned yet."""
         return self._silent or self._again
 
-    def _first_params(self, number: int, begun: Mapping[Key, JobEntry]) -> dict[str, HyperparameterValue] | None:
-        first = begun.get((number, 0))
-        return None if first is None else parse_params(self._spec, first.params)
-
     def _observations(self, begun: Mapping[Key, JobEntry], number: int) -> Iterable[Observation]:
-        """Yield the trials of this study so far as observations for the sampler, without trial `number`, which the sampler will
-        suggest."""
+        """Yield the trials so far as observations, without trial `number`, which the sampler will suggest."""
         for n in range(self._trials):
             entries = [begun[n, r] for r in range(self._repeats) if (n, r) in begun and begun[n, r].state != "open"]
             params = parse_params(self._spec, entries[0].params) if entries and n != number else None
@@ -146,7 +137,7 @@ class AdaptiveQueue:
 
 
 def entries_as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> list[Observation]:
-    """Return trials of other studies as observations for the sampler, including trials outside this study's ranges."""
+    """Return trials of other studies as observations for the sampler, also outside this study's ranges."""
     parsed = ((parse_params(spec, entry.params, anywhere=True), entry.outcome) for entry in entries)
     return [
         Observation(params, _mean_objective([outcome]))
@@ -156,21 +147,18 @@ def entries_as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> lis
 
 
 def _mean_objective(outcomes: Sequence[JobOutcome]) -> float | None:
-    """Return the mean, over the runs of a trial, of the best objective value of each run; None if a run failed, because the
-    setting of the trial is then unsuitable.
+    """Return the mean of the best objective values of a trial's runs; None if a run failed, because its setting is unsuitable.
 
-    A stopped or pruned run counts with the best value that it reached, because the full run would reach at least this value.
+    A stopped or pruned run counts with its best value, because the full run would reach at least this value.
     """
     values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped", "pruned")]
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 
 def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False) -> dict[str, HyperparameterValue] | None:
-    """Parse the hyperparameters of a trial from the texts that MLflow stores. Return None if a value is outside the study's
-    search space.
+    """Parse the hyperparameters of a trial from MLflow's texts. Return None if a value is outside the study's search space.
 
-    anywhere: also accept numbers outside their ranges, settings in forbidden regions, and other values of fixed
-    hyperparameters.
+    anywhere: also accept numbers outside their ranges, forbidden regions, and other values of fixed hyperparameters.
     """
     params: dict[str, HyperparameterValue] = {}
     for name, parameter in spec.parameters.items():
@@ -180,19 +168,14 @@ def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = 
         if value is None:
             return None
         params[name] = value
-    required = (n for n, p in spec.parameters.items() if p.role != "derived" and _is_parameter_active(p, params))
-    if any(n not in params for n in required):
-        return None
+    for name, parameter in spec.parameters.items():
+        is_active = all(params.get(parent) == value for parent, value in (parameter.when or {}).items())
+        if parameter.role != "derived" and is_active and name not in params:
+            return None
     return params if anywhere or spec.forbidden_region_of(params) is None else None
 
 
-def _is_parameter_active(parameter: Parameter, params: Mapping[str, HyperparameterValue]) -> bool:
-    return all(params.get(parent) == value for parent, value in (parameter.when or {}).items())
-
-
 def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> HyperparameterValue | None:
-    """Parse the value of a hyperparameter from text. Return None if the hyperparameter cannot have this value. `parse_params`
-    documents `anywhere`."""
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
     if allowed:

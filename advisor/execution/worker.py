@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines import Exit, Task, Training
@@ -19,30 +22,26 @@ from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import BLOCKED_STATES
 from advisor.execution.ledger.record import (
     DELIVERY_POLL_INTERVAL_S,
+    FAILED_STATUSES,
     MAX_STORE_WAIT_S,
     CallRejectedError,
     DataPendingError,
     JobOutcome,
+    StoreOutage,
     StoreUnreachableError,
 )
-from advisor.execution.ledger.retries import FAILED_STATUSES
-from advisor.execution.outage import StoreOutage
 from advisor.execution.plan import LaunchPlan, Summary, SummaryCallback
-from advisor.execution.stop_signals import StopSignals
 from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError, convert_write_errors
 from advisor.system.notifier import NOTIFICATION_EVENTS, Notification
 
 _POLL_S = 0.1
 """Maximum seconds between two checks whether a training process has ended."""
 _MIN_POLL_S = 0.005
-"""Minimum seconds between two checks whether a training process has ended. The pause starts at this value and doubles until a
-process ends, so that short runs follow each other without long gaps."""
+"""The pause starts at this value and doubles until a process ends, so that short runs follow each other without gaps."""
 MAX_FIRST_FAILURES = 3
-"""Number of first trials that must all fail, or all log nothing, before the launch ends with an error; the launch continues if
-an earlier trial has a result."""
+"""Number of first trials that must all fail, or all log nothing, for the launch to end with an error."""
 MAX_RESTARTS_OF_LOST_JOB = 3
-"""Maximum number of times that a job is restarted because its machine was lost. After one more loss, the job is recorded as
-stopped."""
+"""Maximum restarts of a job whose machine was lost. After one more loss, the job is recorded as stopped."""
 
 
 def launch(plan: LaunchPlan, ledger: Ledger, on_update: SummaryCallback) -> Summary:
@@ -70,24 +69,20 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: SummaryCallback) -> Summ
 
 @dataclass
 class _BegunJob:
-    """A job that this launcher has started."""
-
     job: Job
     run_id: str
     training: Training
     log: Path
     deadline: float | None
-    """Time limit of the job, in seconds since 1970; None if it has no limit."""
+    """Time limit in seconds since 1970; None without a limit."""
     exit: Exit | None = None
     ended_at: float = 0.0
     record_retry_at: float = 0.0
     stop: GuardStop | None = None
-    """The decision to stop the trial early, if this launcher has carried it out; else None."""
+    """The decision to stop the trial early, if this launcher has carried it out."""
 
 
 class _JobLauncher:
-    """The state of a launch, with its running jobs."""
-
     def __init__(self, plan: LaunchPlan, ledger: Ledger, summary: Summary, on_update: SummaryCallback) -> None:
         self._plan, self._ledger, self._summary, self._on_update = plan, ledger, summary, on_update
         self._records = ExitRecords(plan.folder, plan.location, plan.experiment)
@@ -100,8 +95,7 @@ class _JobLauncher:
         self._guard_error: str | None = None
 
     def read_record(self) -> None:
-        """Send the exit records that earlier launchers left on the local disk to the tracking store, and read all recorded
-        outcomes."""
+        """Deliver the exit records that earlier launchers left on the local disk, and read all recorded outcomes."""
         try:
             self._ledger.deliver_left_records(self._records)
         except StoreUnreachableError as error:
@@ -114,7 +108,6 @@ class _JobLauncher:
         self._on_update(self._summary, text)
 
     def _read_outcomes(self) -> None:
-        """Read the outcomes of the jobs of all launchers, including failed launchers."""
         try:
             self._ledger.record_orphans()
             entries = self._ledger.entries()
@@ -125,7 +118,6 @@ class _JobLauncher:
         self._summary.outcomes |= {e.key: e.outcome for e in of_study if e.outcome is not None}
 
     def run(self, signals: StopSignals) -> None:
-        """Train jobs until no job remains or a stop signal arrives."""
         pause = _MIN_POLL_S
         while not signals.count:
             began = len(self._begun)
@@ -136,7 +128,11 @@ class _JobLauncher:
             if not (more or self._begun or self._plan.queue.may_return_jobs()):
                 self._read_outcomes()
                 return
-            self._check_patience()
+            if self._outage.has_lasted_too_long() and all(item.exit is not None for item in self._begun):
+                raise AdvisorError(
+                    f"the store has not answered for {MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command again when it "
+                    f"does: how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
+                )
             time.sleep(pause)
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
@@ -164,8 +160,7 @@ class _JobLauncher:
         return more
 
     def _claim_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Claim the jobs in the tracking store. Return the claimed jobs with the ids of their runs, without jobs that another
-        launcher has claimed."""
+        """Claim the jobs that no other launcher has claimed. Return them with the ids of their runs."""
         try:
             if self._records.others:
                 self._ledger.deliver_left_records(self._records)
@@ -184,15 +179,21 @@ class _JobLauncher:
     def _start_claimed(self, claimed: Sequence[tuple[Job, str]]) -> None:
         if not claimed:
             return
-        tasks = [self._make_task(job, run_id) for job, run_id in claimed]
+        plan = self._plan
+        tasks = []
+        for job, run_id in claimed:
+            log, file = plan.folder / f"{job.name}.log", plan.folder / f"{job.name}.json"
+            words = job_command(plan.spec, job, plan.words, file, run_id, append=plan.append)
+            environment = job_environment(plan.spec, job, run_id, plan.location, plan.experiment)
+            tasks.append(Task(job.name, words, environment, log.absolute(), file.absolute(), job.params_json(), plan.timeout_s))
         try:
-            started = self._plan.engine.start(tasks)
+            started = plan.engine.start(tasks)
         except BaseException:
             for _, run_id in claimed:
                 with suppress(StoreUnreachableError, CallRejectedError):  # the claim expires when this launcher ends
                     self._ledger.release(run_id)
             raise
-        until = None if self._plan.timeout_s is None else time.time() + self._plan.timeout_s
+        until = None if plan.timeout_s is None else time.time() + plan.timeout_s
         begun = [
             _BegunJob(job, run_id, training, task.log, until)
             for (job, run_id), training, task in zip(claimed, started, tasks, strict=True)
@@ -201,18 +202,10 @@ class _JobLauncher:
         for item in begun:
             self._send_heartbeat(item)
 
-    def _make_task(self, job: Job, run_id: str) -> Task:
-        plan = self._plan
-        log, file = plan.folder / f"{job.name}.log", plan.folder / f"{job.name}.json"
-        words = job_command(plan.spec, job, plan.words, file, run_id, append=plan.append)
-        environment = job_environment(plan.spec, job, run_id, plan.location, plan.experiment)
-        return Task(job.name, words, environment, log.absolute(), file.absolute(), job.params_json(), plan.timeout_s)
-
     # --- guarding ---------------------------------------------------------------------------------------------------------------
 
     def _follow_guard(self) -> None:
-        """Stop the running trials that cannot become the best, according to the latest verdicts. Without verdicts, stop no
-        trial."""
+        """Stop the running trials that cannot become the best, according to the latest verdicts."""
         running = [item for item in self._begun if item.exit is None]
         if self._guard is None or not running or (reading := self._guard.latest()) is None:
             return
@@ -229,13 +222,11 @@ class _JobLauncher:
                 continue
             if verdict.stop and self._plan.stop_doomed:
                 self._stop_doomed(item, verdict.as_stop())
-            elif verdict.state != "not_finite" or not self._plan.stop_doomed:
-                # Without this condition, a trial that is about to be stopped would cause two messages.
+            elif verdict.state != "not_finite" or not self._plan.stop_doomed:  # else its stop causes the message
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
 
     def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:
-        """Mark the run as stopped, and end its training process. If the tracking store is unreachable, the training process
-        continues."""
+        """Mark the run as stopped, and end its process, which continues while the tracking store is unreachable."""
         try:
             self._ledger.mark_stop(item.run_id, stop)
         except StoreUnreachableError:
@@ -261,7 +252,7 @@ class _JobLauncher:
                 return
 
     def _send_heartbeat(self, item: _BegunJob) -> bool:
-        """Send a job's heartbeat. Send a heartbeat for the job. Return True if the tracking store responded."""
+        """Send a heartbeat for the job. Return True if the tracking store responded."""
         details = {**item.training.note(), **({} if item.deadline is None else {"until": item.deadline})}
         try:
             self._ledger.send_heartbeat(item.run_id, details)
@@ -274,7 +265,7 @@ class _JobLauncher:
         return True
 
     def _record_ended_trainings(self) -> bool:
-        """Record all training processes that have ended since the last call. Return True if any training process has ended."""
+        """Record all training processes that have ended. Return True if there is any."""
         before = len(self._begun)
         for item in list(self._begun):
             if item.exit is None:
@@ -282,9 +273,8 @@ class _JobLauncher:
                 if item.exit is None:
                     continue
                 item.ended_at = time.monotonic()
-                with suppress(
-                    OSError
-                ):  # disk full: the exit record is only lost if this launcher is killed before MLflow has the record
+                # If the disk is full, the record is lost only if this launcher is killed before MLflow has it.
+                with suppress(OSError):
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit, stop=item.stop))
             if time.monotonic() >= max(item.record_retry_at, self._outage.retry_at):
                 self._record_end(item, item.exit)
@@ -308,8 +298,12 @@ class _JobLauncher:
         self._records.forget(item.job.name)
         if outcome is not None:
             self._summary.outcomes[item.job.key] = outcome
-            self._report_news(_describe_failure(item, outcome))
-            self._notify_of_end(item, outcome)
+            failure = _describe_failure(item, outcome)
+            self._report_news(failure)
+            if item.stop is not None and _early_stop_ended_job(item, outcome):
+                self._notify("stopped", item.job.name, item.stop.step, failure)
+            elif outcome.status in (*FAILED_STATUSES, "diverged"):
+                self._notify("not_finite" if outcome.status == "diverged" else "failed", item.job.name, None, failure)
             self._new_outcomes.append(outcome)
             self._check_first_outcomes()
         elif exit.lost:
@@ -317,23 +311,7 @@ class _JobLauncher:
             self._report_news(f"{item.job.name}: {exit.reason}; we begin it again.")
             self._plan.queue.requeue(item.job)
 
-    def _notify_of_end(self, item: _BegunJob, outcome: JobOutcome) -> None:
-        if _early_stop_ended_job(item, outcome) and item.stop is not None:
-            self._notify("stopped", item.job.name, item.stop.step, _describe_failure(item, outcome))
-        elif outcome.status in FAILED_STATUSES:
-            self._notify("failed", item.job.name, None, _describe_failure(item, outcome))
-        elif outcome.status == "diverged":
-            self._notify("not_finite", item.job.name, None, _describe_failure(item, outcome))
-
-    def _check_patience(self) -> None:
-        if self._outage.has_lasted_too_long() and all(item.exit is not None for item in self._begun):
-            raise AdvisorError(
-                f"the store has not answered for {MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command again when it does: "
-                f"how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
-            )
-
     def _check_first_outcomes(self) -> None:
-        """Raise TrialsFailed if the results of the first trials show that further trials would fail as well."""
         has_result = len(self._summary.outcomes) > self._summary.failed
         if self._plan.keep_going or has_result or len(self._new_outcomes) != MAX_FIRST_FAILURES:
             return
@@ -364,19 +342,19 @@ class _JobLauncher:
             self._guard.close()
 
     def _stop_trainings(self, *, kill: bool) -> None:
-        """Ask all running training processes to stop. kill: True to kill the processes that were already asked to stop."""
+        """Ask all running training processes to stop. kill: True to kill those that were already asked."""
         for item in self._begun:
             if item.exit is None and (kill or item.stop is None):
                 item.training.stop()
 
 
 def _early_stop_ended_job(item: _BegunJob, outcome: JobOutcome) -> bool:
-    """Return whether the early stop ended the job; False if the training process had just ended by itself."""
+    """Return False if the training process had just ended by itself."""
     return item.stop is not None and outcome.status == item.stop.status
 
 
 def _describe_failure(item: _BegunJob, outcome: JobOutcome) -> str:
-    """Return one line about a failed job, or an empty string if the job did not fail."""
+    """Return one line about a failed job; empty if the job did not fail."""
     if outcome.status == "complete":
         return ""
     if item.stop is not None and _early_stop_ended_job(item, outcome):
@@ -388,3 +366,37 @@ def _describe_failure(item: _BegunJob, outcome: JobOutcome) -> str:
 
 def _unanswered_error(error: Exception) -> UnansweredError:
     return UnansweredError(f"the tracking store does not answer: {error}; run the same command again when it does")
+
+
+# --- stop requests --------------------------------------------------------------------------------------------------------------
+
+_STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class StopSignals:
+    """Counts stop requests. The first request stops the program at a safe point, the second one immediately."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def count_stop_signals(self) -> Iterator[None]:
+        """While the block runs, count stop signals instead of letting them end the program."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        # A signal that was ignored when the process started (by `nohup`, for example) stays ignored.
+        used = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before: dict[int, Any] = {number: signal.signal(number, self._count_signal) for number in used}
+        if signal.SIGINT not in before:
+            # A shell script starts `advisor run … &` with SIGINT ignored, as training processes would, too. Child processes do
+            # not inherit a handler.
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _count_signal(self, *_: Any) -> None:
+        self.count += 1

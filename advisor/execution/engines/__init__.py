@@ -1,8 +1,5 @@
-"""Engines run training processes on this machine, on a Ray cluster, or on SLURM. This module defines the interface between
-engines and the launcher.
-
-An engine starts training processes, and reports how they ended. Only the launcher uses studies and MLflow; engines do not.
-"""
+"""Engines start training processes on this machine, on a Ray cluster, or on SLURM, and report how they ended. This module
+defines their interface to the launcher. Engines know neither studies nor MLflow."""
 
 from __future__ import annotations
 
@@ -18,19 +15,17 @@ __all__ = ["Engine", "Exit", "Task", "Training"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Description of a training process to start."""
+    """A training process to start."""
 
     name: str
     words: Sequence[str]
     environment: Mapping[str, str]
-    """Variables to add to the environment of the training process. The environment may hold a password, so it never appears in
-    arguments or messages."""
+    """Variables to add to the environment, which may hold a password, so it never appears in arguments or messages."""
     log: Path
-    """File that receives the output of the training process."""
+    """File that receives the output."""
     params_file: Path
-    """File with the hyperparameters, written before the training process starts. The command may contain the path of this file."""
+    """File with the hyperparameters, written before the process starts."""
     params_json: str
-    """Content of `params_file`: the hyperparameters as JSON."""
     timeout_s: float | None = None
 
 
@@ -41,11 +36,10 @@ class Training(Protocol):
         """Return how the training process ended; None while it is queued or running."""
 
     def stop(self) -> None:
-        """Ask the training process to stop, as Ctrl-C does. A second call kills the process. `poll` reports how the process
-        ended."""
+        """Ask the training process to stop, as Ctrl-C does. A second call kills it."""
 
     def note(self) -> Mapping[str, Any]:
-        """Return plain values with which other launchers can find the training process and check whether it still runs."""
+        """Return plain values with which other launchers can check whether the training process still runs."""
 
 
 class Engine(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from advisor.model.errors import AdvisorError
 from advisor.system.processes import usable_cpus
@@ -30,8 +30,8 @@ def find_gpus() -> tuple[str, ...]:
 def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None) -> list[dict[str, str]]:
     """Return the environment variables of each slot, which runs one trial at a time.
 
-    per_trial: number of GPUs per trial; None for one GPU if the machine has any. parallel: number of slots; None for as many as
-    the GPUs allow, or one slot without GPUs. All slots get the same number of CPU threads, unless OMP_NUM_THREADS is set.
+    per_trial: GPUs per trial; None for one if the machine has any. parallel: number of slots; None for as many as the GPUs
+    allow, or one without GPUs. All slots get the same number of CPU threads, unless OMP_NUM_THREADS is set.
     """
     if per_trial and not gpus:
         raise AdvisorError(
@@ -49,11 +49,6 @@ def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None)
             f"{count} trials at a time with {per_trial} GPUs each need {count * per_trial}, and there are {len(gpus)}; "
             "lower --parallel, or pass --gpus-per-trial 0 to let trials share them"
         )
-    threads = _cpu_thread_variables(count)
+    share_cpus = count > 1 and "OMP_NUM_THREADS" not in os.environ
+    threads = {"OMP_NUM_THREADS": str(max(1, usable_cpus() // count))} if share_cpus else {}
     return [{**threads, **({"CUDA_VISIBLE_DEVICES": groups[i]} if groups else {})} for i in range(count)]
-
-
-def _cpu_thread_variables(slots: int) -> Mapping[str, str]:
-    if slots == 1 or "OMP_NUM_THREADS" in os.environ:
-        return {}
-    return {"OMP_NUM_THREADS": str(max(1, usable_cpus() // slots))}

@@ -29,26 +29,23 @@ _OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memor
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A description of how a training process ended."""
+    """How a training process ended."""
 
     code: int
-    """Exit status of the training process. A negative status is the number of the signal that ended the process, with a minus
-    sign."""
+    """Exit status; a negative one is minus the number of the signal that ended the process."""
     timed_out: bool = False
     interrupted: bool = False
     last_line: str = ""
-    """Last non-empty line of the training process's output."""
+    """Last non-empty line of the output."""
     lost: bool = False
     """True if the exit status is unknown, because the machine failed or was removed from the cluster."""
 
     @property
     def ok(self) -> bool:
-        """True if the training process ended by itself with exit status 0."""
         return self.code == 0 and not (self.timed_out or self.interrupted or self.lost)
 
     @property
     def reason(self) -> str:
-        """Return why the training process failed, as text for messages."""
         detail = f": {self.last_line}" if self.last_line else ""
         if self.timed_out:
             return "timeout"
@@ -59,18 +56,14 @@ class Exit:
         if self.code == -KILL_SIGNAL:
             return "killed, perhaps because memory ran out"
         if self.code < 0:
-            return f"ended by signal {_signal_name(-self.code)}{detail}"
+            name = str(-self.code)  # real-time signals have no names
+            with suppress(ValueError):
+                name = signal.Signals(-self.code).name
+            return f"ended by signal {name}{detail}"
         return f"exit status {self.code}{detail}"
 
 
-def _signal_name(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return str(number)  # real-time signals have no names
-
-
 def is_out_of_memory(text: str) -> bool:
-    """Return True if an error message says that memory ran out."""
     return any(words in text.lower() for words in _OUT_OF_MEMORY_PHRASES)
 
 
@@ -97,23 +90,21 @@ class TrainingProcess:
 
     @property
     def pid(self) -> int:
-        """Process id (PID)."""
         return self._process.pid
 
     def stop(self, reason: str = "interrupted") -> None:
-        """Ask the process group to stop. The process group is killed after `STOP_GRACE_S` seconds, or immediately at the second
-        call."""
+        """Ask the process group to stop. It is killed after `STOP_GRACE_S` seconds, or at the second call."""
         if self._stopped_at is not None:
-            self._signal_processes(KILL_SIGNAL)
+            signal_process_group(self._process.pid, KILL_SIGNAL)
             return
         self._stopped_at, self._stop_reason = time.monotonic(), reason
-        self._signal_processes(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
+        signal_process_group(self._process.pid, signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
         """Return how the training process ended; None while this process, or any process that it started, still runs.
 
-        Also stop the process when its time limit expires. Processes that outlive the training process, such as data loader
-        workers, are first asked to stop and then killed after `LEFTOVER_GRACE_S` seconds, because they may hold GPU memory.
+        Also stop the process at its time limit. Processes that outlive it, such as data loader workers, may hold GPU memory, so
+        they are asked to stop and then killed after `LEFTOVER_GRACE_S` seconds.
         """
         code = self._process.poll()
         now = time.monotonic()
@@ -121,42 +112,34 @@ class TrainingProcess:
             if self._stopped_at is None and self._timeout_s is not None and now - self.started > self._timeout_s:
                 self.stop("timeout")
             elif self._stopped_at is not None and now - self._stopped_at > STOP_GRACE_S:
-                self._signal_processes(KILL_SIGNAL)
+                signal_process_group(self._process.pid, KILL_SIGNAL)
             return None
         if self._exited_at is None:
             self._exited_at = now
-            self._signal_processes(signal.SIGTERM)
+            signal_process_group(self._process.pid, signal.SIGTERM)
         if self._has_leftovers():
             if now - self._exited_at <= LEFTOVER_GRACE_S:
                 return None
-            self._signal_processes(KILL_SIGNAL)
+            signal_process_group(self._process.pid, KILL_SIGNAL)
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _has_leftovers(self) -> bool:
-        """Return whether any other process of the process group still runs. Zombie processes do not count, because a container
-        may never remove them."""
+        """Return whether another process of the group runs. Zombies do not count: a container may never remove them."""
         if not hasattr(os, "killpg"):
             return False
         try:
             os.killpg(self._process.pid, 0)
         except (ProcessLookupError, PermissionError):
             return False
-        return any(_is_in_group(process, self._process.pid) for process in psutil.process_iter())
-
-    def _signal_processes(self, number: signal.Signals) -> None:
-        signal_process_group(self._process.pid, number)
-
-
-def _is_in_group(process: psutil.Process, group: int) -> bool:
-    try:
-        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
-    except (OSError, psutil.Error):  # the process has ended or belongs to another user
+        for process in psutil.process_iter():
+            with suppress(OSError, psutil.Error):  # the process has ended or belongs to another user
+                if os.getpgid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    return True
         return False
 
 
 def process_identity(pid: int) -> dict[str, float]:
-    """Return the id and the start time of a process, which together identify it. A process id alone may be reused by a later
-    process."""
+    """Return the id and the start time of a process: a later process may have the same id."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -171,15 +154,13 @@ MLFLOW_ERROR_ADVICE = {
         "the script logs another value of a hyperparameter than the study gives it; pass it in the command, as in --lr {lr}"
     ),
 }
-"""MLflow errors that a training script causes only when a launcher runs it. The keys are parts of the errors' texts; the values
-are advice for the user."""
+"""Advice by part of the text of MLflow errors that occur only when a launcher runs the training script."""
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log. It is shortened and contains no credentials, because other users can see it in
-    MLflow.
+    """Return the last non-empty line of a log, shortened and without credentials, because other users can see it in MLflow.
 
-    If this line contains a common MLflow error (`MLFLOW_ERROR_ADVICE`), return the advice for the error instead.
+    For a common MLflow error (`MLFLOW_ERROR_ADVICE`), return the advice instead.
     """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))

@@ -1,9 +1,7 @@
-"""Runs training processes on the nodes of a Ray cluster. Ray selects a node for each training process by the GPUs and CPUs that
-it needs.
+"""Runs training processes on the nodes of a Ray cluster. Ray selects a node for each process by the GPUs and CPUs that it needs.
 
-Each training process is started by a Ray actor on its node. All nodes need this package and the files that the command uses.
-The command runs in the launcher's working directory if the node has this directory (on a shared file system), else in Ray's
-directory.
+An actor starts each process on its node. All nodes need this package and the files that the command uses. The command runs in
+the launcher's working directory if the node has it (on a shared file system), else in Ray's directory.
 """
 
 from __future__ import annotations
@@ -16,20 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from advisor.execution.engines import Exit, Task
-from advisor.execution.engines.node import run_task
+from advisor.execution.engines.local import run_task
 from advisor.system.ray_cluster import RayCluster
 
 _MAX_LOG_BYTES = 5_000_000
-"""Maximum number of bytes from the end of a log that a node returns to the launcher."""
+"""Maximum number of bytes of a log that a node returns to the launcher."""
 _MAX_EXTRA_TRAININGS = 1
 """Number of training processes to submit beyond the capacity of the cluster, so that no resources are idle."""
 _STOP_TIMEOUT_S = 5.0
-"""Timeout in seconds for an actor to accept a stop request."""
+"""Seconds within which an actor must accept a stop request."""
 
 
 class RayEngine:
-    """Engine that runs training processes on a Ray cluster."""
-
     def __init__(self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None) -> None:
         """address: as for `RayCluster`. gpus_per_trial: None for one GPU if the cluster has any. parallel: maximum number of
         parallel training processes.
@@ -47,16 +43,13 @@ class RayEngine:
     def room(self) -> int:
         """Return the number of training processes that still fit on the current nodes, plus `_MAX_EXTRA_TRAININGS`."""
         self._trainings = [training for training in self._trainings if not training.ended]
-        limit = self._parallel if self._parallel is not None else self._count_fitting_trainings() + _MAX_EXTRA_TRAININGS
+        limit = self._parallel
+        if limit is None:  # an autoscaling cluster may have no nodes yet
+            needs = {kind: need for kind, need in (("GPU", float(self._gpus)), ("CPU", self._cpus)) if need}
+            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and needs]
+            fitting = sum(min(int(node.get(kind, 0) / need) for kind, need in needs.items()) for node in nodes)
+            limit = fitting + _MAX_EXTRA_TRAININGS
         return max(limit - len(self._trainings), 0)
-
-    def _count_fitting_trainings(self) -> int:
-        """Return the number of training processes that fit on all nodes together; 0 if an autoscaling cluster has no nodes yet."""
-        needs = {"GPU": float(self._gpus), "CPU": self._cpus}
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        return sum(
-            min(int(node.get(kind, 0) / need) for kind, need in needs.items() if need) for node in nodes if any(needs.values())
-        )
 
     def start(self, tasks: Sequence[Task]) -> Sequence[RayTraining]:
         """Start one Ray actor per task. Ray selects the node of each actor."""
@@ -66,13 +59,10 @@ class RayEngine:
         return started
 
     def close(self) -> None:
-        """Disconnect from the Ray cluster."""
         self._cluster.disconnect()
 
 
 class RayTraining:
-    """A training process that a Ray actor runs."""
-
     def __init__(self, ray: Any, actor: Any, task: Task) -> None:
         self._ray, self._actor, self._task = ray, actor, task
         task.log.parent.mkdir(parents=True, exist_ok=True)
@@ -82,53 +72,45 @@ class RayTraining:
 
     @property
     def ended(self) -> bool:
-        """True if the training process had ended when it was last polled."""
         return self._exit is not None
 
     def poll(self) -> Exit | None:
-        """Return how the training process ended, or None while it runs. If the node of the process failed, the returned `Exit`
-        has `lost` set."""
+        """Return how the training process ended, or None while it runs; `lost` if its node failed."""
         if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
-            self._exit = self._fetch_exit()
+            stopped = bool(self._stop_requests)
+            try:
+                exit, log = self._ray.get(self._result)
+                self._task.log.write_bytes(log)
+                self._exit = replace(exit, interrupted=stopped)
+            except self._ray.exceptions.RayActorError:
+                self._exit = Exit(1, lost=not stopped, interrupted=stopped)
+            except self._ray.exceptions.RayError as error:
+                self._exit = Exit(1, last_line=str(error).strip().splitlines()[-1])
+            finally:
+                self._ray.kill(self._actor)  # killing the Ray actor releases its GPUs
         return self._exit
 
-    def _fetch_exit(self) -> Exit:
-        stopped = bool(self._stop_requests)
-        try:
-            exit, log = self._ray.get(self._result)
-        except self._ray.exceptions.RayActorError:
-            return Exit(1, lost=not stopped, interrupted=stopped)
-        except self._ray.exceptions.RayError as error:
-            return Exit(1, last_line=str(error).strip().splitlines()[-1])
-        finally:
-            self._ray.kill(self._actor)  # killing the Ray actor releases its GPUs
-        self._task.log.write_bytes(log)
-        result: Exit = replace(exit, interrupted=stopped)
-        return result
-
     def stop(self) -> None:
-        """Ask the training process to stop. At the second call, or if the actor has not started yet, kill the actor and its
-        process."""
+        """Ask the training process to stop. At the second call, or if the actor has not started, kill it."""
         self._stop_requests += 1
         ready, _ = self._ray.wait([self._actor.stop.remote()], timeout=_STOP_TIMEOUT_S)
         if self._stop_requests > 1 or not ready:
             self._ray.kill(self._actor)
 
     def note(self) -> Mapping[str, Any]:
-        """Return only the engine's name, because other launchers need not find a Ray training process, which ends with its
-        launcher."""
+        """Return only the engine's name, because a Ray training process ends with its launcher."""
         return {"engine": "ray"}
 
 
 def _define_actor_class(ray: Any) -> Any:
-    """Define and return the class of the Ray actors; the definition needs the imported Ray module."""
+    """Return the class of the Ray actors; its definition needs the imported Ray module."""
 
     class Trainer:
         def __init__(self) -> None:
             self.stop_requests = 0
 
         def train(self, task: Task, folder: str) -> tuple[Exit, bytes]:
-            """Run the task in a process on this node. Return (how the process ended, last bytes of its log)."""
+            """Run the task on this node. Return (how the process ended, last bytes of its log)."""
             if os.path.isdir(folder):
                 os.chdir(folder)
             with tempfile.TemporaryDirectory(prefix="advisor-") as own:
@@ -137,7 +119,6 @@ def _define_actor_class(ray: Any) -> Any:
                 return exit, log.read_bytes()[-_MAX_LOG_BYTES:] if log.exists() else b""
 
         def stop(self) -> None:
-            """Ask the process of the task to stop."""
             self.stop_requests += 1
 
     return ray.remote(Trainer)

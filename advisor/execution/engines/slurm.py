@@ -1,7 +1,6 @@
 """Runs training processes as SLURM jobs, using submitit. Tasks that start together form one SLURM job array.
 
-The nodes need access to the output folder. Other users cannot read the output folder, because the data of a job may contain a
-password.
+The nodes need access to the output folder, which other users cannot read, because the data of a job may contain a password.
 """
 
 from __future__ import annotations
@@ -18,25 +17,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.execution.engines import Exit, Task, node
+from advisor.execution.engines import Exit, Task
+from advisor.execution.engines.local import run_task
 from advisor.execution.engines.process import last_line, process_identity
 from advisor.model.errors import AdvisorError
 
 _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
-"""Names of options that submitit itself handles. All other options are passed to sbatch unchanged."""
+"""Names of options that submitit itself handles; all others are passed to sbatch unchanged."""
 _QUERY_INTERVAL_S = 20.0
 """Seconds between two queries to SLURM. A job without a result counts as lost if two consecutive queries do not list it."""
 _EXTRA_TIME_LIMIT_MINUTES = 5
-"""Minutes by which the SLURM time limit of a job exceeds the time limit of its training process, so that the job can stop the
-process and report its end."""
+"""Minutes by which SLURM's time limit exceeds that of the training process, so that the job can report its end."""
 MAX_ARRAY_JOBS = 500
-"""Maximum number of jobs in one SLURM job array. Clusters accept about 1,000 jobs per array, but the first jobs of a smaller
-array start earlier."""
+"""Maximum jobs in one job array. Clusters accept about 1,000, but a smaller array starts earlier."""
 
 
 class SlurmEngine:
-    """Engine that runs training processes as jobs of a SLURM cluster."""
-
     def __init__(
         self,
         folder: Path,
@@ -48,13 +44,16 @@ class SlurmEngine:
         cluster: str = "slurm",
         max_submitted: int | None = None,
     ) -> None:
-        """folder: folder for the files of submitit. parallel: maximum number of jobs of one array that run at the same time.
+        """folder: for submitit's files. parallel: maximum number of jobs of one array that run at the same time.
 
         options: options of `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum number
-        of submitted jobs if each job depends on earlier results; None for no limit. Raises AdvisorError if submitit, SLURM or a
-        time limit is missing; SLURM needs the time limit to schedule jobs.
+        of submitted jobs if each job depends on earlier results. Raises AdvisorError if submitit, SLURM or a time limit is
+        missing; SLURM needs the time limit to schedule jobs.
         """
-        submitit = _import_submitit()
+        try:
+            import submitit
+        except ImportError:
+            raise AdvisorError('--on slurm needs submitit: pip install "tuning-advisor[slurm]"') from None
         if cluster == "slurm" and shutil.which("sbatch") is None:
             raise AdvisorError("SLURM's sbatch is not on this machine; run the same command where you submit jobs")
         if timeout_s is None and "time" not in options:
@@ -69,11 +68,8 @@ class SlurmEngine:
         self._trainings: list[SlurmTraining] = []
 
     def room(self) -> int:
-        """Return the number of jobs that may be submitted now: one job array, because SLURM itself queues the jobs.
-
-        If `parallel` is set, only one job array exists at a time, because SLURM limits the running jobs of each array
-        separately.
-        """
+        """Return the number of jobs that may be submitted now: one job array, because SLURM itself queues the jobs. With
+        `parallel`, only one array exists at a time, because SLURM limits the running jobs of each array separately."""
         unfinished = sum(not training.ended for training in self._trainings)
         if self._max_submitted is not None:
             return self._max_submitted - unfinished
@@ -100,13 +96,12 @@ class SlurmQueue:
     def __init__(self, *options: str) -> None:
         """options: options of squeue that select the jobs to list."""
         self.answers = 0
-        """Number of queries that SLURM answered."""
         self._options = options
         self._queried_at, self._jobs = -math.inf, frozenset[str]()
         self._answered = False
 
     def has_job(self, job: str) -> bool | None:
-        """Return True if SLURM's queue contained the job at the last query, False if not, and None if SLURM did not respond."""
+        """Return whether SLURM's queue contained the job at the last query; None if SLURM did not respond."""
         if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
             self._queried_at, jobs = time.monotonic(), _run_squeue("-r", *self._options, "-o", "%i")
             self._answered = jobs is not None
@@ -115,19 +110,15 @@ class SlurmQueue:
         return job in self._jobs if self._answered else None
 
     def forget_last_query(self) -> None:
-        """Forget the result of the last query, so that the next call of `has_job` queries SLURM again."""
         self._queried_at = -math.inf
 
     def has_claimed_job(self, claim: Mapping[str, Any]) -> bool | None:
-        """Return `has_job` for the job that a launcher's claim names; False if the claim names no job or this machine has no
-        SLURM."""
+        """Return `has_job` for the job of a claim; False if it names none or this machine has no SLURM."""
         job = claim.get("slurm")
         return self.has_job(job) if isinstance(job, str) and shutil.which("squeue") is not None else False
 
 
 class SlurmTraining:
-    """A training process that runs as one SLURM job."""
-
     def __init__(self, job: Any, task: Task, queue: SlurmQueue | None) -> None:
         """queue: SLURM's queue; None if the job is a process on this machine."""
         self._job, self._task, self._queue, self._stop_requests = job, task, queue, 0
@@ -135,25 +126,19 @@ class SlurmTraining:
         self.ended = False
 
     def poll(self) -> Exit | None:
-        """Return how the training process ended, or None while its job is pending or running."""
         if not self._has_ended():
             return None
         self.ended = True
-        exit = self._read_exit()
-        return replace(exit, interrupted=True, lost=False) if self._stop_requests else exit
-
-    def _read_exit(self) -> Exit:
-        line = ""
+        exit, line = None, ""
         if self._job.paths.result_pickle.exists():  # submitit would wait for this file even if the job no longer exists
             try:
-                exit: Exit = self._job.result()
+                exit = self._job.result()
             except Exception as error:  # submitit may raise any error for a killed job or unreadable result
                 line = str(error).strip().split("\n", 1)[0]
-            else:
-                return exit
-        if self._task.log.exists():
-            line = last_line(self._task.log) or line
-        return Exit(1, lost=True, last_line=line)
+        if exit is None:
+            line = (last_line(self._task.log) if self._task.log.exists() else "") or line
+            exit = Exit(1, lost=True, last_line=line)
+        return replace(exit, interrupted=True, lost=False) if self._stop_requests else exit
 
     def _has_ended(self) -> bool:
         if self._queue is None:
@@ -167,8 +152,7 @@ class SlurmTraining:
         return self._missing_since is not None and self._queue.answers > self._missing_since
 
     def stop(self) -> None:
-        """Create a file that asks the training process to stop. At the second call, or if the job is still pending, cancel the
-        job."""
+        """Create a file that asks the process to stop. At the second call, or if the job is pending, cancel the job."""
         self._stop_requests += 1
         with _stop_request_path(self._task).open("a") as file:
             file.write("stop\n")
@@ -176,14 +160,13 @@ class SlurmTraining:
             self._job.cancel(check=False)
 
     def note(self) -> Mapping[str, Any]:
-        """Return the job's SLURM id; if the job is a process on this machine, return the id and start time of the process."""
+        """Return the job's SLURM id, or the identity of the process on this machine."""
         if self._queue is None:
             return process_identity(int(self._job.job_id))
         return {"slurm": str(self._job.job_id)}
 
 
 def _run_squeue(*options: str) -> list[str] | None:
-    """Return the lines that squeue prints, or None if squeue fails."""
     tool = shutil.which("squeue")
     if tool is None:
         return None
@@ -199,7 +182,7 @@ def _run_task_in_job(task: Task) -> Exit:
         file = _stop_request_path(task)
         return len(file.read_text().split()) if file.exists() else 0
 
-    exit = node.run_task(task, stop_requests)
+    exit = run_task(task, stop_requests)
     # SLURM sends SIGTERM to jobs that are cancelled, preempted or out of time.
     by_slurm = exit.code == -signal.SIGTERM and not (exit.timed_out or exit.interrupted)
     return replace(exit, lost=True) if by_slurm else exit
@@ -212,7 +195,6 @@ def _stop_request_path(task: Task) -> Path:
 def _executor_parameters(
     gpus_per_trial: int, parallel: int | None, timeout_s: float | None, options: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the parameters of submitit's executor, which submits the jobs."""
     parameters: dict[str, Any] = {"slurm_job_name": "advisor"}
     if gpus_per_trial:
         parameters["gpus_per_node"] = gpus_per_trial
@@ -226,7 +208,10 @@ def _executor_parameters(
         if name == "time":
             parameters["slurm_time"] = text
         elif name in _SUBMITIT_OPTIONS:
-            parameters[name] = _parse_option_number(option, text)
+            try:
+                parameters[name] = float(text) if name == "mem_gb" else int(text)
+            except ValueError:
+                raise AdvisorError(f"--slurm {option}={text}: {text!r} is not a number that SLURM accepts there") from None
         else:
             others[name] = text
     if others:
@@ -234,18 +219,3 @@ def _executor_parameters(
     if "slurm_time" in parameters:
         parameters.pop("timeout_min", None)
     return parameters
-
-
-def _parse_option_number(option: str, text: str) -> float:
-    try:
-        return float(text) if option.endswith(("mem_gb", "mem-gb")) else int(text)
-    except ValueError:
-        raise AdvisorError(f"--slurm {option}={text}: {text!r} is not a number that SLURM accepts there") from None
-
-
-def _import_submitit() -> Any:
-    try:
-        import submitit
-    except ImportError:
-        raise AdvisorError('--on slurm needs submitit: pip install "tuning-advisor[slurm]"') from None
-    return submitit

@@ -1,8 +1,7 @@
-"""Saves on disk how training processes ended (exit records), until MLflow has these records. No exit record is lost if the
-tracking store or a launcher fails.
+"""Saves on disk how training processes ended, so that no such exit record is lost if the tracking store or a launcher fails.
 
-A launcher holds a file lock while some of its exit records are not delivered to MLflow. If the launcher is killed, the system
-releases the lock, and the next launcher delivers the records.
+A launcher holds a file lock while MLflow lacks some of its exit records. If the launcher is killed, the system releases the
+lock, and the next launcher delivers the records.
 """
 
 from __future__ import annotations
@@ -23,15 +22,12 @@ from advisor.execution.job_env import create_private_folder
 from advisor.system.atomic import remove_unfinished_files, write_files
 from advisor.tracking.stores.location import StoreLocation
 
-_RECORD_SUFFIX = ".ended.json"
-
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """A record of how a training process ended, with the reported objective values that MLflow may lack."""
+    """How a training process ended, with the reported objective values that MLflow may lack."""
 
     name: str
-    """Name of the job that the training process ran."""
     run_id: str
     exit: Exit
     status: str | None = None
@@ -39,7 +35,6 @@ class ExitRecord:
     points: Mapping[int, tuple[float, int]] = field(default_factory=dict)
     """Maps optimizer steps to (objective value, time of logging in ms since 1970)."""
     stop: GuardStop | None = None
-    """The decision to stop the trial early; None if it was not stopped early."""
 
 
 class ExitRecords:
@@ -48,23 +43,24 @@ class ExitRecords:
     def __init__(self, folder: Path, location: StoreLocation, experiment: str) -> None:
         # Several tracking stores and experiments may share the folder of records.
         store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
-        self.folder, self._suffix = folder, f".{store}{_RECORD_SUFFIX}"
+        self.folder, self._suffix = folder, f".{store}.ended.json"
         self.others = False
-        """True if other running launchers had records in the folder when `read_left_records` was last called."""
+        """True if other running launchers had records in the folder at the last call of `read_left_records`."""
         self._own: set[str] = set()
         self._lock: FileLock | None = None
 
     def keep(self, record: ExitRecord) -> None:
-        """Write the exit record to disk. This launcher delivers the record to MLflow, unless `close` is called first."""
+        """Write the exit record to disk. This launcher delivers it to MLflow, unless `close` is called first."""
         create_private_folder(self.folder)
         self._lock = self._lock or _create_lock_file(self.folder)
         self._own.add(record.name)
         keeper = Path(self._lock.lock_file).name
-        write_files({self._record_path(record.name): json.dumps({"keeper": keeper, **asdict(record)})}, sweeps=False)
+        write_files(
+            {self.folder / f"{record.name}{self._suffix}": json.dumps({"keeper": keeper, **asdict(record)})}, sweeps=False
+        )
 
     def forget(self, name: str) -> None:
-        """Delete the exit record from disk after its delivery to MLflow."""
-        self._record_path(name).unlink(missing_ok=True)
+        (self.folder / f"{name}{self._suffix}").unlink(missing_ok=True)
         self._own.discard(name)
         if not self._own:
             self.close()
@@ -79,8 +75,7 @@ class ExitRecords:
             self._lock = None
 
     def read_left_records(self) -> Iterator[ExitRecord]:
-        """Yield the exit records of launchers that no longer run. Remove the lock files and temporary files of launchers that
-        were killed."""
+        """Yield the exit records of launchers that no longer run, and remove their lock files and temporary files."""
         self.others = False
         for lock in self.folder.glob(".*.lock"):
             _is_lock_held(lock)
@@ -101,12 +96,9 @@ class ExitRecords:
                     stop=None if stop is None else GuardStop(**stop),
                 )
 
-    def _record_path(self, name: str) -> Path:
-        return self.folder / f"{name}{self._suffix}"
-
 
 def _create_lock_file(folder: Path) -> FileLock:
-    """Create a file and return a lock on it. This process holds the lock until it releases the lock or ends."""
+    """Create a lock file that this process holds until it releases it or ends."""
     while True:
         lock = FileLock(folder / f".{uuid.uuid4().hex}.lock", mode=0o600, thread_local=False)
         # On a file system without locks, records may be delivered twice, but none is lost.

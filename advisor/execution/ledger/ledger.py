@@ -1,9 +1,8 @@
 """Begins the jobs of a study, and records in MLflow how they ended.
 
-A launcher begins a job by creating an MLflow run. So launchers on several machines agree which of them trains the job. If two
-launchers claim the same job, each launcher that sees the other's claim withdraws its own, so at most one claim remains. A
-launcher has failed if its heartbeat is missing or, on the same machine, if its process no longer runs. The unfinished jobs of a
-failed launcher are begun again. The old runs of these jobs are deleted in MLflow, where they can be restored.
+A launcher begins a job by creating an MLflow run. If two launchers claim the same job, each launcher that sees the other's claim
+withdraws its own, so at most one claim remains. A launcher has failed if its heartbeat is missing or, on the same machine, if
+its process no longer runs. Its unfinished jobs are begun again; their old runs are deleted in MLflow, where they can be restored.
 
 No method waits for an unreachable tracking store. Instead, methods raise an exception, and the launcher retries while its
 training processes run.
@@ -15,7 +14,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,7 +27,6 @@ from advisor.execution.job import SEEDS_PER_ROUND, Job, Key
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import JobClaimer
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.execution.ledger.experiment import open_experiment
 from advisor.execution.ledger.record import (
     MAX_PARAM_VALUE_CHARS,
     CallRejectedError,
@@ -38,8 +36,7 @@ from advisor.execution.ledger.record import (
     call_mlflow_once,
     mlflow_param_text,
 )
-from advisor.execution.ledger.retries import RetryPolicy
-from advisor.execution.ledger.runs import StudyRuns
+from advisor.execution.ledger.runs import RetryPolicy, open_experiment
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, explain_error, open_client, quiet_mlflow
@@ -47,13 +44,10 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
-"""Maximum seconds to wait after the end of a training process until our training hook has delivered its data."""
+"""Maximum seconds after the end of a training process until our training hook has delivered its data."""
 BLOCKED_STATES = ("done", "busy", "silent")
-"""States of jobs that cannot be begun."""
 _MAX_PARAMS_PER_REQUEST = 100
-"""Maximum number of hyperparameters in one request to MLflow."""
 _MAX_METRICS_PER_REQUEST = 1000
-"""Maximum number of metric points in one request to MLflow."""
 
 
 class Ledger:
@@ -65,39 +59,32 @@ class Ledger:
         retry: trials of earlier launches that are begun again; None for none. Raises AdvisorError if the tracking store is
         unreachable, or if the experiment has trials of a study with the same name but another search space.
         """
-        self._spec, self._retry, self._uri = spec, retry or RetryPolicy(), absolute_uri(location)
-        self._claimant = JobClaimer(self._retry.command)
+        retry = retry or RetryPolicy()
+        self._spec, self._claimant = spec, JobClaimer(retry.command)
         self._recording = threading.RLock()
-        """Lock held while the end of a job is recorded, so that a heartbeat from another thread does not overwrite the record."""
+        """Held while the end of a job is recorded, so that no heartbeat from another thread overwrites the record."""
         with quiet_mlflow(FIRST_REQUEST_SETTINGS), lock_store_opening(location.uri):
             try:
-                self._client = open_client(replace(location, uri=self._uri))
-                self._id = open_experiment(self._client, experiment, location, spec, self._study_runs)
+                self._client = open_client(replace(location, uri=absolute_uri(location)))
+                self._runs = open_experiment(self._client, experiment, location, spec, self._claimant, retry)
             except AdvisorError:
                 raise
             except Exception as error:
                 raise explain_error(error, location, "use") from None
-        self._runs = self._study_runs(self._id)
-
-    def _study_runs(self, id: str) -> StudyRuns:
-        return StudyRuns(self._client, self._uri, id, self._spec, self._claimant, self._retry)
 
     def entries(self) -> list[JobEntry]:
-        """Return all begun jobs (see `StudyRuns.entries`)."""
         return call_mlflow_once(self._runs.entries)
 
     def preceding_trials(self) -> list[JobEntry]:
-        """Return the comparable trials of preceding studies (see `StudyRuns.earlier`)."""
         return call_mlflow_once(self._runs.earlier)
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if the job cannot be
-        begun.
+        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if it cannot be begun.
 
-        A returned job may have a new seed, because two runs of a trial must never have the same seed, even if the number of
-        seeds was raised later.
+        A returned job may have a new seed, so that no two runs of a trial have the same seed, even if the number of seeds was
+        raised later.
         """
         begun = call_mlflow_once(lambda: self._begin_jobs(jobs))
         self._claimant.held |= {run_id for _, run_id in begun if run_id not in BLOCKED_STATES}
@@ -120,8 +107,7 @@ class Ledger:
         return [results[job.key] for job in jobs]
 
     def _claim_jobs(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
-        """Create MLflow runs for the jobs that no launcher has claimed, and return these jobs. Add to `results` the states of jobs
-        that other launchers have claimed."""
+        """Create runs for the jobs that no launcher has claimed, and return these. Add the states of the others to `results`."""
         trainings = self._runs.entries_by_trial(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:
@@ -137,7 +123,14 @@ class Ledger:
             for entry in existing:
                 if entry is not resumed:
                     self._runs.delete(entry.run_id)
-            reseeded = self._choose_unused_seed(job, seeds) if former is None else _with_former_seed(job, former)
+            if former is not None:
+                reseeded = replace(job, seed=int(former.seed)) if former.seed.isdecimal() else job
+            elif (count := self._spec.seeds or 1) == 1:
+                reseeded = job
+            else:
+                first = max(0, job.seed - job.repeat)
+                candidates = (job.seed, first, *range(first + count, first + SEEDS_PER_ROUND))
+                reseeded = replace(job, seed=next((seed for seed in candidates if str(seed) not in seeds), job.seed))
             if resumed is not None:
                 self._resume_run(resumed)
                 claimed[job.key] = reseeded, resumed.run_id
@@ -146,8 +139,7 @@ class Ledger:
         return claimed
 
     def _resume_run(self, entry: JobEntry) -> None:
-        """Claim the existing MLflow run of a job that is to be continued. After this call, only one tag shows that the run was
-        stopped early."""
+        """Claim the run of a job that is to be continued. From now on, only one tag shows that it was stopped early."""
         self._client.set_tag(entry.run_id, contract.TAG_CONTINUED_AFTER_STOP, entry.continued)
         self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
         tags = self._client.get_run(entry.run_id).data.tags
@@ -159,10 +151,9 @@ class Ledger:
         self._runs.continued.discard(entry.run_id)
 
     def continue_trial(self, trial: str) -> Mapping[str, JobEntry]:
-        """Open a trial that was stopped early, so that `begin` continues it. Return the jobs of the trial, keyed by the names
-        of their MLflow runs.
+        """Open a trial that was stopped early, so that `begin` continues it. Return its jobs by the names of their runs.
 
-        trial: name or number of a trial. Raises AdvisorError if the trial was not stopped early.
+        trial: name or number of a trial. Raises AdvisorError if it was not stopped early.
         """
         stopped = call_mlflow_once(self._runs.stopped)
         chosen = {name: e for name, e in stopped.items() if trial in (name, str(e.key[0]))}
@@ -171,14 +162,6 @@ class Ledger:
             raise AdvisorError(f"the guard did not stop trial {trial!r}, so there is nothing to continue; {known}")
         self._runs.continued |= {entry.run_id for entry in chosen.values()}
         return chosen
-
-    def _choose_unused_seed(self, job: Job, used: Container[str]) -> Job:
-        count = self._spec.seeds or 1
-        if count == 1:
-            return job
-        first = max(0, job.seed - job.repeat)
-        candidates = (job.seed, first, *range(first + count, first + SEEDS_PER_ROUND))
-        return replace(job, seed=next((seed for seed in candidates if str(seed) not in used), job.seed))
 
     def _create_run(self, job: Job, continued: str = "") -> str:
         from mlflow.entities import Param
@@ -197,7 +180,7 @@ class Ledger:
             tags[contract.TAG_CONTINUED_AFTER_STOP] = continued
         if self._spec.max_train_steps is not None:
             tags[contract.TAG_MAX_TRAIN_STEPS] = str(self._spec.max_train_steps)
-        run_id = str(self._client.create_run(self._id, tags=tags, run_name=job.name).info.run_id)
+        run_id = str(self._client.create_run(self._runs.experiment_id, tags=tags, run_name=job.name).info.run_id)
         params = [Param(name, mlflow_param_text(value)) for name, value in job.params.items()]
         try:
             for i in range(0, len(params), _MAX_PARAMS_PER_REQUEST):
@@ -213,20 +196,17 @@ class Ledger:
         call_mlflow_once(lambda: self._runs.delete(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat for an MLflow run. details: values that identify the training process. Call this method every
-        `claims.HEARTBEAT_INTERVAL_S` seconds."""
+        """Send a heartbeat; call this method every `claims.HEARTBEAT_INTERVAL_S`. details: identify the training process."""
         call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
-        """Send a heartbeat for a training run in this process. The method is thread-safe, and ignores errors and runs that are
-        no longer claimed."""
+        """Send a heartbeat for a run in this process: thread-safe, without errors, and only while the run is claimed."""
         with suppress(Exception), self._recording:
             if run_id in self._claimant.held:
                 self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
 
     def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
-        """Log objective values to MLflow. points: {optimizer step: (value, time in ms since 1970)}. Logging the same point
-        twice does no harm."""
+        """Log objective values: {optimizer step: (value, time in ms since 1970)}. Logging a point twice does no harm."""
         from mlflow.entities import Metric
 
         metric = self._spec.objective.metric
@@ -235,8 +215,7 @@ class Ledger:
             call_mlflow_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     def mark_stop(self, run_id: str, stop: GuardStop) -> None:
-        """Record that a training run is stopped early. Call this method before the run ends, so that readers of the tracking
-        store do not see a crash."""
+        """Record an early stop. Call this method before the run ends, so that readers of the store do not see a crash."""
         call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text()))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
@@ -249,7 +228,7 @@ class Ledger:
             records.forget(record.name)
 
     def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> JobOutcome | None:
-        """Log all data of an exit record to MLflow, and end its MLflow run. Return the result of `Ledger.end`."""
+        """Log all data of an exit record to MLflow, and return the result of `Ledger.end`."""
         self.log(record.run_id, record.points)
         call_mlflow_once(lambda: self._set_status(record.run_id, record.status, record.error))
         return self.end(record.run_id, record.exit, since_s=since_s, stop=record.stop)
@@ -265,8 +244,7 @@ class Ledger:
         """Record how a training process ended. Return the outcome of its job, or None if the job must be begun again.
 
         since_s: seconds since the process ended. final: True if the job is not begun again even if its machine was lost. stop:
-        the decision to stop the trial early, if this launcher carried it out. Raises an exception while our training hook may
-        still deliver data.
+        the early stop that this launcher carried out. Raises an exception while our training hook may still deliver data.
         """
         with self._recording:
             outcome = call_mlflow_once(lambda: self._end_run(run_id, exit, since_s, final=final, stop=stop))
@@ -280,10 +258,12 @@ class Ledger:
             raise DataPendingError
         marked = run.data.tags.get(contract.TAG_GUARD_STOP)
         stop = read_guard_stop(marked) or stop  # the training process may have recorded an early stop before this launcher did
-        if stop is not None and self._has_reached_planned_end(run, stop.length):
-            exit, stop = Exit(0), None  # the trial reached its planned length before it received the request to stop
-            if marked is not None:
-                self._client.delete_tag(run_id, contract.TAG_GUARD_STOP)
+        if stop is not None:
+            points = self._client.get_metric_history(run_id, self._spec.objective.metric) if stop.length else ()
+            if is_last_step(max((p.step for p in points), default=-1), stop.length):
+                exit, stop = Exit(0), None  # the trial reached its planned length before it received the request to stop
+                if marked is not None:
+                    self._client.delete_tag(run_id, contract.TAG_GUARD_STOP)
         if stop is not None:
             return self._end_stopped_run(run, stop)
         if exit.lost and run.info.status == "FINISHED":
@@ -294,38 +274,33 @@ class Ledger:
         run_status = "FINISHED" if exit.ok else "KILLED" if exit.timed_out or exit.lost or again else "FAILED"
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
-        outcome = (
-            None if status is None else JobOutcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
-        )
-        # Store the best value in the tag, so that later launchers need not read the objective's curve.
-        self._close_claim(run, {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best})
+        outcome = None
+        if status is not None:
+            outcome = JobOutcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
+        self._close_claim(run, outcome)
         return outcome
 
-    def _close_claim(self, run: Any, details: Mapping[str, Any]) -> None:
-        """Store in the claim of an MLflow run how its job ended."""
-        command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe another launcher's
-        text = self._claimant.tag_text({**details, "command": command})
+    def _close_claim(self, run: Any, outcome: JobOutcome | None) -> None:
+        claim = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))  # maybe another launcher's
+        # The tag has the best value, so that later launchers need not read the objective's curve.
+        details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
+        text = self._claimant.tag_text({**details, "command": claim.get("command")})
         self._client.set_tag(run.info.run_id, contract.TAG_LAUNCH, text)
 
-    def _has_reached_planned_end(self, run: Any, length: float | None) -> bool:
-        """Return whether the trial evaluated the objective at its planned number of steps."""
-        points = self._client.get_metric_history(run.info.run_id, self._spec.objective.metric) if length else ()
-        return is_last_step(max((p.step for p in points), default=-1), length)
-
     def _end_stopped_run(self, run: Any, stop: GuardStop) -> JobOutcome:
-        """Record that a trial was stopped early. The job of the stopped trial is not begun again, even if the launcher was
-        interrupted meanwhile."""
-        run_id, best = run.info.run_id, self._runs.best(run.info.run_id)
+        """Record that a trial was stopped early. Its job is not begun again, even if the launcher was interrupted meanwhile."""
+        run_id = run.info.run_id
+        outcome = JobOutcome(stop.status, self._runs.best(run_id), stop.reason or None)
         if contract.TAG_GUARD_STOP not in run.data.tags:  # the tracking store was unreachable when the trial was stopped
             self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text())
         self._set_status(run_id, stop.status, None)
         if run.info.status != "KILLED":
             self._client.set_terminated(run_id, "KILLED")
-        self._close_claim(run, {"state": "done", "best": best})
-        return JobOutcome(stop.status, best, stop.reason or None)
+        self._close_claim(run, outcome)
+        return outcome
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
-        """Return (status, error) of a job, from the exit of its process and the data that it logged to MLflow."""
+        """Return (status, error) of a job, from the exit of its process and the data that it logged."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
             return "stopped", exit.reason
@@ -336,8 +311,7 @@ class Ledger:
         return str(status), error
 
     def record_orphans(self) -> None:
-        """Record training processes that ended after their launcher failed. Kill training processes on this machine that exceed
-        their time limits."""
+        """Record training processes whose launcher failed before they ended. Kill those here that exceed their time limits."""
         for run in call_mlflow_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
@@ -347,7 +321,3 @@ class Ledger:
                 self.end(run_id, Exit(-9, timed_out=True))
             elif self._claimant.state(run_id, claim, run.info.status) == "done":
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))
-
-
-def _with_former_seed(job: Job, former: JobEntry) -> Job:
-    return replace(job, seed=int(former.seed)) if former.seed.isdecimal() else job

@@ -14,14 +14,9 @@ from advisor.model.space import HyperparameterValue
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line_error, quiet_mlflow
 
 _SINGLE_ATTEMPT_SETTINGS = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""MLflow settings for a single attempt, with a timeout in seconds that suits a busy server. The launcher repeats failed calls
-to MLflow."""
+"""MLflow settings for a single attempt, with a timeout in seconds that suits a busy server."""
 _PERMANENT_ERROR_CODES = {
-    "INVALID_PARAMETER_VALUE",
-    "RESOURCE_DOES_NOT_EXIST",
-    "INVALID_STATE",
-    "PERMISSION_DENIED",
-    "UNAUTHENTICATED",
+    *("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "PERMISSION_DENIED", "UNAUTHENTICATED")
 }
 MAX_STORE_WAIT_S = 600.0
 """Maximum seconds to wait for an unreachable tracking store while no trial is running."""
@@ -31,6 +26,9 @@ DELIVERY_POLL_INTERVAL_S = 0.2
 """Seconds between two checks whether the training hook has delivered all data of a run."""
 MAX_PARAM_VALUE_CHARS = 5000
 """Maximum number of characters of a hyperparameter's value: the smallest limit among all versions of the MLflow server."""
+
+FAILED_STATUSES = ("infeasible", "no_data")
+"""Statuses of trials without a result because of an error in the training script or its command. A diverged trial has one."""
 
 Result = TypeVar("Result")
 
@@ -66,19 +64,16 @@ class JobEntry:
     key: Key
     state: JobState
     params: Mapping[str, str]
-    """Hyperparameter values as MLflow stores them, as text."""
+    """Hyperparameter values as MLflow stores them."""
     seed: str = ""
     outcome: JobOutcome | None = None
-    """Result of the job; None until the job is done."""
     continued: str = ""
-    """Text of the tag about the early stop if the job is continued after this stop; else empty."""
+    """Text of the tag about the early stop if the job is continued after it; else empty."""
     resumes: bool = False
-    """Whether the trial resumes from its last checkpoint."""
 
 
 def call_mlflow_once(call: Callable[[], Result]) -> Result:
-    """Make one attempt at an MLflow call and return its result. Raises an exception if the tracking store rejects the call or
-    is unreachable."""
+    """Return the result of one MLflow call. Raises CallRejectedError or StoreUnreachableError."""
     with quiet_mlflow(_SINGLE_ATTEMPT_SETTINGS):
         try:
             return call()
@@ -92,11 +87,8 @@ def call_mlflow_once(call: Callable[[], Result]) -> Result:
 def retry_while_unreachable(
     call: Callable[[], Result], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
 ) -> Result:
-    """Return the result of `call`, a call to MLflow. While the tracking store is unreachable, retry for up to `patience_s`
-    seconds (None for `MAX_STORE_WAIT_S`).
-
-    on_failure: function to call once, after the first failed attempt.
-    """
+    """Return the result of `call`, a call to MLflow, retried for up to `patience_s` seconds (None: `MAX_STORE_WAIT_S`) while the
+    tracking store is unreachable. on_failure: function to call once, after the first failed attempt."""
     until, pause = time.monotonic() + (MAX_STORE_WAIT_S if patience_s is None else patience_s), 1.0
     while True:
         try:
@@ -114,14 +106,42 @@ def retry_while_unreachable(
 
 
 def mlflow_param_text(value: HyperparameterValue) -> str:
-    """Return the text that MLflow stores for a hyperparameter's value."""
     return str(value)[:MAX_PARAM_VALUE_CHARS]
 
 
 def quote_study_name(text: str) -> str:
-    """Return the name of a study as a string literal of MLflow's filter language. Raises AdvisorError if the name contains both
-    kinds of quotes."""
+    """Return the name of a study as a string literal of MLflow's filter language, or raise AdvisorError."""
     for mark in ("'", '"'):
         if mark not in text:
             return f"{mark}{text}{mark}"
     raise AdvisorError(f"the study's name {text!r} has both kinds of quotes, which MLflow cannot search for; rename it")
+
+
+class StoreOutage:
+    """Tracks whether the tracking store answers and, if not, when to call it again. Training runs continue meanwhile."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        """report: function that shows a line to the user when an outage starts or ends."""
+        self._report = report
+        self._since: float | None = None
+        self.retry_at = 0.0
+        """Earliest time of the next call, on the clock of `time.monotonic`."""
+
+    @property
+    def is_ongoing(self) -> bool:
+        return self._since is not None
+
+    def note(self) -> None:
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            self._report("The tracking store does not answer; runs continue, and we save their results until it does.")
+        self.retry_at = now + min(max(1.0, (now - self._since) / 4), MAX_RETRY_PAUSE_S)
+
+    def end(self) -> None:
+        if self._since is not None:
+            self._report("The tracking store answers again.")
+        self._since, self.retry_at = None, 0.0
+
+    def has_lasted_too_long(self) -> bool:
+        return self._since is not None and time.monotonic() - self._since > MAX_STORE_WAIT_S

@@ -1,26 +1,55 @@
-"""Reads the MLflow runs of a study as jobs, each with its key, state and outcome, and the runs of preceding studies."""
+"""Opens the experiment of a study, and reads its MLflow runs as jobs, each with its key, state and outcome."""
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 from advisor import contract
 from advisor.contract.guard_stop import read_guard_stop
 from advisor.execution.job import Job, Key
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import JobClaimer
-from advisor.execution.ledger.record import JobEntry, JobOutcome, quote_study_name
-from advisor.execution.ledger.retries import RetryPolicy, missing_objective_reason
+from advisor.execution.ledger.record import FAILED_STATUSES, JobEntry, JobOutcome, quote_study_name
+from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
+from advisor.tracking import study_tags
 from advisor.tracking.lineage import StudyInExperiment, find_study, places
+from advisor.tracking.stores.location import StoreLocation, absolute_uri
+from advisor.tracking.study.metric_names import is_window_or_system_metric
 
 _MAX_TRIALS_QUERIED_SINGLY = 8
-"""Maximum number of trials whose runs are queried one by one. If there are more trials, one query reads all runs of the study."""
+"""Maximum number of trials whose runs are queried one by one instead of together."""
+_MAX_LISTED_METRICS = 8
+"""Maximum number of metrics in a message."""
 _STATES_BY_PROGRESS = ("open", "silent", "busy", "done")
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Decides which trials of earlier launches this launch begins again. MLflow keeps their old runs, marked as deleted."""
+
+    command: str | None = None
+    """Fingerprint of this launch's command; None for runs in a Python loop."""
+    trials: Literal["none", "silent", "failed", "all"] = "none"
+    """silent: failed trials that logged nothing, unless their launcher still runs · failed: all failed trials · all: all ended
+    trials, unless their launcher still runs"""
+
+    def begins_trial_again(self, status: str, metrics: Iterable[str]) -> bool:
+        """Return whether to begin a trial again. metrics: names of the metrics that it logged."""
+        if self.trials == "all":
+            return True
+        if status not in FAILED_STATUSES or self.trials == "none":
+            return False
+        return self.trials == "failed" or not training_metric_names(metrics)
 
 
 class StudyRuns:
@@ -29,20 +58,17 @@ class StudyRuns:
     def __init__(
         self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: JobClaimer, retry: RetryPolicy
     ) -> None:
-        self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
-        self._retry = retry
+        self._client, self._uri, self.experiment_id = client, uri, experiment_id
+        self._spec, self._claimant, self._retry = spec, claimant, retry
         self._again: frozenset[str] | None = None
-        """Ids of the runs whose trials are begun again; None before the first read. The first read fixes these ids, so trials
-        that fail later are not begun again."""
+        """Ids of the runs whose trials are begun again, fixed by the first read: later failures are not begun again."""
         self.continued: set[str] = set()
-        """Ids of the runs that were stopped early and that this launch will continue. The id of a resumed run is removed from
-        the set."""
+        """Ids of the runs that were stopped early and that this launch will continue, until they resume."""
 
     def runs(self, trial: int | None = None) -> list[Any]:
-        """Return all runs of the study, or only those of one trial."""
         of_study = f"tags.`{contract.TAG_STUDY}` = {quote_study_name(self._spec.study)}"
         of_trial = "" if trial is None else f" AND tags.`{contract.TAG_TRIAL}` = '{trial}'"
-        return self._search_runs(self._id, of_study + of_trial)
+        return self._search_runs(self.experiment_id, of_study + of_trial)
 
     def _search_runs(self, experiment_id: str, filter: str) -> list[Any]:
         runs, token = [], None
@@ -60,9 +86,8 @@ class StudyRuns:
         runs = self.runs()
         if self._again is None:
             again = frozenset(self._runs_to_retry(runs))
-            if (
-                self._retry.trials == "all"
-            ):  # decide for all runs at once, so that an interrupted launch can be resumed without `--retry all`
+            # Decide for all runs at once, so that an interrupted launch can be resumed without `--retry all`.
+            if self._retry.trials == "all":
                 for run_id in again:
                     self.delete(run_id)
                 runs = self.runs()
@@ -74,12 +99,11 @@ class StudyRuns:
         return [entries[key] for key in sorted(entries)]
 
     def delete(self, run_id: str) -> None:
-        """Delete a run in MLflow, which can restore it; another launcher may already have deleted it."""
         if self._client.get_run(run_id).info.lifecycle_stage == "active":
             self._client.delete_run(run_id)
 
     def entries_by_trial(self, jobs: Sequence[Job]) -> Mapping[int, list[JobEntry]]:
-        """Return all runs that were begun for the trials of these jobs, grouped by trial."""
+        """Return all runs of the trials of these jobs, by trial."""
         trials = {job.number for job in jobs}
         runs = [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_TRIALS_QUERIED_SINGLY else self.runs()
         trainings: dict[int, list[JobEntry]] = defaultdict(list)
@@ -102,8 +126,12 @@ class StudyRuns:
             continued = tags.get(contract.TAG_CONTINUED_AFTER_STOP) or (
                 tags.get(contract.TAG_GUARD_STOP, "") if run_id in self.continued else ""
             )
+            resumes = False
+            with suppress(ValueError, TypeError, KeyError, RecursionError):
+                checkpoints = json.loads(tags.get(contract.TAG_CHECKPOINTS, ""))
+                resumes = bool(checkpoints["resumes"] and checkpoints["kept"])
             seed = tags.get(contract.TAG_SEED, "")
-            yield JobEntry(run_id, key, state, run.data.params, seed, outcome, continued, _resumes_from_checkpoint(tags))
+            yield JobEntry(run_id, key, state, run.data.params, seed, outcome, continued, resumes)
 
     def stopped(self) -> dict[str, JobEntry]:
         """Return the jobs that were stopped early, keyed by the names of their runs."""
@@ -112,7 +140,6 @@ class StudyRuns:
         return {names[entry.run_id]: entry for entry in self._read_entries(runs) if entry.state == "done"}
 
     def _runs_to_retry(self, runs: Sequence[Any]) -> Iterator[str]:
-        """Yield the ids of the runs whose trials this launch begins again because of their statuses."""
         claimed = [(run, str(run.info.run_id), _read_run_claim(run)) for run in runs]
         states = {run_id: self._claimant.state(run_id, claim, run.info.status) for run, run_id, claim in claimed}
         working = {c["launcher"] for _, run_id, c in claimed if states[run_id] in ("busy", "silent") and "launcher" in c}
@@ -131,14 +158,12 @@ class StudyRuns:
         return JobOutcome(status, best, self.error(run, status))
 
     def _read_run_status(self, run: Any) -> str:
-        """Return the recorded status of a run. Infer the status if none is recorded, or if the objective in the study file has
-        since been corrected to a logged metric."""
+        """Return the recorded status of a run, or infer it if none is recorded or the objective has since been corrected."""
         status = run.data.tags.get(contract.TAG_STATUS)
         return self.status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
 
     def error(self, run: Any, status: str) -> str | None:
-        """Return the recorded error of a run. If no error is recorded, return the reason why the objective has no value, or
-        None."""
+        """Return the recorded error of a run, or the reason why the objective has no value, if any."""
         stop = read_guard_stop(run.data.tags.get(contract.TAG_GUARD_STOP))
         if stop is not None:
             return stop.reason or None
@@ -149,13 +174,12 @@ class StudyRuns:
         return missing_objective_reason(self._spec.objective.metric, run.data.metrics, stated)
 
     def best(self, run_id: str) -> float | None:
-        """Return the best finite value of the objective that the run logged."""
+        """Return the best finite value of the objective that the run logged, if any."""
         objective = self._spec.objective
         values = [m.value for m in self._client.get_metric_history(run_id, objective.metric) if math.isfinite(m.value)]
         return (min if objective.direction == "minimize" else max)(values, default=None)
 
     def has_objective(self, run: Any) -> bool:
-        """Return whether the run logged the study's objective. The training script may have declared another objective."""
         return self._spec.objective.metric in run.data.metrics
 
     def status(self, run: Any) -> str:
@@ -175,8 +199,7 @@ class StudyRuns:
         ]
 
     def _preceding_studies(self) -> list[StudyInExperiment]:
-        """Return the studies that precede this one, oldest round first. Probes (short diagnostic runs) and studies with another
-        declared schedule are skipped."""
+        """Return the studies that precede this one, oldest round first, without probes and other schedules."""
         known, line = places(self._uri), list[StudyInExperiment]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
@@ -186,11 +209,10 @@ class StudyRuns:
             line.insert(0, place)
             parent = place.parent
         schedule = dict(self._spec.schedule or {})
-        return [place for place in line if place.spec is None or _is_comparable_study(place.spec, schedule)]
+        return [p for p in line if p.spec is None or (p.spec.probe is None and dict(p.spec.schedule or {}) == schedule)]
 
     def _find_study_runs(self, place: StudyInExperiment) -> list[Any]:
-        """Return the runs of the study, oldest first. If no run of the experiment names a study, all runs of the experiment are
-        returned."""
+        """Return the runs of the study, oldest first: all runs of the experiment if none names a study."""
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:
             return []
@@ -204,40 +226,95 @@ class StudyRuns:
     def _is_comparable(self, run: Any) -> bool:
         tags, steps = run.data.tags, self._spec.max_train_steps
         expected = dict[str, str]()
-        if not self._has_corrected_objective(run):
+        is_corrected = self.has_objective(run) and tags.get(contract.TAG_OBJECTIVE) not in run.data.metrics
+        if not is_corrected:
             expected[contract.TAG_OBJECTIVE] = self._spec.objective.metric
             expected[contract.TAG_DIRECTION] = self._spec.objective.direction
         if steps is not None:
             expected[contract.TAG_MAX_TRAIN_STEPS] = str(steps)
         same = all(tags.get(tag, value) == value for tag, value in expected.items())
-        return same and self._has_ended(run) and contract.TAG_PROBE not in tags
-
-    def _has_corrected_objective(self, run: Any) -> bool:
-        """Return True if the run logged the present objective of the study, but never the objective with which it was begun."""
-        return self.has_objective(run) and run.data.tags.get(contract.TAG_OBJECTIVE) not in run.data.metrics
-
-    def _has_ended(self, run: Any) -> bool:
-        """Return True if a run of another study has ended and no launcher will begin its job again."""
         claim = _read_run_claim(run)
-        if not claim:
-            return bool(run.info.status != "RUNNING")
-        return self._claimant.state(str(run.info.run_id), claim, run.info.status) == "done"
-
-
-def _is_comparable_study(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
-    """Return whether a study has this learning-rate schedule and is no probe (a short diagnostic run), so that its trials may
-    be comparable."""
-    return spec.probe is None and dict(spec.schedule or {}) == schedule
-
-
-def _resumes_from_checkpoint(tags: Mapping[str, str]) -> bool:
-    """Return whether a training run saved a checkpoint and can resume from it."""
-    try:
-        content = json.loads(tags.get(contract.TAG_CHECKPOINTS, ""))
-        return bool(content["resumes"] and content["kept"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return False
+        state = self._claimant.state(str(run.info.run_id), claim, run.info.status) if claim else None
+        has_ended = state == "done" if claim else run.info.status != "RUNNING"
+        return same and has_ended and contract.TAG_PROBE not in tags
 
 
 def _read_run_claim(run: Any) -> dict[str, Any]:
     return claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
+
+
+def training_metric_names(metrics: Iterable[str]) -> list[str]:
+    """Return the sorted names of metrics, without device metrics and extremes of logging windows."""
+    return sorted(m for m in metrics if not (is_window_or_system_metric(m) or m.startswith("device/")))
+
+
+def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str | None) -> str:
+    """Return the reason why a trial has no value of the objective, and suggest the metric that the user probably meant.
+
+    stated: objective that the training script itself declared, if any.
+    """
+    logged = training_metric_names(metrics)
+    if not logged:
+        return (
+            f"{objective} was never logged, nor was any other metric of the training; it must log into the MLflow run that "
+            "MLFLOW_RUN_ID names (our hook and mlflow.start_run() do so)"
+        )
+    shown = logged[:_MAX_LISTED_METRICS]
+    if len(logged) > len(shown):
+        shown.append(f"{len(logged) - len(shown)} more")
+    nearest = [stated] if stated in logged else difflib.get_close_matches(objective, logged, n=1)
+    advice = f": set `objective.metric: {nearest[0]}` in the study file" if nearest else ""
+    return f"{objective} was never logged; logged: {', '.join(shown)}{advice}"
+
+
+# --- experiments ----------------------------------------------------------------------------------------------------------------
+
+
+def open_experiment(
+    client: Any, name: str, location: StoreLocation, spec: StudySpec, claimant: JobClaimer, retry: RetryPolicy
+) -> StudyRuns:
+    """Create the experiment if it does not exist, store the study file in its tags, and return the runs of the study in it.
+
+    Raises AdvisorError if the experiment was deleted, or has trials of a study with the same name but another search space.
+    """
+    experiment = client.get_experiment_by_name(name)
+    uri, tags = absolute_uri(location), study_tags.study_file_tags(spec)
+    if experiment is None:
+        artifacts = None  # MLflow's default folder; next to a SQLite file outside the current folder
+        if location.kind == "sqlite" and location.path is not None and location.path.parent != Path.cwd():
+            digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+            artifacts = (location.path.parent / "mlruns" / digest).as_uri()
+        try:
+            return StudyRuns(client, uri, str(client.create_experiment(name, artifacts, tags)), spec, claimant, retry)
+        except Exception:
+            experiment = client.get_experiment_by_name(name)  # another launcher may have created the experiment
+            if experiment is None:
+                raise
+    if experiment.lifecycle_stage != "active":
+        raise AdvisorError(f"experiment {name!r} was deleted; restore it in MLflow, or pass another --experiment")
+    study_runs = StudyRuns(client, uri, str(experiment.experiment_id), spec, claimant, retry)
+    stored = next((s for s in study_tags.all_stored_specs(experiment.tags) if s.study == spec.study), None)
+    difference = None if stored is None else _describe_difference(stored, spec)
+    if stored is not None and difference is not None and (runs := study_runs.runs()):
+        corrected = stored.model_copy(update={"objective": spec.objective})
+        has_objective = any(stored.objective.metric in run.data.metrics for run in runs)
+        if has_objective or _describe_difference(corrected, spec) is not None:
+            raise AdvisorError(
+                f"experiment {name!r} has trials of study {spec.study!r} {difference}; give the study another name, or pass "
+                "another --experiment"
+            )
+    for tag, text in tags.items():
+        client.set_experiment_tag(study_runs.experiment_id, tag, text)
+    return study_runs
+
+
+def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
+    """Return what differs if the trials of the stored study do not belong to this study, else None."""
+    reasons = {"__all__": {"why"}}
+    chosen: dict[str, Any] = {"include": {"parameters", "forbidden", "sampler"}}
+    chosen["exclude"] = {"parameters": reasons, "forbidden": reasons}
+    if stored.model_dump(**chosen) != spec.model_dump(**chosen):
+        return "from another search space or sampler"
+    parts = ("objective", "max_train_steps", "schedule")
+    changed = [part for part in parts if getattr(stored, part) != getattr(spec, part)]
+    return f"with another {' and '.join(changed)}" if changed else None
