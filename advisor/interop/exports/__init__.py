@@ -1,19 +1,18 @@
-"""Exports a study to the search formats of other tools, with one module for each tool."""
+"""Exports a study to the search formats of other tools."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.interop.exports.exporter import Exporter, PastTrial, TrialParams
+    from advisor.interop.exports.exporter import PastTrial, TrialParams
     from advisor.model.spec import StudySpec
 
 KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
-"""Names of the tools, and of the modules that write their formats."""
+"""Names of the tools to whose formats a study can be exported."""
 
 
 def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, past: Sequence[PastTrial] = ()) -> str:
@@ -28,7 +27,8 @@ def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, pas
         raise AdvisorError(f"the format of {kind} cannot contain results of past trials; only optuna can")
     if points is not None and not points:
         raise AdvisorError("there is no trial to export; request at least one with -n")
-    from advisor.interop.exports.exporter import StudyExport  # slow: it imports `advisor.model`
+    from advisor.interop.exports import optuna, search_spaces  # slow: they import `advisor.model`
+    from advisor.interop.exports.exporter import StudyExport
 
-    exporter: Exporter = import_module(f"advisor.interop.exports.{kind}")
-    return exporter.render(StudyExport(spec, points, past))
+    render = optuna.render if kind == "optuna" else getattr(search_spaces, kind)
+    return render(StudyExport(spec, points, past))

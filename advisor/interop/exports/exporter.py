@@ -1,10 +1,10 @@
-"""Defines the interface of exporters, and helper functions for all exporters."""
+"""Defines the data of an export, and helper functions for all exporters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import yaml
 
@@ -32,13 +32,6 @@ class StudyExport:
     """Settings to run instead of a search. Optuna runs them first and then continues its search."""
     past: Sequence[PastTrial] = ()
     """Ended trials of the study; only for Optuna."""
-
-
-class Exporter(Protocol):
-    """Interface of the modules that write studies in the format of one tool."""
-
-    def render(self, export: StudyExport, /) -> str:
-        """Return the text of the exported file. Raise AdvisorError if the format of the tool cannot express the study."""
 
 
 def require_plain_space(spec: StudySpec, tool: str) -> None:

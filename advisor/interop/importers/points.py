@@ -65,7 +65,8 @@ class RunCurves:
 
     def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
         """Add points of a metric, shape (n,) each. A negative time means that the time is unknown."""
-        for column, cells in zip(self._columns[metric], (steps, values, times_ms), strict=True):
+        columns: tuple[array[Any], ...] = self._columns[metric]
+        for column, cells in zip(columns, (steps, values, times_ms), strict=True):
             column.frombytes(np.ascontiguousarray(cells, column.typecode).tobytes())
 
     def update(self, other: RunCurves) -> None:

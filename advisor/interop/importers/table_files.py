@@ -108,12 +108,12 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
         rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat), 1)))
         for batch in file.iter_batches(batch_size=rows, columns=flat, use_threads=False):
             batch.validate(full=True)
-            columns = list(batch.columns)
-            for i, column in enumerate(columns):
+            decoded = list(batch.columns)
+            for i, column in enumerate(decoded):
                 if pa.types.is_dictionary(column.type) and pa.types.is_string(column.type.value_type):
                     size = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
-                    columns[i] = column.dictionary_decode() if size < _MAX_TEXT_BYTES else column
-            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+                    decoded[i] = column.dictionary_decode() if size < _MAX_TEXT_BYTES else column
+            yield pa.RecordBatch.from_arrays(decoded, names=batch.schema.names)
     except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
         raise AdvisorError(f"{files.printable_text(path)} is damaged: {first_error_line(error)}") from None
 

@@ -97,14 +97,14 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
                 curves.add(key, step, value)
     found = next((file for file in argument_files if file.is_file()), None)
     is_card = found is not None and found.name == _MODEL_CARD_FILE
-    arguments = {} if found is None else _arguments_in_model_card(found) if is_card else files.read_mapping(found)
+    arguments: dict[str, Any] = {} if found is None else _arguments_in_model_card(found) if is_card else files.read_mapping(found)
     trial = state.get("trial_params")
     planned, reached = (convert_to_value(state.get("max_steps")) or 0.0, convert_to_value(state.get("global_step")) or 0.0)
     tags = _objective_tags(state, history, arguments)
     batch = arguments.get("total_train_batch_size") or state.get("train_batch_size")
-    for tag, value in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch)):
-        if isinstance(value, int | str) and _POSITIVE_INTEGER_PATTERN.fullmatch(str(value)):
-            tags[tag] = str(value)
+    for tag, count in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch)):
+        if isinstance(count, int | str) and _POSITIVE_INTEGER_PATTERN.fullmatch(str(count)):
+            tags[tag] = str(count)
     return RunContent(
         curves.points(),
         {**arguments, **(trial if isinstance(trial, dict) else {})},

@@ -1,4 +1,4 @@
-"""Exported configurations, parsed and run by Hydra."""
+"""Exported search spaces, as AlgoPerf, Ray Tune, W&B's engine of local sweeps and Hydra read them."""
 
 import json
 import os
@@ -7,11 +7,57 @@ import sys
 
 import pytest
 import yaml
-from exports import PLAIN, is_valid
+from exports import FULL, PLAIN, is_valid, run_python
 
 from advisor.interop.exports import export
 from advisor.model.errors import AdvisorError
 from advisor.planning.sampling.halton import draw_trials
+
+
+def test_algoperf_finds_its_fields():
+    space = json.loads(export("algoperf", PLAIN.with_parameter("batch_size", PLAIN.parameters["width"])))
+    assert space["learning_rate"] == {"min": 1e-3, "max": 1.0, "scaling": "log"}
+    assert space["dropout"] == {"min": 0.0, "max": 0.5, "scaling": "linear"}
+    assert space["layers"] == {"feasible_points": [1, 2, 3, 4]}
+    assert space["width"] == {"feasible_points": [64]}
+    points = list(draw_trials(PLAIN, 3))
+    assert json.loads(export("algoperf", PLAIN, points=points)) == points
+    for spec, message in ((PLAIN, "integers on a log scale"), (FULL, "cannot use the name")):
+        with pytest.raises(AdvisorError, match=message):
+            export("algoperf", spec)
+
+
+def test_ray_draws_the_studys_trials():
+    pytest.importorskip("ray.tune")
+    from ray.tune.search.variant_generator import generate_variants
+
+    module = run_python(export("ray", PLAIN))
+    assert (module["METRIC"], module["MODE"], module["NUM_SAMPLES"]) == ("val/loss", "min", 20)
+    drawn = [next(iter(generate_variants(module["space"])))[1] for _ in range(200)]
+    assert all(is_valid(PLAIN, params) for params in drawn)
+    assert {params["layers"] for params in drawn} == {1, 2, 3, 4}
+    points = list(draw_trials(FULL, 5))
+    module = run_python(export("ray", FULL, points=points))
+    assert [config["trial"] for _, config in generate_variants(module["space"])] == points
+
+
+def test_wandb_takes_the_sweep():
+    config = pytest.importorskip("sweeps.config", reason="W&B's engine of local sweeps: pip install --no-deps sweeps jsonref")
+    sweep = yaml.safe_load(export("wandb", PLAIN))
+    assert config.schema_violations_from_proposed_config(sweep) == []
+    assert sweep["metric"] == {"name": "val/loss", "goal": "minimize"}
+    import sweeps
+
+    filled = config.SweepConfig(sweep)
+    for _ in range(30):
+        drawn = sweeps.next_run(filled, [], validate=False)
+        params = {n: v["value"] for n, v in drawn.config.items()}
+        assert is_valid(PLAIN, {**params, "batch_size": int(params["batch_size"])})
+    points = list(draw_trials(FULL, 5))
+    grid = yaml.safe_load(export("wandb", FULL, points=points))
+    assert config.schema_violations_from_proposed_config(grid) == []
+    assert [json.loads(v) for v in grid["parameters"]["trial"]["values"]] == points
+
 
 APP = """
 import json

@@ -1,0 +1,199 @@
+"""Writes search spaces in the formats of AlgoPerf, Hydra, Ray Tune and Weights & Biases.
+
+If an export contains trials to run, the text contains these trials instead of a search space.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from typing import Any
+
+from advisor.interop.exports.exporter import (
+    StudyExport,
+    comment_line,
+    only_possible_value,
+    parameter_bounds,
+    reason_comment,
+    reason_comments,
+    require_plain_space,
+    study_comments,
+    yaml_with_comments,
+)
+from advisor.model.errors import AdvisorError
+from advisor.model.space import HyperparameterValue
+from advisor.model.spec import Parameter
+
+# --- AlgoPerf -------------------------------------------------------------------------------------------------------------------
+
+_MAX_INTEGERS_IN_RANGE = 1000
+"""Maximum number of integers in a hyperparameter's range; the exported file lists every integer."""
+
+
+def algoperf(export: StudyExport) -> str:
+    """Return tuning_search_space.json. JSON has no comments, so the file omits the reasons for the search ranges."""
+    for name in export.spec.parameters:
+        if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+            raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")
+    if export.points is None:
+        require_plain_space(export.spec, "an AlgoPerf search space")
+        space = {name: _algoperf_domain(name, p) for name, p in export.spec.parameters.items()}
+        return json.dumps(space, indent=2) + "\n"
+    if any(set(trial) != set(export.points[0]) for trial in export.points):
+        raise AdvisorError("AlgoPerf's trials must all have the same hyperparameters; fix those that only some have")
+    return json.dumps([dict(trial) for trial in export.points], indent=2) + "\n"
+
+
+def _algoperf_domain(name: str, parameter: Parameter) -> dict[str, Any]:
+    if (value := only_possible_value(parameter)) is not None:
+        return {"feasible_points": [value]}
+    if not parameter.numeric:
+        return {"feasible_points": list(parameter.options)}
+    low, high = parameter_bounds(parameter)
+    if parameter.type != "int":
+        return {"min": low, "max": high, "scaling": parameter.scale}
+    if parameter.scale == "log" or high - low >= _MAX_INTEGERS_IN_RANGE:
+        raise AdvisorError(
+            f"an AlgoPerf search space cannot draw {name!r}: integers on a log scale, or more than "
+            f"{_MAX_INTEGERS_IN_RANGE:,} of them; --points exports the study's own trials instead of its space"
+        )
+    return {"feasible_points": list(range(int(low), int(high) + 1))}
+
+
+# --- Ray Tune -------------------------------------------------------------------------------------------------------------------
+
+
+def ray(export: StudyExport) -> str:
+    """Return a Python module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`; `config["trial"]` is the trial to run."""
+    spec = export.spec
+    lines = [*study_comments(spec), "from ray import tune", "", f"METRIC = {spec.objective.metric!r}"]
+    lines.append(f"MODE = {'min' if spec.objective.direction == 'minimize' else 'max'!r}")
+    if export.points is not None:
+        lines += ["NUM_SAMPLES = 1", '# config["trial"] contains the hyperparameters of a trial.']
+        lines += ['space = {"trial": tune.grid_search(', "    ["]
+        lines += [*(f"        {dict(trial)!r}," for trial in export.points), "    ]", ")}"]
+    else:
+        require_plain_space(spec, "a Ray Tune space")
+        lines.append(f"NUM_SAMPLES = {spec.trials or 10}")
+        lines.append(f"# Ray Tune draws at random by default; the study's sampler is {spec.sampler.kind}.")
+        domains = (f"    {name!r}: {_ray_domain(p)},{reason_comment(p)}" for name, p in spec.parameters.items())
+        lines += ["space = {", *domains, "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _ray_domain(parameter: Parameter) -> str:
+    if (value := only_possible_value(parameter)) is not None:
+        return repr(value)
+    if not parameter.numeric:
+        return f"tune.choice({list(parameter.options)!r})"
+    low, high = parameter_bounds(parameter)
+    if parameter.type == "int":  # Ray excludes the upper end of integer ranges
+        return f"tune.{'lograndint' if parameter.scale == 'log' else 'randint'}({low!r}, {int(high) + 1!r})"
+    return f"tune.{'loguniform' if parameter.scale == 'log' else 'uniform'}({low!r}, {high!r})"
+
+
+# --- Weights & Biases -----------------------------------------------------------------------------------------------------------
+
+
+def wandb(export: StudyExport) -> str:
+    """Return a W&B sweep as YAML. With trials to run, it is a grid over the key `trial`, whose values are JSON."""
+    spec = export.spec
+    sweep: dict[str, Any] = {
+        "name": spec.study,
+        "metric": {"name": spec.objective.metric, "goal": str(spec.objective.direction)},
+    }
+    lines = list(study_comments(spec))
+    if export.points is not None:
+        lines.append("# config.trial contains the hyperparameters of a run as JSON text.")
+        values = [json.dumps(dict(trial)) for trial in export.points]
+        return yaml_with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": values}}})
+    require_plain_space(spec, "a W&B sweep")
+    if spec.sampler.kind == "halton":
+        lines.append("# W&B has no quasi-random search: trials are drawn at random.")
+    lines += reason_comments(spec)
+    for name, parameter in spec.parameters.items():
+        if parameter.type == "int" and parameter.scale == "log":
+            lines.append(f"# {comment_line(name)}: W&B passes this integer as a float.")
+    sweep["method"] = "bayes" if spec.sampler.kind == "adaptive" else "random"
+    sweep["parameters"] = {name: _wandb_domain(p) for name, p in spec.parameters.items()}
+    if spec.trials is not None:
+        sweep["run_cap"] = spec.trials
+    return yaml_with_comments(lines, sweep)
+
+
+def _wandb_domain(parameter: Parameter) -> dict[str, Any]:
+    if (value := only_possible_value(parameter)) is not None:
+        return {"value": value}
+    if not parameter.numeric:
+        return {"values": list(parameter.options)}
+    low, high = parameter_bounds(parameter)
+    if parameter.type == "int" and parameter.scale == "log":
+        return {"distribution": "q_log_uniform_values", "q": 1, "min": low, "max": high}
+    kind = "int_uniform" if parameter.type == "int" else "log_uniform_values" if parameter.scale == "log" else "uniform"
+    return {"distribution": kind, "min": low, "max": high}
+
+
+# --- Hydra ----------------------------------------------------------------------------------------------------------------------
+
+_UNQUOTED_WORD_PATTERN = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
+_HYDRA_KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
+
+
+def hydra(export: StudyExport) -> str:
+    """Return a YAML configuration for Hydra's option `--config-name`. If the export contains trials to run, each Hydra job gets
+    one trial under the key `trial`."""
+    spec = export.spec
+    for name in spec.parameters:
+        if not _HYDRA_KEY_PATTERN.fullmatch(name):
+            raise AdvisorError(f"Hydra cannot use {name!r} as a key; name it with letters, digits, - and .")
+    lines = list(study_comments(spec))
+    if export.points is not None:
+        lines.append("# Run with --multirun. The key `trial` contains the hyperparameters of a job.")
+        texts = (", ".join(f"{name}: {_hydra_text(value)}" for name, value in trial.items()) for trial in export.points)
+        trials = ", ".join(f"{{{text}}}" for text in texts)
+        return yaml_with_comments(lines, {"hydra": {"sweeper": {"params": {"+trial": f"choice({trials})"}}}})
+    require_plain_space(spec, "a Hydra sweeper")
+    lines.append("# Run with --multirun and the plugin hydra-optuna-sweeper.")
+    if spec.sampler.kind == "halton":
+        lines.append("# The plugin has no quasi-random search: trials are drawn at random.")
+    lines += reason_comments(spec)
+    sampler = "tpe" if spec.sampler.kind == "adaptive" else "random"
+    sweeper = {
+        "sampler": {"seed": spec.sampler.seed % 2**32},
+        "direction": spec.objective.direction,
+        "study_name": spec.study,
+        "n_trials": spec.trials or 10,
+        "params": {name: _hydra_domain(p) for name, p in spec.parameters.items()},
+    }
+    defaults = [{"override hydra/sweeper": "optuna"}, {"override hydra/sweeper/sampler": sampler}, "_self_"]
+    return yaml_with_comments(lines, {"defaults": defaults, "hydra": {"sweeper": sweeper}})
+
+
+def _hydra_domain(parameter: Parameter) -> str:
+    if (value := only_possible_value(parameter)) is not None:
+        return _hydra_text(value)
+    if not parameter.numeric:
+        for option in parameter.options:
+            # Hydra's Optuna plugin would remove quotes around the option.
+            if isinstance(option, str) and not _UNQUOTED_WORD_PATTERN.fullmatch(option):
+                raise AdvisorError(
+                    f"hydra-optuna-sweeper cannot choose {option!r}; make the option a plain word, or use --points"
+                )
+        return f"choice({', '.join(_hydra_text(option) for option in parameter.options)})"
+    low, high = parameter_bounds(parameter)
+    span = f"interval({low!r}, {high!r})"
+    span = f"tag(log, {span})" if parameter.scale == "log" else span
+    return f"int({span})" if parameter.type == "int" else span
+
+
+def _hydra_text(value: HyperparameterValue) -> str:
+    """Return a value in the syntax of Hydra's command line: backslashes before a quote or at the end of a text are doubled."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return repr(value)
+    if "${" in value or not value.isprintable():
+        raise AdvisorError(f"Hydra cannot express the value {value!r}; choose a simpler value")
+    quoted = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
+    return f"'{quoted}'"
