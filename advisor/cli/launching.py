@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from advisor.cli.options import notify_option, options_as_dataclass, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
-from advisor.execution.command import command_fingerprint
 from advisor.execution.engines import Engine
 from advisor.execution.engines.devices import find_gpus, make_slots
 from advisor.execution.engines.local import LocalEngine
@@ -24,7 +23,7 @@ from advisor.execution.engines.ray import RayEngine
 from advisor.execution.engines.slurm import SlurmEngine
 from advisor.execution.guarding import GuardedStudy
 from advisor.execution.job import job_name
-from advisor.execution.job_env import command_warnings, job_command
+from advisor.execution.job_env import command_fingerprint, command_warnings, job_command
 from advisor.execution.ledger.runs import RetryPolicy
 from advisor.execution.plan import EndedRunLines, SummaryCallback
 from advisor.model.errors import AdvisorError

@@ -1,23 +1,34 @@
-"""Builds the command, the environment variables and the output folder of a job."""
+"""Builds the command, the environment variables and the output folder of a job.
+
+Each `{placeholder}` in the user's command is replaced; `{{` and `}}` produce literal braces.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 
-from advisor.execution import command
 from advisor.execution.job import Job
 from advisor.model import formula, placeholders
 from advisor.model.errors import AdvisorError
+from advisor.model.placeholders import SCHEDULE, command_option
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.location import StoreLocation, absolute_uri
 
 DEFAULT_OUTPUT_FOLDER = Path("advisor-runs")
+BUILT_IN_PLACEHOLDERS = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every", SCHEDULE)
+"""Placeholders that do not stand for hyperparameters. A hyperparameter with the same name takes precedence."""
+_ALL_HYPERPARAMETERS_PLACEHOLDERS = {"json", "args"}
+"""Placeholders that stand for all hyperparameters together."""
+_MAX_FINGERPRINTED_FILE_BYTES = 1_000_000
+"""Maximum size in bytes of a named file that counts in the command's fingerprint; larger ones are assumed to be data."""
+_PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 _NUMERIC_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
 
 
@@ -29,11 +40,18 @@ def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True)
     values = [value for parameter in spec.parameters.values() for value in (parameter.value, *parameter.options)]
     if any("\0" in text for text in (spec.study, *spec.parameters, *(v for v in values if isinstance(v, str)))):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
-    command.check_placeholders(
-        words, spec.parameters, {*placeholders.placeholder_values(spec), "trial", "seed", "json", "args", "run_id"}
-    )
+    available = {*placeholders.placeholder_values(spec), "trial", "seed", "json", "args", "run_id"}
+    _check_placeholders(words, {*spec.parameters, *available})
     if append:
-        command.check_passes_searched(words, _derived_hyperparameters(spec), spec.parameters)
+        names = placeholder_names(words)
+        passes_all = must_append_hyperparameters(words, spec.parameters) or "{args}" in words or "json" in names
+        searched = {} if passes_all else _derived_hyperparameters(spec)
+        if missing := [substitute for name, substitute in searched.items() if not {name, substitute} & names]:
+            options = " ".join(command_option(name) for name in missing)
+            raise AdvisorError(
+                f"the command does not pass {', '.join(missing)}, which the study searches; add {options}, or a word {{args}} "
+                "for all, or pass --no-args if the training reads ADVISOR_PARAMS from its environment"
+            )
         if "seed" in unpassed_study_settings(spec, words):
             raise AdvisorError(
                 f"the study repeats each trial with {spec.seeds} seeds, and the command does not pass them; add --seed {{seed}}, "
@@ -52,7 +70,7 @@ def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = Tr
     return [
         f"The study sets {named}, and the command does not pass {'it' if len(missing) == 1 else 'them'}. Go on if that is the "
         f"training's default or if it reads {variables} from its environment. Otherwise add an option, such as "
-        f"{' '.join(map(placeholders.command_option, missing))}."
+        f"{' '.join(map(command_option, missing))}."
     ]
 
 
@@ -62,7 +80,7 @@ def command_passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
 
 def unpassed_study_settings(spec: StudySpec, words: Sequence[str]) -> list[str]:
     """Return the study settings, such as `max_train_steps`, that the command passes neither by placeholder nor literally."""
-    values, passed = placeholders.placeholder_values(spec), command.placeholder_names(words)
+    values, passed = placeholders.placeholder_values(spec), placeholder_names(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}
     return [n for n in placeholders.needed_placeholders(spec) if n not in passed and values.get(n) not in stated]
 
@@ -84,7 +102,7 @@ def job_command(
 ) -> list[str]:
     """Return the command line of a job. file: path of the file that contains the job's hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
-    return command.fill_placeholders(words, job.params, {**placeholders.placeholder_values(spec), **job_values}, append=append)
+    return fill_placeholders(words, job.params, {**placeholders.placeholder_values(spec), **job_values}, append=append)
 
 
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocation, experiment: str) -> dict[str, str]:
@@ -121,3 +139,70 @@ def create_private_folder(folder: Path) -> None:
     # The folder may belong to another user, or the file system may lack permissions.
     with suppress(PermissionError):
         folder.chmod(0o700)
+
+
+# --- placeholders ---------------------------------------------------------------------------------------------------------------
+
+
+def placeholder_names(words: Iterable[str]) -> set[str]:
+    return {m.group(1) for word in words for m in _PLACEHOLDER_PATTERN.finditer(word) if m.group(1)}
+
+
+def _check_placeholders(words: Sequence[str], known: set[str]) -> None:
+    for name in sorted(placeholder_names(words) - known):
+        if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
+            raise AdvisorError(f"the command asks for {{{name}}}, which the study does not say; add it to the study file")
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {{{close[0]}}}?" if close else f"the placeholders are {', '.join(sorted(known))}"
+        raise AdvisorError(f"the command asks for {{{name}}}, which is no hyperparameter of the study; {hint}")
+
+
+def must_append_hyperparameters(words: Sequence[str], parameters: Iterable[str]) -> bool:
+    """Return True if the command has no placeholder for any hyperparameter, so that all must be appended."""
+    names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholder_names(words)}
+    return names <= set(BUILT_IN_PLACEHOLDERS) - _ALL_HYPERPARAMETERS_PLACEHOLDERS - set(parameters)
+
+
+def fill_placeholders(
+    words: Sequence[str], params: Mapping[str, HyperparameterValue], built_in: Mapping[str, str], *, append: bool = True
+) -> list[str]:
+    """Return the command line of a job. append: append all hyperparameters if the command has no placeholder for any of them.
+
+    If the trial has no value of a hyperparameter, its word is omitted, also with the option before it, as in
+    `--momentum {momentum}`.
+    """
+    values = {**built_in, **{name: command_line_value(value) for name, value in params.items()}}
+
+    def fill(word: str) -> str:
+        return _PLACEHOLDER_PATTERN.sub(lambda match: values[match[1]] if match[1] else match[0][0], word)
+
+    if append and must_append_hyperparameters(words, params):
+        return [*map(fill, words), *hyperparameter_option_words(params)]
+    out: list[str] = []
+    for word in words:
+        if word == "{args}" and "args" not in params:
+            out += hyperparameter_option_words(params)
+        elif placeholder_names([word]) <= set(values):
+            out.append(fill(word))
+        elif out and re.fullmatch(r"\{[^{}]+\}", word) and re.fullmatch(r"--?[A-Za-z][^=\s]*", out[-1]):
+            out.pop()
+    return out
+
+
+def hyperparameter_option_words(params: Mapping[str, HyperparameterValue]) -> list[str]:
+    return [word for name, value in params.items() for word in (f"--{name}", command_line_value(value))]
+
+
+def command_fingerprint(words: Sequence[str]) -> str:
+    """Return a digest of the command and of the scripts and configuration files that it names."""
+    digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
+    for part in (part for word in words for part in word.split("=")):
+        with suppress(OSError, ValueError):  # the word of the command is not a path
+            path = Path(part)
+            if path.is_file() and path.stat().st_size <= _MAX_FINGERPRINTED_FILE_BYTES:
+                digest.update(b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def command_line_value(value: HyperparameterValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

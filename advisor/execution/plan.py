@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from advisor.execution.engines import Engine
 from advisor.execution.guarding import GuardedStudy
@@ -73,9 +72,8 @@ class Summary:
         return Counter(outcome.status for outcome in self.outcomes.values())
 
 
-class SummaryCallback(Protocol):
-    def __call__(self, summary: Summary, news: str, /) -> None:
-        """Report the summary and one line about the latest event, which may be empty."""
+SummaryCallback = Callable[[Summary, str], None]
+"""Callback that receives the summary and one line about the latest event; the line may be empty."""
 
 
 class EndedRunLines:

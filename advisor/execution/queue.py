@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Protocol
+from typing import TypeAlias
 
 from advisor.execution.job import Job, Key, job_seed, jobs, trial_count
 from advisor.execution.ledger.record import JobEntry, JobOutcome, mlflow_param_text
@@ -23,38 +23,6 @@ _SILENT_JOB_RETRY_S = 15.0
 JobEntryReader = Callable[[], Sequence[JobEntry]]
 
 
-class JobQueue(Protocol):
-    """The jobs of a study, in the order in which they are begun."""
-
-    total: int
-    """Total number of jobs in the queue."""
-
-    def next(self, read_entries: JobEntryReader, limit: int = 1) -> Sequence[Job]:
-        """Return up to `limit` jobs to begin now. read_entries: function that reads all jobs begun so far."""
-
-    def refused(self, job: Job, *, silent: bool) -> None:
-        """Record that another launcher has begun the job. silent: True if the other launcher may have failed."""
-
-    def requeue(self, job: Job) -> None:
-        """Record that the job must be begun again."""
-
-    def may_return_jobs(self) -> bool:
-        """Return True if `next` may still return jobs later, even if it returns no job now."""
-
-
-def make_queue(
-    spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[JobEntry]]
-) -> JobQueue:
-    """Return the job queue of a study. trials: number of trials; None for the number in the study file.
-
-    read_earlier: function that reads the trials of preceding studies for an adaptive sampler. Raises AdvisorError if the number
-    of trials is unknown.
-    """
-    if spec.sampler.kind != "adaptive":
-        return ListedQueue(jobs(spec, trials, first_seed=first_seed))
-    return AdaptiveQueue(spec, trial_count(spec, trials), first_seed, entries_as_observations(spec, read_earlier()))
-
-
 class ListedQueue:
     """Queue of jobs that are known in advance."""
 
@@ -64,7 +32,10 @@ class ListedQueue:
         self._silent: deque[tuple[float, Job]] = deque()
 
     def next(self, read_entries: JobEntryReader, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the next jobs of the list, then the jobs to retry because their launchers send no heartbeat."""
+        """Return up to `limit` jobs to begin now: the next ones of the list, then those whose launchers send no heartbeat.
+
+        read_entries: function that reads all jobs begun so far.
+        """
         if not self._waiting:
             now = time.monotonic()
             while self._silent and self._silent[0][0] <= now:
@@ -72,6 +43,7 @@ class ListedQueue:
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     def refused(self, job: Job, *, silent: bool) -> None:
+        """Record that another launcher has begun the job. silent: True if the other launcher may have failed."""
         if silent:
             self._silent.append((time.monotonic() + _SILENT_JOB_RETRY_S, job))
 
@@ -79,6 +51,7 @@ class ListedQueue:
         self._waiting.appendleft(job)
 
     def may_return_jobs(self) -> bool:
+        """Return True if `next` may still return jobs later, even if it returns no job now."""
         return bool(self._waiting or self._silent)
 
 
@@ -134,6 +107,23 @@ class AdaptiveQueue:
                 continue
             outcomes = [entry.outcome for entry in entries if entry.outcome is not None]
             yield Observation(params, _mean_objective(outcomes), running=len(outcomes) < self._repeats)
+
+
+JobQueue: TypeAlias = ListedQueue | AdaptiveQueue
+"""The jobs of a study, in the order in which they are begun."""
+
+
+def make_queue(
+    spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[JobEntry]]
+) -> JobQueue:
+    """Return the job queue of a study. trials: number of trials; None for the number in the study file.
+
+    read_earlier: function that reads the trials of preceding studies for an adaptive sampler. Raises AdvisorError if the number
+    of trials is unknown.
+    """
+    if spec.sampler.kind != "adaptive":
+        return ListedQueue(jobs(spec, trials, first_seed=first_seed))
+    return AdaptiveQueue(spec, trial_count(spec, trials), first_seed, entries_as_observations(spec, read_earlier()))
 
 
 def entries_as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> list[Observation]:

@@ -14,14 +14,13 @@ if sys.platform != "win32":  # Windows has no such locks, so temporary files of 
     import fcntl
 
 UNFINISHED_SUFFIX = ".advisor-unfinished"
-"""File name suffix of temporary files that are not yet complete."""
 
 
 def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
     """Replace files in the given order, after the contents of all of them have been written to temporary files beside them.
 
-    File modes are preserved; the folders must exist. durable: flush to disk, so that the files survive a power failure. sweeps:
-    first remove temporary files of killed processes from the folders. Raises OSError. If the disk is full, no file is changed.
+    File modes are preserved; the folders must exist. durable: flush to disk, to survive a power failure. sweeps: first remove
+    temporary files of killed processes from the folders. Raises OSError. If the disk is full, no file is changed.
     """
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
@@ -29,7 +28,14 @@ def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool
         staged: dict[Path, Path] = {}
         try:
             for path, text in texts.items():
-                _write_temporary(path, text, staged, durable=durable)
+                handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED_SUFFIX)
+                staged[path] = Path(name)
+                with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                    file.write(text)
+                    file.flush()
+                    if durable:
+                        os.fsync(file.fileno())
+                staged[path].chmod(_file_mode(path))
             for path, temporary in staged.items():
                 temporary.replace(path)
         finally:
@@ -37,29 +43,12 @@ def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool
                 temporary.unlink(missing_ok=True)
 
 
-def _write_temporary(path: Path, text: str, temporary_files: dict[Path, Path], *, durable: bool) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED_SUFFIX)
-    temporary_files[path] = Path(temporary)
-    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    Path(temporary).chmod(_file_mode(path))
-
-
 def _file_mode(path: Path) -> int:
-    """Return the permissions of an existing file; for a new file, return the default permissions, because `mkstemp` creates
-    private files."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
-    return 0o666 & ~_current_umask()
-
-
-def _current_umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    umask = os.umask(0)  # a new file gets the default permissions, because `mkstemp` creates private files
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 @contextmanager

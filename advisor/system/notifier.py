@@ -1,5 +1,4 @@
-"""Runs a command of the user for each message about a launch or a live report, and passes the message as JSON on standard
-input."""
+"""Runs a command of the user for each message about a launch or a live report, with the message as JSON on its standard input."""
 
 from __future__ import annotations
 
@@ -21,30 +20,25 @@ NOTIFICATION_EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", 
 """Events that cause a message. stopped: the guard stopped a trial · failed: a trial crashed or has no result · ended: all
 trials have ended, or the launch failed · other events: verdicts of `advisor.engine.guard` on a trial that continues."""
 MESSAGE_INTERVAL_S = 60.0
-"""Minimum number of seconds between two messages to the user. Messages that arrive sooner are combined into one later message."""
+"""Minimum seconds between two messages. Messages that arrive sooner are combined into a later one."""
 COMMAND_TIMEOUT_S = 30.0
-"""Number of seconds after which the user's command is killed."""
+"""Seconds after which the user's command is killed."""
 _MAX_MESSAGE_CHARS = 500
 _MAX_BUNDLED_MESSAGES = 20
-"""Maximum number of messages whose texts are combined into one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One message."""
-
     event: str
-    """One of `NOTIFICATION_EVENTS`."""
     study: str
     trial: str | None
-    """Name of the trial; None if the message concerns the whole study."""
+    """Name of the trial; None for the whole study."""
     step: int | None
     message: str
 
 
 def parse_command(text: str) -> list[str]:
-    """Return the program and the arguments in a notification command, which runs without a shell. Raises AdvisorError if the
-    program cannot be run."""
+    """Return the words of a notification command, which runs without a shell, or raise AdvisorError."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -57,10 +51,8 @@ def parse_command(text: str) -> list[str]:
 
 
 class Notifier:
-    """Sends messages in the background: at most one per event and trial, and at most one every `interval_s` seconds.
-
-    If the command fails, one line about the failure is passed to `print_line`, and nothing else happens.
-    """
+    """Sends messages in the background: at most one per event and trial, and at most one every `interval_s` seconds. If the
+    command fails, `print_line` receives one line about it."""
 
     def __init__(
         self,
@@ -90,18 +82,15 @@ class Notifier:
         self._thread.join(2 * self._timeout_s + 1.0)
 
     def _send_in_background(self) -> None:
-        while not self._closing.wait(0.1):
-            if notices := self._take_due_notices():
+        is_closing = False
+        while not is_closing:
+            is_closing = self._closing.wait(0.1)
+            notices = []
+            while not self._waiting.empty():
+                notices.append(self._waiting.get())
+            if notices:
                 self._send_notices(notices)
                 self._closing.wait(self._interval_s)
-        if notices := self._take_due_notices():
-            self._send_notices(notices)
-
-    def _take_due_notices(self) -> list[Notification]:
-        notices = []
-        while not self._waiting.empty():
-            notices.append(self._waiting.get())
-        return notices
 
     def _send_notices(self, notices: Sequence[Notification]) -> None:
         try:
@@ -115,7 +104,6 @@ class Notifier:
             self._say(f"The command of --notify failed: {failure}.")
 
     def _run_command(self, text: str) -> int:
-        """Run the user's command with `text` on its standard input, and return its exit status."""
         process = subprocess.Popen(
             list(self._words),
             stdin=subprocess.PIPE,
@@ -135,8 +123,7 @@ class Notifier:
 
 
 def to_json_message(notices: Sequence[Notification]) -> dict[str, Any]:
-    """Return one JSON object for all messages: the first message with the texts of all; if there are several, also a list of
-    them."""
+    """Return one JSON object: the first message with the texts of all and, if there are several, a list of them."""
     first = asdict(notices[0])
     if len(notices) == 1:
         return first

@@ -23,12 +23,11 @@ def usable_cpus() -> int:
 
 
 KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""Signal that no process can ignore; on Windows, this is SIGTERM."""
+"""Signal that no process can ignore; SIGTERM on Windows."""
 
 
 def signal_process_group(leader: int, number: int) -> None:
-    """Send the signal `number` to the process group whose leader has the process id `leader`. Windows has no process groups;
-    there, kill the process and its children."""
+    """Send a signal to the process group of `leader`. On Windows, kill the process and its children."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):  # all processes of the group have already exited
             os.killpg(leader, number)
@@ -46,8 +45,7 @@ def map_in_processes(
     """Compute `work(task)` for each task in up to `jobs` processes, and yield the results in order of completion.
 
     work: must be picklable, like its tasks and results. failed: returns the result for a task that raised an exception, or
-    whose process ended (BrokenProcessPool) or failed to start (OSError). If the system limits the number of processes, fewer
-    than `jobs` run.
+    whose process ended (BrokenProcessPool) or failed to start (OSError). Fewer processes run if the system limits them.
     """
     before = set(multiprocessing.active_children())
     idle: list[ProcessPoolExecutor] = []
@@ -59,7 +57,9 @@ def map_in_processes(
             while True:
                 try:
                     # With one process per pool, a broken pool identifies the task that failed and does not affect other tasks.
-                    pool = idle.pop() if idle else _new_pool()
+                    # A forked process would inherit locks that threads of its parent hold, so spawn it.
+                    spawn = multiprocessing.get_context("spawn")
+                    pool = idle.pop() if idle else ProcessPoolExecutor(1, spawn, _initialize_worker)
                     running[pool.submit(work, task)] = pool, task
                     break
                 except OSError as error:
@@ -81,7 +81,7 @@ def _yield_completed(
     idle: list[ProcessPoolExecutor],
     failed: Callable[[Any, BaseException], Result],
 ) -> Iterator[Result]:
-    """Wait until at least one task is complete, yield the results of complete tasks, and return working processes to `idle`."""
+    """Wait for a task, yield the results of complete tasks, and return working processes to `idle`."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         pool, task = running.pop(future)
         error = future.exception()
@@ -92,20 +92,13 @@ def _yield_completed(
         yield future.result() if error is None else failed(task, error)
 
 
-def _new_pool() -> ProcessPoolExecutor:
-    # Start processes by spawn, because a forked process would inherit locks that threads of its parent hold.
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_initialize_worker)
-
-
 def _initialize_worker() -> None:
+    def exit_with_parent() -> None:  # a parent that was killed cannot stop its children
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        wait_for_exit([parent.sentinel])
+        os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, but the parent stops its children itself
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread, because the processes already use all CPUs
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    """Exit when the parent process exits, because a parent that was killed cannot stop its children."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait_for_exit([parent.sentinel])
-    os._exit(1)
+    threading.Thread(target=exit_with_parent, daemon=True).start()

@@ -1,24 +1,58 @@
-"""Distributes tasks over the nodes of a Ray cluster. Each node must have this package installed, but the nodes need no common
-disk."""
+"""Connects to a Ray cluster, and distributes tasks over its nodes, which need this package but no common disk."""
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from advisor import __version__
 from advisor.model.errors import AdvisorError
-from advisor.system.ray_cluster import RayCluster
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+_CONNECT_TIMEOUT_S = 10.0
 _MIN_SUBMITTED_TASKS = 64
-"""Minimum number of tasks that are submitted at a time, so that an autoscaling cluster adds nodes."""
+"""Minimum number of tasks submitted at a time, so that an autoscaling cluster adds nodes."""
 _MAX_NODE_FAILURES = 3
-"""Number of node failures after which the task that they interrupted counts as failed. A single node failure is not enough,
-because spot machines often fail."""
+"""Node failures after which the interrupted task counts as failed; a single one is not enough on spot machines."""
+
+
+class RayCluster:
+    """A connection to a Ray cluster. `disconnect` closes it, unless the process was already connected before."""
+
+    def __init__(self, address: str | None) -> None:
+        """address: of the cluster's head node; "auto" to find a running cluster; None for RAY_ADDRESS or else a new local cluster.
+
+        Raises AdvisorError if Ray is not installed or no Ray cluster responds.
+        """
+        # A crashed worker is reported in one line; the output of Ray itself would fill half a page.
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+        try:
+            import ray
+        except ImportError:
+            raise AdvisorError('--on ray needs Ray: pip install "tuning-advisor[ray]"') from None
+        self.ray: Any = ray
+        self._connected_here = not self.ray.is_initialized()
+        if self._connected_here:
+            logging.getLogger("ray").setLevel(logging.ERROR)
+            where = address or os.environ.get("RAY_ADDRESS") or "this machine"
+            host, _, port = where.removeprefix("ray://").rpartition(":")
+            try:
+                if host and port.isdigit():  # else Ray would retry a connection to a wrong address for ten minutes
+                    socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+                self.ray.init(address=address, log_to_driver=False, configure_logging=False)
+            except (OSError, ValueError, RuntimeError) as error:
+                raise AdvisorError(f"no Ray cluster responds at {where}: {str(error).splitlines()[0]}") from None
+
+    def disconnect(self) -> None:
+        """Close the connection. Ray then cancels all its tasks and actors."""
+        if self._connected_here:
+            self.ray.shutdown()
 
 
 def map_on_ray(
@@ -45,19 +79,16 @@ def map_on_ray(
 
 
 class _RayTasks:
-    """Tasks that wait for their submission to Ray, or that Ray is running."""
-
     def __init__(self, ray: Any, work: Callable[[Any], Any], tasks: Iterable[Any], failed: Callable[[Any, str], Any]):
         self._ray, self._failed = ray, failed
         # Ray's own retries would repeat a task that runs out of memory again and again. The SPREAD strategy distributes the
         # disk and network load of the tasks over the nodes.
-        self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_call_work)
+        self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(lambda work, task: work(task))
         self._work = ray.put(work)
         self._waiting = deque((task, _MAX_NODE_FAILURES) for task in tasks)
         self._submitted: dict[Any, tuple[Any, int]] = {}
 
     def results(self, max_submitted: int) -> Iterator[Any]:
-        """Yield the results of all tasks in order of completion."""
         try:
             while self._waiting or self._submitted:
                 while self._waiting and len(self._submitted) < max_submitted:
@@ -87,21 +118,13 @@ class _RayTasks:
                 task, "its process on the Ray cluster was killed, perhaps because memory ran out; try fewer --jobs"
             )
         except errors.RayError as error:
-            raise _unusable_nodes_error(error) from None
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, AdvisorError):
+                raise AdvisorError(str(cause)) from None
+            reason = str(error).strip().splitlines()[-1]
+            raise AdvisorError(
+                f"a node of the Ray cluster cannot run the work: {reason}; install "
+                f'"tuning-advisor[ray]=={__version__}" on every node'
+            ) from None
         else:
             yield result
-
-
-def _call_work(work: Callable[[Task], Result], task: Task) -> Result:
-    return work(task)
-
-
-def _unusable_nodes_error(error: Any) -> AdvisorError:
-    """Return the error to raise if the nodes of the cluster cannot run the work."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, AdvisorError):
-        return AdvisorError(str(cause))
-    reason = str(error).strip().splitlines()[-1]
-    return AdvisorError(
-        f'a node of the Ray cluster cannot run the work: {reason}; install "tuning-advisor[ray]=={__version__}" on every node'
-    )

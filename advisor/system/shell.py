@@ -12,15 +12,14 @@ def command_line(words: Iterable[str]) -> str:
 
 
 def quote_word(word: str) -> str:
-    """Return the word, in quotes if a shell needs them. A word with unprintable characters is quoted as `$'...'`, which bash,
-    zsh and ksh can read."""
-    return shlex.quote(word) if word.isprintable() else "$'" + "".join(map(_escape_char, word)) + "'"
+    """Return the word, in quotes if a shell needs them: `$'...'`, for bash, zsh and ksh, if it has unprintable characters."""
+    if word.isprintable():
+        return shlex.quote(word)
 
+    def escaped(char: str) -> str:
+        if char in "\\'" or char.isprintable():
+            return f"\\{char}" if char in "\\'" else char
+        errors = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
+        return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", errors))
 
-def _escape_char(char: str) -> str:
-    if char in "\\'":
-        return f"\\{char}"
-    if char.isprintable():
-        return char
-    errors = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
-    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", errors))
+    return "$'" + "".join(map(escaped, word)) + "'"

@@ -1,7 +1,6 @@
 """Moves large numeric columns out of memory, to temporary memory-mapped files.
 
-The files have no names, so the system deletes each file with the last array that uses it, even if the process is killed. The
-operating system keeps pages of these files in memory only as long as memory is free.
+The files have no names, so the system deletes each one with the last array that uses it, even if the process is killed.
 """
 
 from __future__ import annotations
@@ -18,28 +17,26 @@ from numpy.typing import NDArray
 from advisor.model.errors import AdvisorError
 
 ColumnArrays = tuple[NDArray[Any], ...]
-"""Columns of a table: arrays of shape (n,), one per column."""
+"""Columns of a table, shape (n,) each."""
 MAX_POINTS_IN_MEMORY = 10_000_000
-"""Maximum number of points of a study that are kept in memory; each point takes 32 bytes."""
+"""Maximum number of points of a study in memory; each point takes 32 bytes."""
 _MIN_FILE_POINTS = 20_000
 """Minimum number of points of a metric for its columns to move to a file."""
 
 
 def move_columns_to_file(columns: ColumnArrays, *, fits: bool) -> ColumnArrays:
-    """Move columns to a file, and return them as read-only arrays. Short columns are returned unchanged, and so are all columns
-    if `fits` is True.
-
-    fits: True if all curves of the study fit into memory. Raises AdvisorError if the file cannot be written.
-    """
+    """Move long columns to a file, and return them as read-only arrays. fits: True if all curves of the study fit into memory,
+    so that nothing is moved. Raises AdvisorError if the file cannot be written."""
     return columns if fits or len(columns[0]) < _MIN_FILE_POINTS else move_tables_to_file([columns])[0]
 
 
 def move_tables_to_file(tables: Sequence[ColumnArrays]) -> list[ColumnArrays]:
-    """Move tables, whose columns have the same types, to one file, and return them as read-only arrays. Raises AdvisorError if
-    this file cannot be written."""
+    """Move tables, whose columns have the same types, to one file, and return them as read-only arrays; else raise AdvisorError."""
     if os.name != "posix":  # Windows cannot delete an open file
         return list(tables)
-    folder = _temporary_folder()
+    # /tmp is in memory on many systems.
+    large = Path("/var/tmp")  # noqa: S108 - the files there have no names
+    folder = Path(tempfile.gettempdir()) if "TMPDIR" in os.environ or not os.access(large, os.W_OK) else large
     try:
         return _map_through_file(tables, folder)
     except OSError as error:
@@ -64,12 +61,6 @@ def _map_through_file(tables: Sequence[ColumnArrays], folder: Path) -> list[Colu
             reader = pa.ipc.open_file(mapped)
             mapped_batches = [reader.get_batch(i) for i in range(len(tables))]
     return [tuple(column.to_numpy() for column in batch.columns) for batch in mapped_batches]
-
-
-def _temporary_folder() -> Path:
-    """Return a folder on disk for temporary files, because /tmp is in memory on many systems."""
-    large = Path("/var/tmp")  # noqa: S108 - the files there have no names
-    return Path(tempfile.gettempdir()) if "TMPDIR" in os.environ or not os.access(large, os.W_OK) else large
 
 
 def fits_in_memory(counts: Sequence[int]) -> bool:

@@ -31,7 +31,7 @@ from fault_servers import MariaDB, Postgres, TrackingServer
 
 from advisor.interop.importers.importing import open_writer
 from advisor.interop.importers.mlflow_runs import NewRun
-from advisor.interop.importers.points import MetricPoints
+from advisor.interop.importers.runs import MetricPoints
 from advisor.tracking.points import cache
 from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment

@@ -15,7 +15,7 @@ from typing import Any
 
 from advisor.execution.engines import Exit, Task
 from advisor.execution.engines.local import run_task
-from advisor.system.ray_cluster import RayCluster
+from advisor.system.ray_tasks import RayCluster
 
 _MAX_LOG_BYTES = 5_000_000
 """Maximum number of bytes of a log that a node returns to the launcher."""

@@ -17,8 +17,7 @@ import numpy as np
 from advisor import contract
 from advisor.interop.importers import files, metric_tables, table_files
 from advisor.interop.importers.metric_tables import TableLayout
-from advisor.interop.importers.points import DEFAULT_RUN_START_MS
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import DEFAULT_RUN_START_MS, RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
 

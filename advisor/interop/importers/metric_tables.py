@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from advisor.interop.importers import files, table_files
-from advisor.interop.importers.points import DEFAULT_RUN_START_MS, UNKNOWN_TIME, RunCurves, convert_to_step, convert_to_value
+from advisor.interop.importers.runs import DEFAULT_RUN_START_MS, UNKNOWN_TIME, RunCurves, convert_to_step, convert_to_value
 from advisor.model.errors import AdvisorError
 from advisor.model.space import BoolArray, FloatArray
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files
-from advisor.interop.importers.points import DEFAULT_RUN_START_MS, MetricPoints
-from advisor.interop.importers.runs import RunContent, SourceRun
+from advisor.interop.importers.runs import DEFAULT_RUN_START_MS, MetricPoints, RunContent, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points.collect import MIN_REAL_TIME_MS
 from advisor.tracking.runs import RunStatus

@@ -16,8 +16,7 @@ from advisor import contract
 from advisor.contract.redact import redact
 from advisor.interop.importers import files
 from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS
-from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_value
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import RunContent, RunCurves, RunList, SourceRun, convert_to_step, convert_to_value
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec

@@ -14,8 +14,7 @@ from pathlib import Path
 from advisor import contract
 from advisor.interop.importers import files, metric_tables, table_files
 from advisor.interop.importers.metric_tables import RunRows, TableLayout
-from advisor.interop.importers.points import convert_to_time_ms
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun, convert_to_time_ms
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 

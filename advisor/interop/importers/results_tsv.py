@@ -18,8 +18,7 @@ from pathlib import Path
 from advisor import contract
 from advisor.contract.metric_direction import direction_of_metric
 from advisor.interop.importers import files
-from advisor.interop.importers.points import RunCurves
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import RunContent, RunCurves, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
 

@@ -1,14 +1,144 @@
-"""Defines the interface of importers: an importer first lists the runs of a source; each run is then read separately."""
+"""Defines the interface of importers, which first list the runs of a source and then read each run separately, and the metric
+points of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from advisor.interop.importers.points import MetricPoints
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.model.errors import AdvisorError
+from advisor.model.space import FloatArray
+from advisor.tracking.points.collect import LARGEST_FLOAT
 from advisor.tracking.runs import RunStatus
+
+DEFAULT_RUN_START_MS = 1_577_836_800_000
+"""Start time (2020-01-01) of runs whose source has no dates, in milliseconds since 1970."""
+UNKNOWN_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoints:
+    """Points of one metric of one run, as three arrays of shape (n,): steps, values and times."""
+
+    steps: NDArray[np.int64]
+    values: FloatArray
+    times_ms: NDArray[np.int64]
+
+    def distinct(self) -> MetricPoints:
+        """Return the points without duplicates, because tracking stores reject or drop duplicates."""
+        if bool((np.diff(self.steps) > 0).all()):
+            return self
+        nan = np.isnan(self.values)
+        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST_FLOAT, LARGEST_FLOAT)), self.times_ms, self.steps)
+        order = np.lexsort(columns)
+        repeated = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
+        keep = np.ones(len(order), dtype=np.bool_)
+        keep[order[1:][repeated]] = False
+        return MetricPoints(self.steps[keep], self.values[keep], self.times_ms[keep])
+
+
+class RunCurves:
+    """Collects the metric points of one run in any order, using 24 bytes of memory per point."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, tuple[array[int], array[float], array[int]]] = defaultdict(
+            lambda: (array("q"), array("d"), array("q"))
+        )
+
+    def __len__(self) -> int:
+        return sum(len(steps) for steps, _, _ in self._columns.values())
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        return frozenset(self._columns)
+
+    def add(self, metric: str, step: int, value: float, time_ms: int | None = None) -> None:
+        """Add one point of a metric; `time_ms` is in ms since 1970. Raise OverflowError if the step has more than 64 bits."""
+        columns = self._columns[metric]
+        columns[0].append(step)
+        columns[1].append(value)
+        columns[2].append(UNKNOWN_TIME if time_ms is None else time_ms)
+
+    def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
+        """Add points of a metric, shape (n,) each. A negative time means that the time is unknown."""
+        columns: tuple[array[Any], ...] = self._columns[metric]
+        for column, cells in zip(columns, (steps, values, times_ms), strict=True):
+            column.frombytes(np.ascontiguousarray(cells, column.typecode).tobytes())
+
+    def update(self, other: RunCurves) -> None:
+        for metric, columns in other._columns.items():
+            self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
+
+    def drop(self, metrics: Iterable[str]) -> None:
+        for metric in metrics:
+            self._columns.pop(metric, None)
+
+    def values(self) -> Iterator[tuple[str, FloatArray]]:
+        """Yield each metric name with the values of its points, shape (n,)."""
+        for metric, (_, values, _) in self._columns.items():
+            yield metric, np.frombuffer(values)
+
+    def points(self) -> dict[str, MetricPoints]:
+        """Return the points of each metric, in the order in which they were added.
+
+        A point without a time gets its index as time in ms since 1970, so that MLflow keeps the order of points. The analysis
+        treats such times as missing (see `collect.MIN_REAL_TIME_MS`).
+        """
+        points = {}
+        for metric, (steps, values, times) in self._columns.items():
+            known = np.frombuffer(times, np.int64)
+            known = np.where(known < 0, np.arange(len(known), dtype=np.int64), known)
+            points[metric] = MetricPoints(np.frombuffer(steps, np.int64), np.frombuffer(values), known)
+        return points
+
+
+def convert_to_step(value: Any, error_prefix: str) -> int:
+    """Return a training step as an integer. Raise AdvisorError, with `error_prefix` as the start of its message, if the step is
+    not an integer or has more than 64 bits."""
+    try:
+        step = int(value)
+        if isinstance(value, bool | str) or step != value:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise AdvisorError(f"{error_prefix}: the step {str(value)[:40]!r} is not a whole number") from None
+    if not -(2**63) <= step < 2**63:
+        raise AdvisorError(f"{error_prefix}: the step {str(value)[:40]} is too large; steps must be below 2^63")
+    return step
+
+
+def convert_to_value(value: Any) -> float | None:
+    """Return the value of a metric as a float, also for texts such as "NaN" in JSON files; None if it is not a number."""
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
+    return _NON_FINITE_WORDS.get(value.lower()) if isinstance(value, str) and len(value) < 10 else None
+
+
+_NON_FINITE_WORDS = {
+    "nan": float("nan"),
+    **dict.fromkeys(("infinity", "inf", "+infinity", "+inf"), float("inf")),
+    **dict.fromkeys(("-infinity", "-inf"), float("-inf")),
+}
+
+
+def convert_to_time_ms(seconds: Any) -> int | None:
+    """Return the time in milliseconds since 1970; None if the date is implausible (before 1970 or after 2286)."""
+    number = convert_to_value(seconds)
+    return round(number * 1000) if number is not None and 0 < number < 1e10 else None
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------------------
 
 
 class Importer(Protocol):

@@ -24,8 +24,7 @@ from advisor import contract
 from advisor.interop.importers import files, table_files
 from advisor.interop.importers.importing import ImportSummary, import_runs
 from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS, param_text
-from advisor.interop.importers.points import DEFAULT_RUN_START_MS, UNKNOWN_TIME, RunCurves
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import DEFAULT_RUN_START_MS, UNKNOWN_TIME, RunContent, RunCurves, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.interop.importers import files
-from advisor.interop.importers.points import RunCurves, convert_to_time_ms
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import RunContent, RunCurves, RunList, SourceRun, convert_to_time_ms
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 

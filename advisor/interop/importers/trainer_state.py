@@ -14,8 +14,7 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files
-from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_value
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import RunContent, RunCurves, RunList, SourceRun, convert_to_step, convert_to_value
 from advisor.model.errors import AdvisorError
 
 _TRAINER_STATE_FILE = "trainer_state.json"
@@ -97,7 +96,9 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
                 curves.add(key, step, value)
     found = next((file for file in argument_files if file.is_file()), None)
     is_card = found is not None and found.name == _MODEL_CARD_FILE
-    arguments: dict[str, Any] = {} if found is None else _arguments_in_model_card(found) if is_card else files.read_mapping(found)
+    arguments: dict[str, Any] = (
+        {} if found is None else _arguments_in_model_card(found) if is_card else files.read_mapping(found)
+    )
     trial = state.get("trial_params")
     planned, reached = (convert_to_value(state.get("max_steps")) or 0.0, convert_to_value(state.get("global_step")) or 0.0)
     tags = _objective_tags(state, history, arguments)

@@ -18,8 +18,15 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files
-from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_time_ms, convert_to_value
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import (
+    RunContent,
+    RunCurves,
+    RunList,
+    SourceRun,
+    convert_to_step,
+    convert_to_time_ms,
+    convert_to_value,
+)
 from advisor.interop.importers.tabular import TableImporter, unwrap_wandb_config
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from advisor import contract
 from advisor.interop.importers.mlflow_runs import SOURCE_DIGEST_TAG, SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX, NewRun, source_text
-from advisor.interop.importers.points import MetricPoints
+from advisor.interop.importers.runs import MetricPoints
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points.collect import LARGEST_FLOAT
 from advisor.tracking.stores import sqlite

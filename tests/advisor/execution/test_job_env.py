@@ -5,17 +5,21 @@ from pathlib import Path
 import pytest
 from launches import CONDITIONAL as SPEC, SPEC as LAUNCHED
 
+from advisor.cli import main
 from advisor.execution import jobs
 from advisor.execution.job_env import (
     check_command,
+    command_fingerprint,
     command_warnings,
     create_private_folder,
+    fill_placeholders,
     job_command,
     job_environment,
     study_folder,
 )
 from advisor.model.errors import AdvisorError
-from advisor.model.spec import Parameter
+from advisor.model.spec import Parameter, Sampler
+from advisor.model.spec_yaml import format_study_file
 from advisor.tracking.stores.location import StoreLocation, absolute_uri, parse_tracking_uri
 
 
@@ -104,6 +108,77 @@ def test_placeholders_of_the_study_do_not_replace_the_hyperparameters() -> None:
     spec = SPEC.model_copy(update={"schedule": {"kind": "linear", "decay_steps": 100}})
     words = ["t", "--schedule", "{schedule}", "--decay", "{schedule.decay_steps}"]
     check_command(spec, words)
-    line = job_command(spec, jobs(spec, 1)[0], words, Path("p.json"))
+    job = jobs(spec, 1)[0]
+    line = job_command(spec, job, words, Path("p.json"))
     assert line[:5] == ["t", "--schedule", "linear", "--decay", "100"]
     assert "--lr" in line
+    assert job_command(spec, job, words, Path("p.json"), append=False) == line[:5]
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        (["t", "--lr={lr}", "{nesterov}"], ["t", "--lr=0.1", "true"]),
+        (["t"], ["t", "--lr", "0.1", "--nesterov", "true"]),
+        (["t", "{args}", "-v"], ["t", "--lr", "0.1", "--nesterov", "true", "-v"]),
+        (["t", "{{lr}} is {lr}"], ["t", "{lr} is 0.1"]),
+        # What names no hyperparameter gets them all.
+        (["t", "{seed}", '{"a": 1}'], ["t", "7", '{"a": 1}', "--lr", "0.1", "--nesterov", "true"]),
+        # A trial without momentum leaves out the option that asks for it, and nothing else.
+        (["t", "--momentum", "{momentum}", "--lr", "{lr}"], ["t", "--lr", "0.1"]),
+        (["t", "--momentum={momentum}", "{lr}"], ["t", "0.1"]),
+        (["t", "--flag", "x{momentum}", "{lr}"], ["t", "--flag", "0.1"]),
+    ],
+)
+def test_placeholders(words, filled):
+    assert fill_placeholders(words, {"lr": 0.1, "nesterov": True}, {"seed": "7"}) == filled
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("{l_r}", r"\{l_r\}, which is no hyperparameter of the study; did you mean \{lr\}"),
+        ("{max_train_steps}", "max_train_steps}, which the study does not say"),
+    ],
+)
+def test_unknown_placeholders_are_refused(word, message):
+    with pytest.raises(AdvisorError, match=message):
+        check_command(SPEC, ["t", "{seed}", "{{anything}}", word])
+
+
+def test_run_checks_the_command_first_and_dry_run_prints_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(format_study_file(SPEC.model_copy(update={"trials": 2})))
+    for more in (["--dry-run"], []):
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "s.yaml", *more, "--", "t", "--lr", "{lr}"])
+        assert ended.value.code == 2
+        error = capsys.readouterr().err
+        assert "does not pass nesterov, momentum, which the study searches" in error
+        assert error.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["s.yaml"]
+    main(["run", "s.yaml", "--dry-run", "--", "t", "--seed", "{seed}"])
+    assert all("--lr " in line and "--nesterov " in line for line in capsys.readouterr().out.splitlines())
+    main(["run", "s.yaml", "--dry-run", "--no-args", "--", "t", "{lr}"])
+
+
+def test_an_adaptive_study_has_no_dry_run(tmp_path, capsys):
+    file = tmp_path / "s.yaml"
+    file.write_text(format_study_file(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")})))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(file), "--dry-run", "--", "t"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert "to try one trial, pass --trials 1 instead of --dry-run" in error
+    assert error.count("\n") == 1
+
+
+def test_the_fingerprint_changes_with_the_command_and_its_scripts(tmp_path):
+    script, words = tmp_path / "train.py", ["python", str(tmp_path / "train.py"), "--lr", "{lr}"]
+    script.write_text("pass")
+    before = command_fingerprint(words)
+    assert command_fingerprint(words) == before
+    assert command_fingerprint([*words, "--fast"]) != before
+    script.write_text("print()")
+    assert command_fingerprint(words) != before
+    assert command_fingerprint(["a\0b", "x" * 9000, "\udc80"])  # no paths

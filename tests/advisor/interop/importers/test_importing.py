@@ -16,8 +16,7 @@ from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
 from advisor.interop.importers.importing import import_runs
-from advisor.interop.importers.points import RunCurves
-from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.runs import RunContent, RunCurves, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.reading import read_experiment
 

@@ -1,6 +1,6 @@
 from advisor.execution import Summary
 from advisor.execution.ledger.record import JobOutcome
-from advisor.execution.progress import EndedRunLines
+from advisor.execution.plan import EndedRunLines
 
 
 def test_a_line_for_each_trial_that_ended_with_a_result():

@@ -1,6 +1,6 @@
 import pytest
 
-from advisor.execution.ledger.retries import RetryPolicy, missing_objective_reason
+from advisor.execution.ledger.runs import RetryPolicy, missing_objective_reason
 
 
 @pytest.mark.parametrize(
