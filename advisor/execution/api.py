@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from advisor import contract
 from advisor.contract.guard_stop import GuardStop
@@ -35,8 +35,6 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri, defaul
 _MAX_ERROR_CHARS = 500
 GUARD_POLL_INTERVAL_S = 1.0
 """Seconds between two checks for a new verdict on the running trial, in the output of the early-stopping guard."""
-
-Result = TypeVar("Result")
 
 
 def open_study(
@@ -65,7 +63,6 @@ def open_study(
     location = parse_tracking_uri(tracking_uri) if tracking_uri else default_location_for_writing()
     name = experiment or spec.study
     records = ExitRecords(study_folder(None if out is None else Path(out), spec.study), location, name)
-
     guarded = GuardedStudy(name, location, spec) if guard else None
     return OpenStudy(spec, Ledger(location, name, spec), records, location, name, guarded)
 

@@ -14,9 +14,9 @@ from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 
 from advisor.execution.job import Job
-from advisor.model import formula, placeholders
+from advisor.model import formula
 from advisor.model.errors import AdvisorError
-from advisor.model.placeholders import SCHEDULE, command_option
+from advisor.model.placeholders import SCHEDULE, command_option, needed_placeholders, placeholder_values
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.location import StoreLocation, absolute_uri
@@ -24,12 +24,9 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri
 DEFAULT_OUTPUT_FOLDER = Path("advisor-runs")
 BUILT_IN_PLACEHOLDERS = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every", SCHEDULE)
 """Placeholders that do not stand for hyperparameters. A hyperparameter with the same name takes precedence."""
-_ALL_HYPERPARAMETERS_PLACEHOLDERS = {"json", "args"}
-"""Placeholders that stand for all hyperparameters together."""
 _MAX_FINGERPRINTED_FILE_BYTES = 1_000_000
 """Maximum size in bytes of a named file that counts in the command's fingerprint; larger ones are assumed to be data."""
 _PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
-_NUMERIC_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
 
 
 def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
@@ -40,7 +37,7 @@ def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True)
     values = [value for parameter in spec.parameters.values() for value in (parameter.value, *parameter.options)]
     if any("\0" in text for text in (spec.study, *spec.parameters, *(v for v in values if isinstance(v, str)))):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
-    available = {*placeholders.placeholder_values(spec), "trial", "seed", "json", "args", "run_id"}
+    available = {*placeholder_values(spec), "trial", "seed", "json", "args", "run_id"}
     _check_placeholders(words, {*spec.parameters, *available})
     if append:
         names = placeholder_names(words)
@@ -64,7 +61,7 @@ def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = Tr
     missing = [name for name in unpassed_study_settings(spec, words) if name != "seed"] if append else []
     if not missing:
         return []
-    values = placeholders.placeholder_values(spec)
+    values = placeholder_values(spec)
     named = ", ".join(f"{name} {values[name]}" for name in missing)
     variables = " and ".join(dict.fromkeys(f"ADVISOR_{name.partition('.')[0].upper()}" for name in missing))
     return [
@@ -80,9 +77,9 @@ def command_passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
 
 def unpassed_study_settings(spec: StudySpec, words: Sequence[str]) -> list[str]:
     """Return the study settings, such as `max_train_steps`, that the command passes neither by placeholder nor literally."""
-    values, passed = placeholders.placeholder_values(spec), placeholder_names(words)
+    values, passed = placeholder_values(spec), placeholder_names(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}
-    return [n for n in placeholders.needed_placeholders(spec) if n not in passed and values.get(n) not in stated]
+    return [n for n in needed_placeholders(spec) if n not in passed and values.get(n) not in stated]
 
 
 def _derived_hyperparameters(spec: StudySpec) -> dict[str, str]:
@@ -102,12 +99,12 @@ def job_command(
 ) -> list[str]:
     """Return the command line of a job. file: path of the file that contains the job's hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
-    return fill_placeholders(words, job.params, {**placeholders.placeholder_values(spec), **job_values}, append=append)
+    return fill_placeholders(words, job.params, {**placeholder_values(spec), **job_values}, append=append)
 
 
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocation, experiment: str) -> dict[str, str]:
     """Return the environment variables that make MLflow and our training hook log to the run of the job."""
-    values = placeholders.placeholder_values(spec)
+    values = placeholder_values(spec)
     return {
         "MLFLOW_TRACKING_URI": absolute_uri(location),
         "MLFLOW_RUN_ID": run_id,
@@ -116,18 +113,15 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocat
         "ADVISOR_TRIAL": str(job.number),
         "ADVISOR_SEED": str(job.seed),
         "ADVISOR_PARAMS": job.params_json(),
-        **{f"ADVISOR_{name.upper()}": values[name] for name in _NUMERIC_PLACEHOLDERS if values.get(name)},
+        **{f"ADVISOR_{name.upper()}": values[name] for name in ("max_train_steps", "evaluate_every") if values.get(name)},
         **({"ADVISOR_SCHEDULE": json.dumps(dict(spec.schedule))} if spec.schedule else {}),
     }
-
-
-_WINDOWS_RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 def study_folder(base: Path | None, study: str) -> Path:
     """Return the study's output folder in `base` (None: `DEFAULT_OUTPUT_FOLDER`), another one for each study name."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
-    if _WINDOWS_RESERVED_NAMES.fullmatch(name):
+    if re.fullmatch(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?", name):  # Windows reserves these names for devices
         name = f"study-{name}"
     suffix = "" if name == study else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
     return (DEFAULT_OUTPUT_FOLDER if base is None else base) / f"{name}{suffix}"
@@ -160,7 +154,7 @@ def _check_placeholders(words: Sequence[str], known: set[str]) -> None:
 def must_append_hyperparameters(words: Sequence[str], parameters: Iterable[str]) -> bool:
     """Return True if the command has no placeholder for any hyperparameter, so that all must be appended."""
     names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholder_names(words)}
-    return names <= set(BUILT_IN_PLACEHOLDERS) - _ALL_HYPERPARAMETERS_PLACEHOLDERS - set(parameters)
+    return names <= set(BUILT_IN_PLACEHOLDERS) - {"json", "args"} - set(parameters)
 
 
 def fill_placeholders(
@@ -171,26 +165,23 @@ def fill_placeholders(
     If the trial has no value of a hyperparameter, its word is omitted, also with the option before it, as in
     `--momentum {momentum}`.
     """
-    values = {**built_in, **{name: command_line_value(value) for name, value in params.items()}}
+    texts = {name: command_line_value(value) for name, value in params.items()}
+    values, options = {**built_in, **texts}, [word for name, text in texts.items() for word in (f"--{name}", text)]
 
     def fill(word: str) -> str:
         return _PLACEHOLDER_PATTERN.sub(lambda match: values[match[1]] if match[1] else match[0][0], word)
 
     if append and must_append_hyperparameters(words, params):
-        return [*map(fill, words), *hyperparameter_option_words(params)]
+        return [*map(fill, words), *options]
     out: list[str] = []
     for word in words:
         if word == "{args}" and "args" not in params:
-            out += hyperparameter_option_words(params)
+            out += options
         elif placeholder_names([word]) <= set(values):
             out.append(fill(word))
         elif out and re.fullmatch(r"\{[^{}]+\}", word) and re.fullmatch(r"--?[A-Za-z][^=\s]*", out[-1]):
             out.pop()
     return out
-
-
-def hyperparameter_option_words(params: Mapping[str, HyperparameterValue]) -> list[str]:
-    return [word for name, value in params.items() for word in (f"--{name}", command_line_value(value))]
 
 
 def command_fingerprint(words: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,9 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: SummaryCallback) -> Summ
     signals = StopSignals()
     with signals.count_stop_signals():
         try:
-            worker.read_record()
+            worker.read_outcomes()
+            count = len(summary.outcomes)
+            on_update(summary, f"{count} of {summary.total} had ended before." if count else "")
             worker.run(signals)
         finally:
             worker.stop(signals)
@@ -84,7 +87,7 @@ class _BegunJob:
 
 class _JobLauncher:
     def __init__(self, plan: LaunchPlan, ledger: Ledger, summary: Summary, on_update: SummaryCallback) -> None:
-        self._plan, self._ledger, self._summary, self._on_update = plan, ledger, summary, on_update
+        self._plan, self._ledger, self._summary, self._report_news = plan, ledger, summary, partial(on_update, summary)
         self._records = ExitRecords(plan.folder, plan.location, plan.experiment)
         self._begun: list[_BegunJob] = []
         self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
@@ -94,25 +97,15 @@ class _JobLauncher:
         self._guard = None if plan.guard is None else StudyGuard(plan.guard)
         self._guard_error: str | None = None
 
-    def read_record(self) -> None:
-        """Deliver the exit records that earlier launchers left on the local disk, and read all recorded outcomes."""
+    def read_outcomes(self) -> None:
+        """Deliver the exit records that other launchers left on the local disk, and read all recorded outcomes."""
         try:
             self._ledger.deliver_left_records(self._records)
-        except StoreUnreachableError as error:
-            raise _unanswered_error(error) from None
-        self._read_outcomes()
-        count = len(self._summary.outcomes)
-        self._report_news(f"{count} of {self._summary.total} had ended before." if count else "")
-
-    def _report_news(self, text: str) -> None:
-        self._on_update(self._summary, text)
-
-    def _read_outcomes(self) -> None:
-        try:
             self._ledger.record_orphans()
             entries = self._ledger.entries()
         except StoreUnreachableError as error:
-            raise _unanswered_error(error) from None
+            message = f"the tracking store does not answer: {error}; run the same command again when it does"
+            raise UnansweredError(message) from None
         repeats = self._plan.spec.seeds or 1
         of_study = (e for e in entries if e.key[1] < repeats and e.key[0] * repeats < self._summary.total)
         self._summary.outcomes |= {e.key: e.outcome for e in of_study if e.outcome is not None}
@@ -123,10 +116,14 @@ class _JobLauncher:
             began = len(self._begun)
             more = self._begin()
             pause = _MIN_POLL_S if self._record_ended_trainings() or len(self._begun) > began else min(2 * pause, _POLL_S)
-            self._send_due_heartbeats()
+            if time.monotonic() >= max(self._next_beat, self._outage.retry_at):
+                self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
+                for item in self._begun:
+                    if item.exit is None and not self._send_heartbeat(item):
+                        break
             self._follow_guard()
             if not (more or self._begun or self._plan.queue.may_return_jobs()):
-                self._read_outcomes()
+                self.read_outcomes()
                 return
             if self._outage.has_lasted_too_long() and all(item.exit is not None for item in self._begun):
                 raise AdvisorError(
@@ -243,14 +240,6 @@ class _JobLauncher:
 
     # --- keeping the record -----------------------------------------------------------------------------------------------------
 
-    def _send_due_heartbeats(self) -> None:
-        if time.monotonic() < max(self._next_beat, self._outage.retry_at):
-            return
-        self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
-        for item in self._begun:
-            if item.exit is None and not self._send_heartbeat(item):
-                return
-
     def _send_heartbeat(self, item: _BegunJob) -> bool:
         """Send a heartbeat for the job. Return True if the tracking store responded."""
         details = {**item.training.note(), **({} if item.deadline is None else {"until": item.deadline})}
@@ -298,9 +287,11 @@ class _JobLauncher:
         self._records.forget(item.job.name)
         if outcome is not None:
             self._summary.outcomes[item.job.key] = outcome
+            if item.stop is not None and outcome.status != item.stop.status:
+                item.stop = None  # the training process had just ended by itself
             failure = _describe_failure(item, outcome)
             self._report_news(failure)
-            if item.stop is not None and _early_stop_ended_job(item, outcome):
+            if item.stop is not None:
                 self._notify("stopped", item.job.name, item.stop.step, failure)
             elif outcome.status in (*FAILED_STATUSES, "diverged"):
                 self._notify("not_finite" if outcome.status == "diverged" else "failed", item.job.name, None, failure)
@@ -348,29 +339,18 @@ class _JobLauncher:
                 item.training.stop()
 
 
-def _early_stop_ended_job(item: _BegunJob, outcome: JobOutcome) -> bool:
-    """Return False if the training process had just ended by itself."""
-    return item.stop is not None and outcome.status == item.stop.status
-
-
 def _describe_failure(item: _BegunJob, outcome: JobOutcome) -> str:
     """Return one line about a failed job; empty if the job did not fail."""
     if outcome.status == "complete":
         return ""
-    if item.stop is not None and _early_stop_ended_job(item, outcome):
+    if item.stop is not None:
         return f"{item.job.name} was stopped at step {item.stop.step:,}: {item.stop.reason}"
     reason = f": {outcome.error}" if outcome.error else ""
     verbs = {"infeasible": "failed", "no_data": "gave no result", "stopped": "was stopped", "pruned": "was stopped"}
     return f"{item.job.name} {verbs.get(outcome.status, outcome.status)}{reason} ({item.log})"
 
 
-def _unanswered_error(error: Exception) -> UnansweredError:
-    return UnansweredError(f"the tracking store does not answer: {error}; run the same command again when it does")
-
-
 # --- stop requests --------------------------------------------------------------------------------------------------------------
-
-_STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class StopSignals:
@@ -386,8 +366,13 @@ class StopSignals:
             yield
             return
         # A signal that was ignored when the process started (by `nohup`, for example) stays ignored.
-        used = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-        before: dict[int, Any] = {number: signal.signal(number, self._count_signal) for number in used}
+        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        used = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+
+        def count(*_: Any) -> None:
+            self.count += 1
+
+        before: dict[int, Any] = {number: signal.signal(number, count) for number in used}
         if signal.SIGINT not in before:
             # A shell script starts `advisor run … &` with SIGINT ignored, as training processes would, too. Child processes do
             # not inherit a handler.
@@ -397,6 +382,3 @@ class StopSignals:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def _count_signal(self, *_: Any) -> None:
-        self.count += 1

@@ -264,39 +264,28 @@ class Ledger:
                 exit, stop = Exit(0), None  # the trial reached its planned length before it received the request to stop
                 if marked is not None:
                     self._client.delete_tag(run_id, contract.TAG_GUARD_STOP)
-        if stop is not None:
-            return self._end_stopped_run(run, stop)
         if exit.lost and run.info.status == "FINISHED":
             exit = Exit(0)  # the training process succeeded, and only its exit status was lost
-        again = exit.interrupted or (exit.lost and not final)
+        again = stop is None and (exit.interrupted or (exit.lost and not final))
         status, error = (None, None) if again else self._status_and_error(run, exit)
+        if stop is not None:
+            status, error = stop.status, None
+            if marked is None:  # the tracking store was unreachable when the trial was stopped
+                self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text())
         self._set_status(run_id, status, error)
-        run_status = "FINISHED" if exit.ok else "KILLED" if exit.timed_out or exit.lost or again else "FAILED"
+        was_killed = stop is not None or exit.timed_out or exit.lost or again
+        run_status = "KILLED" if was_killed else "FINISHED" if exit.ok else "FAILED"
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
         outcome = None
         if status is not None:
-            outcome = JobOutcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
-        self._close_claim(run, outcome)
-        return outcome
-
-    def _close_claim(self, run: Any, outcome: JobOutcome | None) -> None:
+            reason = (stop.reason or None) if stop is not None else error or self._runs.error(run, status)
+            outcome = JobOutcome(status, self._runs.best(run_id), reason)
         claim = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))  # maybe another launcher's
         # The tag has the best value, so that later launchers need not read the objective's curve.
         details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
         text = self._claimant.tag_text({**details, "command": claim.get("command")})
-        self._client.set_tag(run.info.run_id, contract.TAG_LAUNCH, text)
-
-    def _end_stopped_run(self, run: Any, stop: GuardStop) -> JobOutcome:
-        """Record that a trial was stopped early. Its job is not begun again, even if the launcher was interrupted meanwhile."""
-        run_id = run.info.run_id
-        outcome = JobOutcome(stop.status, self._runs.best(run_id), stop.reason or None)
-        if contract.TAG_GUARD_STOP not in run.data.tags:  # the tracking store was unreachable when the trial was stopped
-            self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text())
-        self._set_status(run_id, stop.status, None)
-        if run.info.status != "KILLED":
-            self._client.set_terminated(run_id, "KILLED")
-        self._close_claim(run, outcome)
+        self._client.set_tag(run_id, contract.TAG_LAUNCH, text)
         return outcome
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:

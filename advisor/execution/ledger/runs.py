@@ -29,7 +29,6 @@ from advisor.tracking.study.metric_names import is_window_or_system_metric
 _MAX_TRIALS_QUERIED_SINGLY = 8
 """Maximum number of trials whose runs are queried one by one instead of together."""
 _MAX_LISTED_METRICS = 8
-"""Maximum number of metrics in a message."""
 _STATES_BY_PROGRESS = ("open", "silent", "busy", "done")
 
 
@@ -123,9 +122,8 @@ class StudyRuns:
             if state == "done" and (run_id in (self._again or ()) or run_id in self.continued):
                 state = "open"
             outcome = self._outcome(run, claim) if state == "done" else None
-            continued = tags.get(contract.TAG_CONTINUED_AFTER_STOP) or (
-                tags.get(contract.TAG_GUARD_STOP, "") if run_id in self.continued else ""
-            )
+            stopped = tags.get(contract.TAG_GUARD_STOP, "") if run_id in self.continued else ""
+            continued = tags.get(contract.TAG_CONTINUED_AFTER_STOP) or stopped
             resumes = False
             with suppress(ValueError, TypeError, KeyError, RecursionError):
                 checkpoints = json.loads(tags.get(contract.TAG_CHECKPOINTS, ""))
@@ -216,11 +214,10 @@ class StudyRuns:
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:
             return []
-        runs = self._search_runs(
-            str(experiment.experiment_id), f"tags.`{contract.TAG_STUDY}` = {quote_study_name(place.study)}"
-        )
+        id, of_study = str(experiment.experiment_id), f"tags.`{contract.TAG_STUDY}` = {quote_study_name(place.study)}"
+        runs = self._search_runs(id, of_study)
         if not runs and place.spec is None:
-            runs = self._search_runs(str(experiment.experiment_id), "")
+            runs = self._search_runs(id, "")
         return sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
 
     def _is_comparable(self, run: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from advisor import contract
@@ -20,66 +20,22 @@ from advisor.tracking.stores.location import default_location_for_writing, parse
 _MAX_LISTED_NOTES = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ImportSummary:
     """Counts and messages of one import."""
 
     experiments: tuple[str, ...]
-    written: int
+    written: int = 0
     """Number of MLflow runs that this import created."""
-    skipped: int
+    skipped: int = 0
     """Number of unchanged runs, which an earlier import already wrote."""
-    points: int
+    points: int = 0
     """Number of metric points that this import wrote."""
     warnings: tuple[str, ...] = ()
     completed: int = 0
     """Number of runs from an earlier import to which this import added new data."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each unreadable run, with the reason."""
-
-
-@dataclass
-class _ImportTally:
-    on_progress: Callable[[int, int], object] | None
-    runs: int
-    written: int = 0
-    completed: int = 0
-    skipped: int = 0
-    points: int = 0
-    unreadable: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, run: NewRun, points: int) -> None:
-        self.points += points if run.stored_run_id else sum(len(p.steps) for p in run.points.values())
-        if run.stored_run_id is None:
-            self.written += 1
-        elif points:
-            self.completed += 1
-        else:
-            self.skipped += 1
-        self.report_progress()
-
-    def report_progress(self) -> None:
-        if self.on_progress is not None:
-            self.on_progress(self.written + self.completed + self.skipped + len(self.unreadable), self.runs)
-
-    def summary(self, experiments: Sequence[str], source_notes: Sequence[str], warnings: Sequence[str]) -> ImportSummary:
-        unreadable = self.unreadable
-        if unreadable and not (self.written or self.completed or self.skipped):
-            others = f" ({len(unreadable) - 1:,} more runs are unreadable, too)" if len(unreadable) > 1 else ""
-            raise AdvisorError(unreadable[0] + others)
-        notes = list(dict.fromkeys([*warnings, *self.notes]))
-        if len(notes) > _MAX_LISTED_NOTES:
-            notes[_MAX_LISTED_NOTES:] = [f"{len(notes) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]
-        return ImportSummary(
-            tuple(experiments),
-            self.written,
-            self.skipped,
-            self.points,
-            (*source_notes, *notes),
-            self.completed,
-            tuple(unreadable),
-        )
 
 
 def import_runs(
@@ -108,14 +64,43 @@ def import_runs(
     chosen: dict[str, str] = {contract.TAG_OBJECTIVE: names.mlflow_name(objective)} if objective else {}
     if direction:
         chosen[contract.TAG_DIRECTION] = direction
-    tally = _ImportTally(on_progress, len(source.runs))
+    notes: list[str] = []
+    summary = ImportSummary(tuple(groups))
+
+    def report_progress() -> None:
+        if on_progress is not None:
+            finished = summary.written + summary.completed + summary.skipped + len(summary.unreadable)
+            on_progress(finished, len(source.runs))
+
+    def count(run: NewRun, points: int) -> None:
+        summary.points += points if run.stored_run_id else sum(len(p.steps) for p in run.points.values())
+        kind = "written" if run.stored_run_id is None else "completed" if points else "skipped"
+        setattr(summary, kind, getattr(summary, kind) + 1)
+        report_progress()
+
     with open_writer(tracking_uri) as writer:
         for name, runs in groups.items():
-            new = _read_new_runs(runs, writer.imported_runs(name), chosen, names, tally)
+            imported = writer.imported_runs(name)
+            stored = [imported.get(source_text([valid_text(part) for part in run.source])) for run in runs]
+            new = _read_new_runs(runs, stored, chosen, names, summary, notes)
+            summary.skipped += sum(_is_unchanged(run, known) for run, known in zip(runs, stored, strict=True))
+            report_progress()
             for first in new:  # create the experiment only when its first run is ready to be written
                 shared = {t: v for t, v in runs[0].experiment_tags.items() if all(r.experiment_tags.get(t) == v for r in runs)}
-                writer.write(name, {**names.rename_in_tags(shared), **chosen}, chain([first], new), tally.add)
-    return tally.summary(list(groups), source.notes, names.warnings)
+                writer.write(name, {**names.rename_in_tags(shared), **chosen}, chain([first], new), count)
+    report_progress()
+    if summary.unreadable and not (summary.written or summary.completed or summary.skipped):
+        more = len(summary.unreadable) - 1
+        raise AdvisorError(summary.unreadable[0] + (f" ({more:,} more runs are unreadable, too)" if more else ""))
+    notes = list(dict.fromkeys([*names.warnings, *notes]))
+    if len(notes) > _MAX_LISTED_NOTES:
+        notes[_MAX_LISTED_NOTES:] = [f"{len(notes) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]
+    summary.warnings = (*source.notes, *notes)
+    return summary
+
+
+def _is_unchanged(run: SourceRun, known: ImportedRun | None) -> bool:
+    return known is not None and run.state in (None, known.state)
 
 
 @contextmanager
@@ -136,28 +121,24 @@ def open_writer(tracking_uri: str | None) -> Iterator[RunWriter]:
 
 def _read_new_runs(
     runs: Sequence[SourceRun],
-    imported: Mapping[str, ImportedRun],
+    stored: Sequence[ImportedRun | None],
     chosen: Mapping[str, str],
     names: MlflowNames,
-    tally: _ImportTally,
+    summary: ImportSummary,
+    notes: list[str],
 ) -> Iterator[NewRun]:
-    """Read and yield the new and changed runs, one by one. `tally` counts the other runs."""
-    stored = [imported.get(source_text([valid_text(part) for part in run.source])) for run in runs]
-    is_new = [known is None or run.state not in (None, known.state) for run, known in zip(runs, stored, strict=True)]
-    tally.skipped += len(runs) - sum(is_new)
-    tally.report_progress()
+    """Read and yield the new and changed runs, one by one. Add unreadable runs to `summary`."""
     same_name = Counter(run.name for run in runs)
     # Skipped runs also get a number, so that a repeated import gives each run the same number.
     for number, (run, known) in enumerate(zip(runs, stored, strict=True)):
-        if not is_new[number]:
+        if _is_unchanged(run, known):
             continue
         unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
             content = run.read()
             new = convert_run(unique, content, names, number, objective=chosen, continues=known.run_id if known else None)
         except AdvisorError as error:
-            tally.unreadable.append(str(error))
-            tally.report_progress()
-            continue
-        tally.notes += content.notes
-        yield new
+            summary.unreadable += (str(error),)
+        else:
+            notes += content.notes
+            yield new

@@ -27,11 +27,7 @@ _RAY_TUNE_COLUMNS = frozenset(
 )
 """Columns that Ray Tune itself adds to the user's metrics in each result."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
-    "TERMINATED": "FINISHED",
-    "ERROR": "FAILED",
-    "RUNNING": "RUNNING",
-    "PAUSED": "KILLED",
-    "PENDING": "SCHEDULED",
+    "TERMINATED": "FINISHED", "ERROR": "FAILED", "RUNNING": "RUNNING", "PAUSED": "KILLED", "PENDING": "SCHEDULED"
 }
 _DIRECTION_BY_WORD = {"min": "minimize", "max": "maximize"}
 
@@ -42,7 +38,7 @@ def find_runs(source: str | Path) -> RunList:
     Each folder that contains trials becomes an experiment.
     """
     path = files.require_existing_path(source, "a folder with Ray Tune's results")
-    with_results = files.folders_with_files(path, {_RESULTS_FILE, _PROGRESS_FILE}.__contains__) if path.is_dir() else ()
+    with_results = files.folders_with_files(path, {_RESULTS_FILE, _PROGRESS_FILE}.__contains__)
     trials = [folder for folder, _ in with_results if (folder / _PARAMS_FILE).is_file()]
     if not trials:
         raise AdvisorError(

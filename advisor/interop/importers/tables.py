@@ -32,7 +32,9 @@ CellType = Literal["text", "integer", "number"]
 _CELL_TYPE_NAMES: Mapping[CellType, str] = {"text": "text", "integer": "a whole number", "number": "a number"}
 _TRIAL_COLUMNS: Mapping[str, CellType] = dict.fromkeys(("study", "trial", "params", "status", "objective", "direction"), "text")
 _POINT_COLUMNS: Mapping[str, CellType] = {
-    **dict.fromkeys(("study", "trial", "metric"), "text"),
+    "study": "text",
+    "trial": "text",
+    "metric": "text",
     "step": "integer",
     "value": "number",
 }
@@ -40,12 +42,8 @@ _MAX_TABLE_TRIALS = 1_000_000
 _MAX_TABLE_CHARACTERS = 200_000_000
 """Maximum number of characters of all parameters and facts in the table of trials."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
-    "complete": "FINISHED",
-    "diverged": "FINISHED",
-    "stopped": "KILLED",
-    "infeasible": "FAILED",
-    "no_data": "FAILED",
-    "running": "RUNNING",
+    "complete": "FINISHED", "diverged": "FINISHED", "stopped": "KILLED",
+    "infeasible": "FAILED", "no_data": "FAILED", "running": "RUNNING",
 }
 _DIRECTION_BY_WORD = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximize": "maximize"}
 _FACT_TAGS = (
@@ -59,8 +57,7 @@ _TAG_BY_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Tags of keys in the column `extra`. All other keys are stored in one common tag."""
-_EXTRA_FACTS_TAG = contract.TAG_PREFIX + "extra"
+"""Tags of keys in the column `extra`; all other keys are stored in one common tag."""
 
 
 def import_tables(
@@ -180,7 +177,7 @@ def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
             length += len(json.dumps({key: value}))
             if length <= MAX_VALUE_CHARACTERS:
                 others[key] = value
-    return {**tags, **({_EXTRA_FACTS_TAG: json.dumps(others)} if others else {})}
+    return {**tags, **({contract.TAG_PREFIX + "extra": json.dumps(others)} if others else {})}
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------------------
@@ -255,10 +252,10 @@ class _TypedTable:
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
         self.path = files.require_existing_path(path, "a table")
-        self._names = table_files.column_names(path)
-        missing = [name for name in required_columns if name not in self._names]
+        names = table_files.column_names(path)
+        missing = [name for name in required_columns if name not in names]
         if missing:
-            raise AdvisorError(f"{path} lacks the column {missing[0]!r}; its columns are: {', '.join(self._names)}")
+            raise AdvisorError(f"{path} lacks the column {missing[0]!r}; its columns are: {', '.join(names)}")
         self._types = {**required_columns, **optional_columns}
 
     def batches(self, *, required_columns: set[str]) -> Any:

@@ -7,7 +7,7 @@ The parameters for NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from advisor.interop.importers.metric_tables import RunRows, TableLayout
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
+RowsByRun = dict[str | None, RunRows]
 TableFormat = Literal["csv", "jsonl", "wandb"]
 _FILE_SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
     "csv": table_files.TABLE_SUFFIXES,
@@ -45,16 +46,14 @@ class TableImporter:
         """List the runs in a file, or in all files of a folder; raise AdvisorError if no file has suitable columns."""
         suffixes = _FILE_SUFFIXES[self.kind]
         root = files.require_existing_path(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
-        if root.is_dir():
-            paths = files.find_files(root, lambda name: name.lower().endswith(suffixes))
-        else:
-            paths = [root] if root.suffix.lower() in suffixes else []
+        found = files.find_files(root, lambda name: name.lower().endswith(suffixes))
+        paths = found if root.is_dir() or root.suffix.lower() not in suffixes else [root]
         if not paths:
             raise AdvisorError(f"{files.printable_text(root)}: no {', '.join(suffixes)} file in this folder")
         runs: list[SourceRun] = []
         notes: list[str] = []
         problems: list[AdvisorError] = []
-        mixed = _LastReadFile()
+        last_read: dict[Path, RowsByRun] = {}
         for path in paths:
             try:
                 layout = self._table_layout(path)
@@ -66,7 +65,7 @@ class TableImporter:
             if layout.run is None:
                 runs.append(self._run_of_file(path, root, layout))
             else:
-                runs += self._runs_in_file(path, root, layout, mixed, notes)
+                runs += self._runs_in_file(path, root, layout, last_read, notes)
         if problems and not runs:
             raise problems[0]
         return RunList(runs, [*notes, *(f"Left out: {problem}" for problem in problems)])
@@ -112,10 +111,16 @@ class TableImporter:
         )
 
     def _runs_in_file(
-        self, path: Path, root: Path, layout: TableLayout, last_read: _LastReadFile, notes: list[str]
+        self, path: Path, root: Path, layout: TableLayout, last_read: dict[Path, RowsByRun], notes: list[str]
     ) -> list[SourceRun]:
-        runs = last_read.read(path, layout)
-        if constants := metric_tables.constant_metrics(runs):
+        def rows_by_run() -> RowsByRun:  # runs are imported file by file, so only the last file is in memory
+            if path not in last_read:
+                last_read.clear()
+                last_read[path] = metric_tables.read_runs(path, layout)
+            return last_read[path]
+
+        runs = list(rows_by_run())
+        if constants := metric_tables.constant_metrics(rows_by_run()):
             notes.append(
                 "These columns are constant within each run and differ between runs; if they are hyperparameters, pass --params "
                 f"{','.join(constants)}."
@@ -126,26 +131,12 @@ class TableImporter:
 
         def run(name: str) -> SourceRun:
             def read() -> RunContent:
-                rows = last_read.read(path, layout).get(name, RunRows())
+                rows = rows_by_run().get(name, RunRows())
                 return _run_content(rows, rows.all_params, layout, f"{files.printable_text(path)}, run {name!r}")
 
             return SourceRun(name, (self.kind, below, first, name), files.printable_text(path.stem), read, state)
 
         return [run(name or "") for name in runs]
-
-
-@dataclass
-class _LastReadFile:
-    """Caches the rows of the last file that was read. Runs are imported file by file, so only one file is in memory."""
-
-    path: Path | None = None
-    runs: dict[str | None, RunRows] = field(default_factory=dict)
-
-    def read(self, path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
-        if self.path != path:
-            self.path, self.runs = None, {}  # free memory first
-            self.runs, self.path = metric_tables.read_runs(path, layout), path
-        return self.runs
 
 
 def _run_content(rows: RunRows, params: dict[str, Any], layout: TableLayout, error_prefix: str) -> RunContent:
