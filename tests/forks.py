@@ -25,9 +25,13 @@ def _run(words: Sequence[str], folder: Path, environment: Mapping[str, str], out
         os.dup2(file, stream)
         os.close(file)
     sys.stdout, sys.stderr = (io.TextIOWrapper(io.FileIO(n, "w"), "utf-8", write_through=True) for n in (1, 2))
-    from advisor.cli import main
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(compile(words[1], "script", "exec"), {"__name__": "__main__"})
+    else:
+        from advisor.cli import main
 
-    main(list(words))
+        main(list(words))
 
 
 class Fork:
@@ -64,3 +68,10 @@ class Fork:
         """Wait for the end of the process; return its standard output and standard error."""
         self.wait(timeout)
         return (self._output / "out").read_text("utf-8"), (self._output / "err").read_text("utf-8")
+
+
+def run_script(code: str, folder: Path, *arguments: str) -> tuple[int | None, str]:
+    """Run Python code in a folder; return its exit status and standard output."""
+    process = Fork(["-c", code, *arguments], folder, os.environ)
+    out, _ = process.communicate(timeout=300)
+    return process.returncode, out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from pathlib import Path
 
 import numpy as np
 
@@ -42,3 +43,13 @@ def falling(rate: float, steps: range, floor: float = 0.0) -> list[tuple[int, fl
     """Return a falling curve whose final value is lowest for a rate of 0.01."""
     best = abs(math.log10(rate) + 2) / 4
     return [(s, floor + best + 2 * math.exp(-s / 30)) for s in steps]
+
+
+class Bomb:
+    """An object whose pickle creates a file when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.path,))

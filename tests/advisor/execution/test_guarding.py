@@ -26,6 +26,7 @@ from advisor.model.spec import Sampler
 from advisor.tracking import read_study
 from advisor.tracking.stores.location import parse_tracking_uri
 
+LOCATION = parse_tracking_uri("sqlite:///mlflow.db")
 STOPPED = {(n, 0): "complete" for n in range(5)} | {(5, 0): "pruned", (6, 0): "diverged"}
 
 
@@ -40,6 +41,10 @@ def run_of(project, trial):
     experiment = client.get_experiment_by_name("e").experiment_id
     (run,) = client.search_runs([experiment], f"tags.`advisor.trial` = '{trial}'")
     return run
+
+
+def open_ledger():
+    return Ledger(LOCATION, "e", SPEC)
 
 
 def tag(run):
@@ -85,7 +90,7 @@ def test_a_stopped_trial_is_marked_before_its_process_ends(trained):
 def test_two_launchers_with_guards_agree(trained):
     one, two = (Background(guarded_plan(trained, engine=LocalEngine([{}]))) for _ in range(2))
     one.end(), two.end()  # the first one to end does not see how the other's last trial ends
-    entries = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC).entries()
+    entries = open_ledger().entries()
     assert {entry.key: entry.outcome.status for entry in entries} == STOPPED
     assert begun(trained) == [str(n) for n in range(7)]
     assert sum("was stopped" in line for line in (*one.news, *two.news)) == 2
@@ -103,7 +108,7 @@ def test_a_wrong_length_of_training_stops_nothing(trained):
     spec = SPEC.model_copy(update={"max_train_steps": EVALUATIONS // 2, "trials": 6})
     running = Background(guarded_plan(trained, spec))
     wait_until(lambda: len(begun(trained)) == 6)
-    guarded = GuardedStudy("e", parse_tracking_uri("sqlite:///mlflow.db"), spec)
+    guarded = GuardedStudy("e", LOCATION, spec)
     wait_until(lambda: [v.step for v in guarded.read().running] == [8])
     (verdict,) = guarded.read().running
     assert (verdict.state, verdict.stop) == ("unknown", False)
@@ -131,7 +136,7 @@ def test_nothing_is_stopped_while_the_store_is_away(training, proxy):
     ("last", "code", "status"), [(12, 0, "complete"), (11, -2, "complete"), (10, 0, "pruned"), (12, -2, "complete")]
 )
 def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project, last, code, status, marked):
-    ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
+    ledger = open_ledger()
     run_id = claim(ledger, jobs(SPEC)[0])
     for step in range(1, last + 1):
         client_of(project).log_metric(run_id, "val/loss", 3.0, step=step)
@@ -145,7 +150,7 @@ def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project,
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_stop_by_the_guard_of_the_hook_is_no_failure(project, code):
-    ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
+    ledger = open_ledger()
     run_id = claim(ledger, jobs(SPEC)[0])
     client_of(project).set_tag(run_id, contract.TAG_GUARD_STOP, GuardStop("doomed", 8, "it cannot win", 1.0).tag_text())
     assert ledger.end(run_id, Exit(code)) == JobOutcome("pruned", None, "it cannot win")
@@ -155,14 +160,13 @@ def test_a_stop_by_the_guard_of_the_hook_is_no_failure(project, code):
 
 def test_a_stop_outlives_its_launcher(project):
     """A launcher that is killed before the store has the stop leaves a record that the next one delivers."""
-    location, folder = parse_tracking_uri("sqlite:///mlflow.db"), project / "out"
-    ledger = Ledger(location, "e", SPEC)
+    folder, ledger = project / "out", open_ledger()
     run_id = claim(ledger, jobs(SPEC)[0])
     stop = GuardStop("doomed", 8, "it cannot win", 1.0, 12.0)
-    records = ExitRecords(folder, location, "e")
+    records = ExitRecords(folder, LOCATION, "e")
     records.keep(ExitRecord("trial-0", run_id, Exit(-2, interrupted=True), stop=stop))
     records.close()
-    Ledger(location, "e", SPEC).deliver_left_records(ExitRecords(folder, location, "e"))
+    open_ledger().deliver_left_records(ExitRecords(folder, LOCATION, "e"))
     assert tag(run_of(project, 0)) == {"state": "doomed", "step": 8, "reason": "it cannot win", "at": 1.0, "length": 12.0}
 
 
@@ -174,7 +178,7 @@ def test_a_stopped_trial_is_continued_in_a_new_run(trained, kind):
     notices = Notices()
     running = Background(guarded_plan(trained, spec, notifier=notices), continued=("trial-5",))
     wait_until(lambda: begun(trained) == list("0123455"))
-    guarded = GuardedStudy("e", parse_tracking_uri("sqlite:///mlflow.db"), spec)
+    guarded = GuardedStudy("e", LOCATION, spec)
     wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
     wait_until(lambda: "doomed" in notices.events)  # the guard of the launch has judged it as well
     (trained / "go").touch()
@@ -188,13 +192,13 @@ def test_a_stopped_trial_is_continued_in_a_new_run(trained, kind):
 
 
 def test_a_training_that_resumes_is_continued_in_its_run(project):
-    ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
+    ledger = open_ledger()
     job, client = jobs(SPEC)[3], client_of(project)
     run_id = claim(ledger, job)
     client.log_metric(run_id, "val/loss", 3.0, step=1)
     client.set_tag(run_id, contract.TAG_CHECKPOINTS, json.dumps({"kept": [{"step": 0}], "resumes": True}))
     ledger.end(run_id, Exit(-2, interrupted=True), stop=GuardStop("doomed", 1, "it cannot win", 1.0))
-    later = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
+    later = open_ledger()
     assert claim(later, job) == "done"
     assert [e.resumes for e in later.continue_trial("3").values()] == [True]
     assert claim(later, job) == run_id
@@ -203,7 +207,7 @@ def test_a_training_that_resumes_is_continued_in_its_run(project):
     assert not {contract.TAG_GUARD_STOP, contract.TAG_STATUS} & run.data.tags.keys()
     client.log_metric(run_id, "val/loss", 2.0, step=12)
     assert later.end(run_id, Exit(0)) == JobOutcome("complete", 2.0)
-    assert claim(Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC), job) == "done"
+    assert claim(open_ledger(), job) == "done"
 
 
 RESUMING = (
@@ -236,6 +240,7 @@ with TuningLogger(model, optimizer, params=params, guard=guard, **settings) as l
 
 @pytest.mark.parametrize("by", [pytest.param("hook", marks=pytest.mark.slow), "both"])
 def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
+    Background(guarded_plan(trained, SPEC.model_copy(update={"trials": 5}))).end()  # without PyTorch
     (trained / "train.py").write_text(RESUMING)
     if by != "launcher":
         (trained / "hook").touch()
@@ -248,7 +253,7 @@ def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
     notices = Notices()
     running = Background(guarded_plan(trained, spec, notifier=notices), continued=("trial-5",))
     wait_until((trained / "from-8").exists)
-    guarded = GuardedStudy("e", parse_tracking_uri("sqlite:///mlflow.db"), spec)
+    guarded = GuardedStudy("e", LOCATION, spec)
     wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
     if by == "hook":
         wait_until(lambda: (trained / "from-8").read_text() == "doomed")
@@ -264,7 +269,7 @@ def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
 
 
 def test_only_a_stopped_trial_can_be_continued(project):
-    ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
+    ledger = open_ledger()
     with pytest.raises(AdvisorError, match=r"did not stop trial '3', .*; it stopped no trial of this study"):
         ledger.continue_trial("3")
     run_id = claim(ledger, jobs(SPEC)[2])

@@ -1,13 +1,11 @@
 """Atomic writes; tests/trust has those for killed processes and full disks."""
 
-from pathlib import Path
-
 import pytest
 
 from advisor.system.atomic import UNFINISHED_SUFFIX, write_files
 
 
-def test_a_replaced_file_keeps_its_mode_and_a_new_one_has_the_usual_mode(tmp_path: Path) -> None:
+def test_a_replaced_file_keeps_its_mode_and_a_new_one_has_the_usual_mode(tmp_path):
     secret, shared, plain = tmp_path / "secret", tmp_path / "shared", tmp_path / "plain"
     for path, mode in ((secret, 0o600), (shared, 0o664)):
         path.write_text("old")
@@ -20,7 +18,7 @@ def test_a_replaced_file_keeps_its_mode_and_a_new_one_has_the_usual_mode(tmp_pat
 
 
 @pytest.mark.parametrize("sweeps", [True, False])
-def test_temporary_files_of_killed_processes_are_swept_on_request(tmp_path: Path, sweeps: bool) -> None:
+def test_temporary_files_of_killed_processes_are_swept_on_request(tmp_path, sweeps):
     left = tmp_path / f".a.1{UNFINISHED_SUFFIX}"
     left.touch()
     write_files({tmp_path / "a": "new"}, durable=False, sweeps=sweeps)

@@ -5,7 +5,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
@@ -13,7 +12,7 @@ import psutil
 from advisor.system.processes import map_in_processes
 
 
-def _work(task: str) -> str:
+def _work(task):
     if task == "raises":
         raise OSError("no such disk")
     if task == "crashes":
@@ -21,12 +20,12 @@ def _work(task: str) -> str:
     return task.upper()
 
 
-def _failed(task: str, error: BaseException) -> str:
+def _failed(task, error):
     return f"{task}: {type(error).__name__}"
 
 
 @contextmanager
-def _no_more_files() -> Iterator[None]:
+def _no_more_files():
     """No file can be opened inside, so no process can be started."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     next_file = os.open(os.devnull, os.O_RDONLY)
@@ -50,7 +49,7 @@ def test_if_no_process_can_be_started_every_task_fails():
 
 
 def test_if_no_more_processes_can_be_started_the_running_ones_do_the_work():
-    def tasks() -> Iterator[str]:
+    def tasks():
         yield "a"
         with _no_more_files():
             yield "b"
@@ -58,7 +57,7 @@ def test_if_no_more_processes_can_be_started_the_running_ones_do_the_work():
     assert [*map_in_processes(_work, tasks(), jobs=2, failed=_failed)] == ["A", "B"]
 
 
-def _pid(_: int) -> int:
+def _pid(_):
     return os.getpid()
 
 

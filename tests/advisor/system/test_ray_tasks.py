@@ -3,7 +3,6 @@
 import os
 import time
 from itertools import pairwise
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -15,7 +14,7 @@ from advisor.system.ray_tasks import map_on_ray
 pytestmark = pytest.mark.slow
 
 
-def _work(task: str) -> str:
+def _work(task):
     if task == "raises":
         raise OSError("no such disk")
     if task == "crashes":
@@ -23,7 +22,7 @@ def _work(task: str) -> str:
     return task.upper()
 
 
-def _failed(task: str, reason: str) -> str:
+def _failed(task, reason):
     return f"{task}: {reason}"
 
 
@@ -33,7 +32,7 @@ def cluster():
         yield cluster
 
 
-def _wait_for_go(folder: Path) -> str:
+def _wait_for_go(folder):
     (folder / f"begun-{os.getpid()}").touch()
     until = time.monotonic() + 60
     while not (folder / "go").exists() and time.monotonic() < until:
@@ -41,11 +40,11 @@ def _wait_for_go(folder: Path) -> str:
     return folder.name
 
 
-def _refuse(task: str) -> str:
+def _refuse(task):
     raise AdvisorError("this machine has no store")
 
 
-def _times(task: str) -> tuple[float, float]:
+def _times(task):
     began = time.time()
     time.sleep(0.3)
     return began, time.time()
@@ -79,7 +78,7 @@ def test_nodes_that_cannot_run_the_work_end_it_with_one_line(cluster):
 def test_tasks_of_a_failed_node_run_again_on_another(tmp_path):
     with ray_cluster({"num_cpus": 0}) as cluster:
         failing = cluster.add_node(num_cpus=1)
-        results: list[str] = []
+        results = []
         iteration = map_on_ray(_wait_for_go, [tmp_path], jobs=None, address=cluster.address, failed=_failed)
         thread = Thread(target=lambda: results.extend(iteration))
         thread.start()

@@ -1,7 +1,5 @@
 """Studies too large for memory: the same points, curves and verdicts from files without names."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +11,6 @@ from experiments import same, through_client
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.errors import AdvisorError
-from advisor.model.study import Study
 from advisor.system import spill
 from advisor.tracking.points import cache
 from advisor.tracking.points.collect import PointCollector
@@ -25,7 +22,7 @@ from advisor.tracking.study.probes import select_runs
 
 
 @pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+def large(monkeypatch, tmp_path):
     """Makes nearly any study too large for memory, until `large.undo()`."""
     monkeypatch.setattr(spill, "MAX_POINTS_IN_MEMORY", 5)
     monkeypatch.setattr(spill, "_MIN_FILE_POINTS", 1)
@@ -33,11 +30,11 @@ def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
     return monkeypatch
 
 
-def in_files(*arrays: np.ndarray) -> bool:
+def in_files(*arrays):
     return not any(a.flags.writeable or a.flags.owndata for a in arrays if len(a))
 
 
-def collected(seed: int, *, shuffled: bool) -> Experiment:
+def collected(seed, *, shuffled):
     """Points of 12 runs in pieces, some points twice, several at one step, one metric without steps."""
     draw = np.random.default_rng(seed)
     pieces = []
@@ -61,7 +58,7 @@ def collected(seed: int, *, shuffled: bool) -> Experiment:
     return Experiment("odd", tuple(runs), collector.points())
 
 
-def same_curves(one: Study, other: Study) -> None:
+def same_curves(one, other):
     assert list(one.metrics) == list(other.metrics)
     for name, block in one.metrics.items():
         for part in ("steps", "values", "times", "offsets"):
@@ -71,7 +68,7 @@ def same_curves(one: Study, other: Study) -> None:
 
 
 @pytest.mark.parametrize(("seed", "shuffled"), [(0, False), (1, False), (2, True), (3, True)])
-def test_points_curves_and_verdicts_are_the_same(large: pytest.MonkeyPatch, tmp_path: Path, seed: int, shuffled: bool) -> None:
+def test_points_curves_and_verdicts_are_the_same(large, tmp_path, seed, shuffled):
     offloaded = collected(seed, shuffled=shuffled)
     assert not offloaded.fits_in_memory
     assert all(in_files(p.runs, p.steps, p.values, p.times) for p in offloaded.points.values())
@@ -88,7 +85,7 @@ def test_points_curves_and_verdicts_are_the_same(large: pytest.MonkeyPatch, tmp_
     assert verdicts == judge(assemble(in_memory), load_rules(settings={}))
 
 
-def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path, tmp_path: Path) -> None:
+def test_a_store_is_read_the_same(large, odd_database, tmp_path):
     uri = f"sqlite:///{odd_database}"
     large.setenv(cache.CACHE_FOLDER_VARIABLE, str(tmp_path / "cache"))
     large.setattr(database, "MIN_POINTS_TO_CACHE", 1)
@@ -101,7 +98,7 @@ def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path,
         same(experiment, in_memory)
 
 
-def test_the_error_names_a_folder_that_cannot_be_written(large: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_names_a_folder_that_cannot_be_written(large, tmp_path):
     large.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     message = r"too large for memory, to .*missing: no such file.*; set TMPDIR to another"
     with pytest.raises(AdvisorError, match=message) as caught:
@@ -110,14 +107,14 @@ def test_the_error_names_a_folder_that_cannot_be_written(large: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
-def test_files_need_no_descriptors(large: pytest.MonkeyPatch) -> None:
+def test_files_need_no_descriptors(large):
     before = len(os.listdir("/dev/fd"))
     tables = [spill.move_columns_to_file((np.arange(9), np.arange(9.0)), fits=False) for _ in range(20)]
     assert len(os.listdir("/dev/fd")) == before
     assert all(in_files(*columns) and columns[1].tolist() == [*range(9)] for columns in tables)
 
 
-def test_points_that_remain_after_a_drop_stay_in_files(large: pytest.MonkeyPatch) -> None:
+def test_points_that_remain_after_a_drop_stay_in_files(large):
     collector = PointCollector()
     for run in range(40):
         collector.add("loss", np.full(3, run), np.arange(3), np.arange(3.0), np.arange(3))
@@ -127,10 +124,10 @@ def test_points_that_remain_after_a_drop_stay_in_files(large: pytest.MonkeyPatch
     assert sum(len(runs) for runs, *_ in pieces if not in_files(runs)) <= spill.MAX_POINTS_IN_MEMORY
 
 
-def test_several_threads_may_add(large: pytest.MonkeyPatch) -> None:
+def test_several_threads_may_add(large):
     collector = PointCollector()
 
-    def add(first: int) -> None:
+    def add(first):
         for run in range(first, first + 50):
             collector.add("loss", np.full(2, run), np.arange(2), np.full(2, float(run)), np.arange(2))
 

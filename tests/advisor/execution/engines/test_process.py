@@ -2,7 +2,6 @@
 
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -72,6 +71,6 @@ def test_no_process_of_a_training_survives_it(ignores, tmp_path, monkeypatch):
         ),
     ],
 )
-def test_errors_that_the_launcher_makes_likely_say_what_to_do(tmp_path: Path, text: str, said: str) -> None:
+def test_errors_that_the_launcher_makes_likely_say_what_to_do(tmp_path, text, said):
     (tmp_path / "log").write_text(text)
     assert said in last_line(tmp_path / "log")

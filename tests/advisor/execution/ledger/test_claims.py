@@ -3,11 +3,10 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from forks import run_script
 from launches import SPEC, claim, client_of, wait_until
 
 from advisor import contract
@@ -38,9 +37,9 @@ os._exit(9)
 def orphan(project, how):
     """Return the process and the run of a training whose launcher was killed."""
     (project / "study.yaml").write_text(format_study_file(SPEC))
-    done = subprocess.run([sys.executable, "-c", KILLED_LAUNCHER, how], capture_output=True, text=True, check=False)
-    assert done.returncode == 9, done.stderr
-    pid, run_id = done.stdout.split()
+    status, out = run_script(KILLED_LAUNCHER, project, how)
+    assert status == 9
+    pid, run_id = out.split()
     return int(pid), run_id
 
 

@@ -1,11 +1,10 @@
 """Exit records: kept by a launcher while it lives, delivered by the next one after it fails."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 from filelock import FileLock
+from forks import run_script
 from launches import SPEC, Background, begun, claim, make_plan
 
 from advisor.execution import Ledger, jobs
@@ -29,7 +28,7 @@ def test_the_next_launcher_delivers_the_records_of_a_failed_one(training):
     ledger = Ledger(parse_tracking_uri("mlflow.db"), "e", spec)
     run_id = claim(ledger, jobs(spec)[0])
     ledger.log(run_id, {1: (0.25, 0)})
-    assert subprocess.run([sys.executable, "-c", KEEPER, run_id], check=False).returncode == 9
+    assert run_script(KEEPER, training, run_id)[0] == 9
     (training / "go").touch()
     assert Background(make_plan(training, spec, "sqlite:///other.db")).end() == {(0, 0): "complete"}  # knows nothing of it
     assert begun(training) == ["0"]

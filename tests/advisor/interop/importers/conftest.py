@@ -1,17 +1,12 @@
 """Fixtures of the importers' tests: a store, the command line, and checks of what MLflow holds afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import Advisor, outcome_of
-from imports import Points, assert_same, dump, stored
+from commands import outcome_of
+from imports import assert_same, dump, stored
 
 from advisor.tracking.stores.reading import read_experiment
 
@@ -19,7 +14,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
 @pytest.fixture
-def uri(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def uri(tmp_path, empty_store, monkeypatch):
     folder = tmp_path / "store"
     folder.mkdir()
     uri = f"sqlite:///{shutil.copy(empty_store, folder / 'mlflow.db')}"
@@ -28,22 +23,20 @@ def uri(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.fixture
-def advisor(capsys: pytest.CaptureFixture[str], uri: str) -> Advisor:
+def advisor(capsys, uri):
     """Run the command line on the store; return (exit status, standard output, standard error)."""
 
-    def run(*arguments: Any) -> tuple[int, str, str]:
+    def run(*arguments):
         return outcome_of(capsys, *arguments)
 
     return run
 
 
 @pytest.fixture
-def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
+def imported(advisor, uri, tmp_path):
     """Import, compare point by point, import again without a change, and analyze; return the experiment as read."""
 
-    def run(
-        arguments: list[Any], experiment: str, expected: Points, objective: str | None = None, last_bit: bool = True
-    ) -> Any:
+    def run(arguments, experiment, expected, objective=None, last_bit=True):
         status, out, err = advisor("import", *arguments)
         assert status == 0, err
         points = sum(len(p) for metrics in expected.values() for p in metrics.values())
@@ -68,10 +61,10 @@ def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def refused(advisor: Advisor, uri: str) -> Callable[..., str]:
+def refused(advisor, uri):
     """Check that an import is refused with one line, status 2 and nothing written; return the line."""
 
-    def run(*arguments: Any) -> str:
+    def run(*arguments):
         before = dump(uri)
         status, out, err = advisor("import", *arguments)
         assert status == 2, out + err

@@ -1,12 +1,9 @@
 """Logs of AlgoPerf: raw folders, held against the tidy tables that were made of the same data."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -21,7 +18,7 @@ STUDY = "algoperf_v05/external_tuning/baseline/ogbg_jax/study_0"
 HEADER = "accumulated_submission_time,global_step,score,validation/accuracy,validation/num_examples,total_duration\n"
 
 
-def trial(folder: Path, rate: float = 0.1) -> Path:
+def trial(folder, rate=0.1):
     folder.mkdir(parents=True)
     (folder / "hparams.json").write_text(json.dumps({"learning_rate": rate}))
     (folder / "measurements.csv").write_text("global_step,grad_norm,loss,score\n0,2.5,0.75,\n100,nan,0.5,\n101,,,3.0\n")
@@ -29,7 +26,7 @@ def trial(folder: Path, rate: float = 0.1) -> Path:
     return folder
 
 
-def test_both_files_of_a_trial(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_both_files_of_a_trial(tmp_path, advisor, uri):
     folder = tmp_path / "submission/study_0/mnist_jax"
     trial(folder / "trial_1")
     (folder / "mnist_jax_02-04-2024-21-11-51.log").touch()
@@ -48,10 +45,10 @@ def test_both_files_of_a_trial(tmp_path: Path, advisor: Any, uri: str) -> None:
 
 
 @pytest.mark.skipif(not RAW.is_dir(), reason="needs the benchmark's data")
-def test_the_raw_folder_agrees_with_the_tables(imported: Any) -> None:
+def test_the_raw_folder_agrees_with_the_tables(imported):
     rows = [row for row in pyarrow.parquet.read_table(TABLES / "trials.parquet").to_pylist() if row["study"] == STUDY]
     curves = pyarrow.parquet.read_table(TABLES / "curves.parquet", filters=[("study", "=", STUDY)]).to_pylist()
-    expected: Any = {row["trial"]: {} for row in rows}
+    expected = {row["trial"]: {} for row in rows}
     for point in curves:
         expected[point["trial"]].setdefault(point["metric"], []).append(point)
     found = imported(
@@ -75,7 +72,7 @@ def test_the_raw_folder_agrees_with_the_tables(imported: Any) -> None:
         np.testing.assert_allclose(np.sort(mine), times, atol=0.001)
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path, refused):
     assert "no measurements.csv there or below" in refused("algoperf", tmp_path)
     (tmp_path / "measurements.csv").write_text("a,b\n1,2\n")
     assert "has no column 'global_step'" in refused("algoperf", tmp_path)

@@ -1,10 +1,5 @@
 """The tool that wrote some files is recognised by their names."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from advisor.interop.importers.guess import detect_import_kinds
@@ -25,14 +20,14 @@ from advisor.interop.importers.guess import detect_import_kinds
         (["a.jsonl", "a.json"], "jsonl"),
     ],
 )
-def test_kinds_are_recognised_by_their_files(tmp_path: Path, files: list[str], kind: str) -> None:
+def test_kinds_are_recognised_by_their_files(tmp_path, files, kind):
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert detect_import_kinds(str(tmp_path)) == [kind]
 
 
-def test_several_tools_in_a_folder_are_all_named(tmp_path: Path, advisor: Any) -> None:
+def test_several_tools_in_a_folder_are_all_named(tmp_path, advisor):
     for name, content in (("l/metrics.csv", "step,loss\n1,0.5\n"), ("h/trainer_state.json", '{"log_history": [{"loss": 1}]}')):
         (tmp_path / "out" / name).parent.mkdir(parents=True)
         (tmp_path / "out" / name).write_text(content)
@@ -44,7 +39,7 @@ def test_several_tools_in_a_folder_are_all_named(tmp_path: Path, advisor: Any) -
     ]
 
 
-def test_mlflows_own_store_needs_no_import(tmp_path: Path, refused: Any) -> None:
+def test_mlflows_own_store_needs_no_import(tmp_path, refused):
     for name in ("mlflow.db", "mlruns/1/artifacts/curves.parquet"):
         (tmp_path / "here" / name).parent.mkdir(parents=True)
         (tmp_path / "here" / name).touch()
@@ -52,7 +47,7 @@ def test_mlflows_own_store_needs_no_import(tmp_path: Path, refused: Any) -> None
     assert "needs no import" in refused("auto", tmp_path / "here" / "mlflow.db")
 
 
-def test_a_path_that_is_not_there_is_no_unknown_command(advisor: Any) -> None:
+def test_a_path_that_is_not_there_is_no_unknown_command(advisor):
     status, _, err = advisor("import", "absent/runs")
     assert (status, len(err.splitlines())) == (2, 1)
     assert "absent/runs is neither an existing path nor one of the formats algoperf, auto, csv" in err

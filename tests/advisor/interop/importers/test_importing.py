@@ -1,15 +1,11 @@
 """What all importers share: how runs are written to a store, missing libraries and the help."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fault_servers import Postgres
@@ -23,8 +19,8 @@ from advisor.tracking.stores.reading import read_experiment
 POINTS = [(0, 1.0), (1, math.nan), (2, math.inf), (3, -math.inf), (3, 2.0), (3, 2.0), (10**15, 1e308)]
 
 
-def source_run(name: str, points: list[tuple[int, float]], state: str | None = None, **content: Any) -> SourceRun:
-    def read() -> RunContent:
+def source_run(name, points, state=None, **content):
+    def read():
         curves = RunCurves()
         for step, value in points:
             curves.add("loss", step, value, 1_700_000_000_000 + step % 1000)
@@ -33,7 +29,7 @@ def source_run(name: str, points: list[tuple[int, float]], state: str | None = N
     return SourceRun(name, ("test", name), "e", read, state)
 
 
-def as_stored(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def as_stored(points):
     return [p for i, p in enumerate(points) if p not in points[:i] or math.isnan(p[1])]
 
 
@@ -41,7 +37,7 @@ def as_stored(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None,
     reason="needs PostgreSQL: initdb is not there, or psycopg2 is not installed",
 )
-def test_into_postgresql() -> None:
+def test_into_postgresql():
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     postgres = Postgres()
@@ -53,12 +49,12 @@ def test_into_postgresql() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "files"])
-def test_into_local_stores(kind: str, uri: str, tmp_path: Path) -> None:
+def test_into_local_stores(kind, uri, tmp_path):
     (tmp_path / "mlruns").mkdir()
     grow_and_compare(uri if kind == "sqlite" else str(tmp_path / "mlruns"))
 
 
-def grow_and_compare(uri: str) -> None:
+def grow_and_compare(uri):
     """A run is written, grows, and is completed; what is the same stays, also the points that are not finite."""
     first = import_runs(RunList([source_run("r", POINTS[:4], "1", params={"lr": 0.1}, status="RUNNING")]), tracking_uri=uri)
     assert (first.written, first.points) == (1, 4)
@@ -77,7 +73,7 @@ def grow_and_compare(uri: str) -> None:
     assert_same(stored(uri, "e"), {"r": {"loss": sorted(as_stored(POINTS), key=lambda p: p[0])}})
 
 
-def test_the_latest_value_is_that_of_the_last_step(uri: str) -> None:
+def test_the_latest_value_is_that_of_the_last_step(uri):
     from mlflow import MlflowClient
 
     for points in ([(0, 5.0), (9, 3.0), (4, 7.0)], [(0, 5.0), (9, 3.0), (4, 7.0), (11, math.nan)]):
@@ -90,8 +86,8 @@ def test_the_latest_value_is_that_of_the_last_step(uri: str) -> None:
         assert math.isnan(run.data.metrics["loss"]) == math.isnan(latest)
 
 
-def test_unreadable_runs_are_left_out_and_create_no_experiment(uri: str) -> None:
-    def fail() -> RunContent:
+def test_unreadable_runs_are_left_out_and_create_no_experiment(uri):
+    def fail():
         raise AdvisorError("r1 is broken")
 
     broken = SourceRun("r1", ("test", "r1"), "e", fail)
@@ -104,7 +100,7 @@ def test_unreadable_runs_are_left_out_and_create_no_experiment(uri: str) -> None
     assert set(stored(uri, "e")) == {"r0", "r2"}
 
 
-def test_names_and_values_that_stores_reject(uri: str) -> None:
+def test_names_and_values_that_stores_reject(uri):
     params = {"a": {"b": [1, {"c": 2}], "d": None}, "half\ud800": "zero\0", "long": "x" * 9000, "deep": [[]] * 3000}
     import_runs(RunList([source_run("n\udc00me", POINTS, params=params)]), tracking_uri=uri)
     (run,) = read_experiment("e", tracking_uri=uri).runs
@@ -114,13 +110,13 @@ def test_names_and_values_that_stores_reject(uri: str) -> None:
     assert len(run.params["long"]) == len(run.params["deep"]) == 5000
 
 
-def test_runs_with_the_same_name_get_different_ones(uri: str) -> None:
+def test_runs_with_the_same_name_get_different_ones(uri):
     two = [SourceRun("r", ("test", study), study, source_run("r", POINTS).read) for study in ("a", "b")]
     import_runs(RunList(two), tracking_uri=uri, experiment="all")
     assert set(stored(uri, "all")) == {"a/r", "b/r"}
 
 
-def test_an_interrupted_import_continues_as_it_began(uri: str, tmp_path: Path) -> None:
+def test_an_interrupted_import_continues_as_it_began(uri, tmp_path):
     curves = RunCurves()
     curves.add("loss", 1, 0.5, 0)
     runs = [SourceRun(str(i), ("test", str(i)), "e", lambda: RunContent(curves.points())) for i in range(3)]
@@ -130,7 +126,7 @@ def test_an_interrupted_import_continues_as_it_began(uri: str, tmp_path: Path) -
     assert len(set(starts)) == 3
 
 
-def test_facts_among_the_parameters(uri: str) -> None:
+def test_facts_among_the_parameters(uri):
     params = {"trainer": {"max_steps": 100}, "data": {"batch_size": "32"}, "seed": 7, "other": {"seed": 8}}
     import_runs(
         RunList([source_run("r", POINTS, params=params), source_run("s", POINTS, params={"max_steps": -1})]), tracking_uri=uri
@@ -141,7 +137,7 @@ def test_facts_among_the_parameters(uri: str) -> None:
     assert "advisor.max_train_steps" not in tags["s"]
 
 
-def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, refused: Any, monkeypatch: Any) -> None:
+def test_a_missing_library_is_named_with_its_extra(tmp_path, refused, monkeypatch):
     (tmp_path / "events.out.tfevents.1.h").touch()
     (tmp_path / "run-1.wandb").touch()
     (tmp_path / "journal.log").write_text(json.dumps({"op_code": 0}) + "\n")
@@ -156,7 +152,7 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, refused: Any,
         assert 'pip install "tuning-advisor[importers]"' in refused(kind, path)
 
 
-def test_help_teaches_without_loading_any_library() -> None:
+def test_help_teaches_without_loading_any_library():
     script = (
         "import sys\nfrom advisor.cli import main\n"
         "for kind in sys.argv[1:]:\n"

@@ -1,15 +1,11 @@
 """Folders that Lightning's CSVLogger wrote in real, small trainings."""
 
-from __future__ import annotations
-
 import csv
 import math
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
-from imports import Points, assert_same, stored
+from imports import assert_same, stored
 
 from advisor.tracking.stores.reading import read_experiment
 
@@ -19,27 +15,27 @@ RATES = [1e-3, 1e-2, 1e-1]
 
 
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def logs(tmp_path_factory):
     lightning = pytest.importorskip("lightning")
     import torch
     from lightning.pytorch.loggers import CSVLogger
 
     class Line(lightning.LightningModule):
-        def __init__(self, lr: float, depth: int = 2) -> None:
+        def __init__(self, lr, depth=2):
             super().__init__()
             self.save_hyperparameters()
             self.line = torch.nn.Linear(4, 1)
             self.lr = lr
 
-        def training_step(self, batch: Any, index: int) -> Any:
+        def training_step(self, batch, index):
             loss = (self.line(batch) - batch.sum(1, keepdim=True)).square().mean()
             self.log("train_loss", loss, on_step=True, on_epoch=True)
             return loss
 
-        def validation_step(self, batch: Any, index: int) -> None:
+        def validation_step(self, batch, index):
             self.log("val_loss", (self.line(batch) - batch.sum(1, keepdim=True)).square().mean())
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=self.lr)
 
     folder = tmp_path_factory.mktemp("logs")
@@ -58,8 +54,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lightning_logs"
 
 
-def as_written(path: Path) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = {}
+def as_written(path):
+    found = {}
     with path.open() as file:
         for row in csv.DictReader(file):
             for name, cell in row.items():
@@ -68,15 +64,15 @@ def as_written(path: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def test_versions_are_runs(logs: Path, imported: Any) -> None:
-    expected: Points = {f"version_{i}": as_written(logs / f"version_{i}/metrics.csv") for i in range(3)}
+def test_versions_are_runs(logs, imported):
+    expected = {f"version_{i}": as_written(logs / f"version_{i}/metrics.csv") for i in range(3)}
     assert {"train_loss_step", "train_loss_epoch", "val_loss", "epoch"} <= set(expected["version_0"])
     experiment = imported(["lightning", logs], "lightning_logs", expected)
     by_name = {run.name: run for run in experiment.runs}
     assert [by_name[f"version_{i}"].params for i in range(3)] == [{"lr": str(r), "depth": "2"} for r in RATES]
 
 
-def test_one_version_alone_and_hostile_hyperparameters(logs: Path, tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_one_version_alone_and_hostile_hyperparameters(logs, tmp_path, advisor, uri):
     folder = tmp_path / "version_7"
     folder.mkdir()
     (folder / "metrics.csv").write_text("epoch,step,loss\n0,0,nan\n0,1,inf\n0,2")
@@ -88,15 +84,10 @@ def test_one_version_alone_and_hostile_hyperparameters(logs: Path, tmp_path: Pat
     assert read_experiment("one", tracking_uri=uri).runs[0].params["lr"] == "0.1"
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path, refused):
     assert "no metrics.csv there" in refused("lightning", tmp_path)
     (tmp_path / "metrics.csv").write_text("epoch,loss\n1,2\n")
     assert "has no column 'step'" in refused("lightning", tmp_path)
-    (tmp_path / "metrics.csv").write_text("")
-    assert "its first line must name the columns" in refused("lightning", tmp_path)
-    (tmp_path / "metrics.csv").write_text("step,loss\n1,2\n")
-    (tmp_path / "hparams.yaml").write_text("- 1\n")
-    assert "must hold a mapping" in refused("lightning", tmp_path)
     if os.getuid():
         (tmp_path / "metrics.csv").chmod(0)
         assert "ermission denied" in refused("lightning", tmp_path)

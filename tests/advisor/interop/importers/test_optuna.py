@@ -1,11 +1,7 @@
 """Storages that Optuna itself wrote."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fault_servers import Postgres
@@ -20,7 +16,7 @@ optuna = pytest.importorskip("optuna")
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 
 
-def objective(trial: Any) -> float:
+def objective(trial):
     rate = trial.suggest_float("lr", 1e-5, 1.0, log=True)
     layers = trial.suggest_int("layers", 1, 8)
     kind = trial.suggest_categorical("optimizer", ["sgd", "adam"])
@@ -37,7 +33,7 @@ def objective(trial: Any) -> float:
     return value
 
 
-def storage(kind: str, folder: Path) -> tuple[Any, str]:
+def storage(kind, folder):
     if kind == "journal":
         path = folder / "journal.log"
         backend = optuna.storages.journal.JournalFileBackend(str(path))
@@ -45,7 +41,7 @@ def storage(kind: str, folder: Path) -> tuple[Any, str]:
     return f"sqlite:///{folder}/study.db", f"sqlite:///{folder}/study.db"
 
 
-def study(where: Any, name: str = "digits", trials: int = 12) -> Any:
+def study(where, name="digits", trials=12):
     sampler = optuna.samplers.RandomSampler(seed=0)
     made = optuna.create_study(storage=where, study_name=name, sampler=sampler, load_if_exists=True)
     made.set_metric_names(["val/loss"])
@@ -54,7 +50,7 @@ def study(where: Any, name: str = "digits", trials: int = 12) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_trials_with_curves_states_and_the_declared_space(tmp_path: Path, imported: Any, uri: str, kind: str) -> None:
+def test_trials_with_curves_states_and_the_declared_space(tmp_path, imported, uri, kind):
     where, path = storage(kind, tmp_path)
     made = study(where)
     expected = {f"trial {t.number}": {"val/loss": sorted(t.intermediate_values.items())} for t in made.trials}
@@ -78,7 +74,7 @@ def test_trials_with_curves_states_and_the_declared_space(tmp_path: Path, import
     assert training_command(read, read.spec) == ""  # the report shows the command that exports the next study to Optuna
 
 
-def test_a_study_that_went_on_is_completed(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_a_study_that_went_on_is_completed(tmp_path, advisor, uri):
     where, path = storage("sqlite", tmp_path)
     study(where, trials=4)
     assert advisor("import", path)[1].startswith("Imported 4 trials")
@@ -96,8 +92,8 @@ def test_a_study_that_went_on_is_completed(tmp_path: Path, advisor: Any, uri: st
     assert parse_study_file(declared).trials == 13  # the declared study is that of the last import
 
 
-def test_final_values_of_another_metric_stay_apart(tmp_path: Path, advisor: Any, uri: str) -> None:
-    def accuracy(trial: Any) -> float:
+def test_final_values_of_another_metric_stay_apart(tmp_path, advisor, uri):
+    def accuracy(trial):
         for step in range(3):
             trial.report(1 / (step + 1), step)
         return 90 + trial.suggest_float("x", 0, 1)
@@ -111,7 +107,7 @@ def test_final_values_of_another_metric_stay_apart(tmp_path: Path, advisor: Any,
     assert_same(stored(uri, "two"), expected)
 
 
-def test_of_several_objectives_one_is_chosen(tmp_path: Path, advisor: Any, refused: Any, uri: str) -> None:
+def test_of_several_objectives_one_is_chosen(tmp_path, advisor, refused, uri):
     where, path = storage("sqlite", tmp_path)
     made = optuna.create_study(storage=where, study_name="many", directions=["minimize", "maximize"])
     made.set_metric_names(["loss", "accuracy"])
@@ -123,7 +119,7 @@ def test_of_several_objectives_one_is_chosen(tmp_path: Path, advisor: Any, refus
     assert read_experiment("many", tracking_uri=uri).tags["advisor.direction"] == "maximize"
 
 
-def test_what_is_no_storage_is_refused_and_left_as_it_is(tmp_path: Path, refused: Any, empty_store: Path) -> None:
+def test_what_is_no_storage_is_refused_and_left_as_it_is(tmp_path, refused, empty_store):
     assert "No such file" in refused("optuna", tmp_path / "absent.db")
     assert "No such file" in refused("optuna", f"sqlite:///{tmp_path}/absent.db")
     assert not (tmp_path / "absent.db").exists()
@@ -148,7 +144,7 @@ def test_what_is_no_storage_is_refused_and_left_as_it_is(tmp_path: Path, refused
     Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None,
     reason="needs PostgreSQL: initdb is not there, or psycopg2 is not installed",
 )
-def test_a_storage_in_postgresql(advisor: Any, refused: Any, uri: str) -> None:
+def test_a_storage_in_postgresql(advisor, refused, uri):
     postgres = Postgres()
     try:
         assert "is not a storage of Optuna" in refused("optuna", postgres.uri)

@@ -1,8 +1,5 @@
 """Result folders of Ray Tune: one recorded of a real search, and a real search."""
 
-from __future__ import annotations
-
-import json
 import math
 import os
 import pickle
@@ -10,11 +7,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from imports import Points, stored
+from imports import Bomb, stored
 
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import read_experiment
@@ -40,7 +36,7 @@ tune.Tuner(train, param_space=space, tune_config=tune.TuneConfig(metric="val/los
 """
 
 
-def points(rate: float) -> dict[str, list[tuple[int, float]]]:
+def points(rate):
     steps = range(1, 4 if rate > 0.5 else 13)
     best = abs(math.log10(rate) + 2) / 4
     return {
@@ -49,9 +45,9 @@ def points(rate: float) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def check(folder: Path, imported: Any, uri: str) -> None:
+def check(folder, imported, uri):
     trials = sorted(path.name for path in folder.iterdir() if path.name.startswith("train_"))
-    expected: Points = {trial: points(rate) for trial, rate in zip(trials, RATES, strict=True)}
+    expected = {trial: points(rate) for trial, rate in zip(trials, RATES, strict=True)}
     experiment = imported(["ray", folder], "digits", expected)
     runs = {run.name: run for run in experiment.runs}
     assert [runs[t].params for t in trials] == [{"lr": str(r), "model.depth": "2", "seed": "3"} for r in RATES]
@@ -65,27 +61,19 @@ def check(folder: Path, imported: Any, uri: str) -> None:
     assert [t.status for t in sorted(study.trials, key=lambda t: t.name)][3] == "infeasible"
 
 
-def test_a_recorded_search(imported: Any, uri: str) -> None:
+def test_a_recorded_search(imported, uri):
     check(RECORDED, imported, uri)
 
 
 @pytest.mark.slow
-def test_a_real_search(tmp_path: Path, imported: Any, uri: str) -> None:
+def test_a_real_search(tmp_path, imported, uri):
     pytest.importorskip("ray.tune")
     environment = {**os.environ, "RAY_AIR_NEW_OUTPUT": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     subprocess.run([sys.executable, "-c", SEARCH, str(tmp_path / "ray")], check=True, env=environment, timeout=300)
     check(tmp_path / "ray/digits", imported, uri)
 
 
-class Bomb:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return (Path.touch, (self.path,))
-
-
-def test_without_the_state_and_with_pickles_that_are_never_opened(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_without_the_state_and_with_pickles_that_are_never_opened(tmp_path, advisor, uri):
     folder = tmp_path / "digits"
     shutil.copytree(RECORDED, folder)
     (state,) = folder.glob("experiment_state*")
@@ -100,7 +88,7 @@ def test_without_the_state_and_with_pickles_that_are_never_opened(tmp_path: Path
     assert "advisor.objective" not in experiment.tags
 
 
-def test_a_trial_that_goes_on_is_completed(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_a_trial_that_goes_on_is_completed(tmp_path, advisor, uri):
     folder = tmp_path / "digits/train_0"
     shutil.copytree(next(RECORDED.glob("*_00000_*")), folder)
     results = (folder / "result.json").read_text()
@@ -112,16 +100,12 @@ def test_a_trial_that_goes_on_is_completed(tmp_path: Path, advisor: Any, uri: st
     assert len(stored(uri, "digits")["train_0"]["val/loss"]) == 12
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path, refused):
     assert "no trial there or below" in refused("ray", tmp_path)
     folder = tmp_path / "trial"
     folder.mkdir()
     (folder / "params.json").write_text("{}")
     (folder / "result.json").write_text('{"loss": 1}\n')
     assert "has no 'training_iteration'" in refused("ray", tmp_path)
-    (folder / "result.json").write_text(json.dumps({"training_iteration": 10**30, "loss": 1}) + "\n")
-    assert "is too large" in refused("ray", tmp_path)
-    (folder / "result.json").write_text('{"training_iteration": 1, "loss": 1}\nno\n{"training_iteration": 2}\n')
-    assert "line 2 is not JSON" in refused("ray", tmp_path)
     (folder / "params.json").write_text("[1]")
     assert "must hold a mapping" in refused("ray", tmp_path)

@@ -1,10 +1,5 @@
 """The results.tsv of coding agents: rows become runs, crashes have no result, and the commands that follow read them sensibly."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 from imports import dump, stored
 
@@ -19,7 +14,7 @@ ROWS = (
 )
 
 
-def write(folder: Path, text: str, name: str = "results.tsv") -> Path:
+def write(folder, text, name="results.tsv"):
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_text(text)
@@ -27,11 +22,11 @@ def write(folder: Path, text: str, name: str = "results.tsv") -> Path:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     return write(tmp_path / "speedrun", HEADER + ROWS)
 
 
-def test_each_row_is_a_run_and_a_crash_has_no_result(table: Path, advisor: Any, uri: str) -> None:
+def test_each_row_is_a_run_and_a_crash_has_no_result(table, advisor, uri):
     status, out, err = advisor("import", table)
     assert (status, out) == (0, "Imported 4 trials with 6 points. Experiments:\n  speedrun\n")
     assert err == "Importing as: advisor import results-tsv\n"
@@ -50,7 +45,7 @@ def test_each_row_is_a_run_and_a_crash_has_no_result(table: Path, advisor: Any, 
     assert runs[2].tags["advisor.change"] == 'switch to "GeLU", as others do'
 
 
-def test_an_import_after_more_rows_adds_only_these(table: Path, advisor: Any, uri: str) -> None:
+def test_an_import_after_more_rows_adds_only_these(table, advisor, uri):
     advisor("import", table, "-q")
     before = dump(uri)
     advisor("import", table, "-q")
@@ -62,7 +57,7 @@ def test_an_import_after_more_rows_adds_only_these(table: Path, advisor: Any, ur
     assert list(stored(uri, "speedrun"))[-1] == "a1b2c3d-2"
 
 
-def test_the_commands_say_that_the_noise_is_unknown(table: Path, tmp_path: Path, advisor: Any) -> None:
+def test_the_commands_say_that_the_noise_is_unknown(table, tmp_path, advisor):
     advisor("import", table, "-q")
     status, out, _ = advisor("gate", "b2c3d4e", "-e", "speedrun")
     assert status == 3
@@ -81,7 +76,7 @@ def test_the_commands_say_that_the_noise_is_unknown(table: Path, tmp_path: Path,
     assert '"action":"Repeat the best setting, commit b2c3d4e: 5 seeds' in out
 
 
-def test_repeats_of_a_commit_are_a_noise_floor(table: Path, advisor: Any) -> None:
+def test_repeats_of_a_commit_are_a_noise_floor(table, advisor):
     again = "".join(f"a1b2c3d\t0.99{i}9\t44.0\tdiscard\tbaseline again\n" for i in (7, 8, 6))
     table.write_text(HEADER + ROWS + again)
     advisor("import", table, "-q")
@@ -101,9 +96,7 @@ def test_repeats_of_a_commit_are_a_noise_floor(table: Path, advisor: Any) -> Non
         ("when commit cost status paper|26 a1b2c3d 1,024.5 keep -|26 b1b2c3d 900 TIMEOUT 2503.1", "cost", "minimize", 1),
     ],
 )
-def test_other_columns(
-    tmp_path: Path, advisor: Any, uri: str, text: str, objective: str, direction: str | None, failed: int
-) -> None:
+def test_other_columns(tmp_path, advisor, uri, text, objective, direction, failed):
     status, _, err = advisor("import", write(tmp_path / "x", text.replace(" ", "\t").replace("|", "\n")))
     assert status == 0, err
     experiment = read_experiment("x", tracking_uri=uri)
@@ -114,7 +107,7 @@ def test_other_columns(
     assert len(set(commits)) == len(commits)  # rows without a commit are no repeats of each other
 
 
-def test_files_of_windows_and_rows_with_missing_cells(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_files_of_windows_and_rows_with_missing_cells(tmp_path, advisor, uri):
     text = "\ufeff" + (HEADER + "a1b2c3d\t0.9979\nb2c3d4e\t0.9932\t44.2\n").replace("\n", "\r\n")
     (tmp_path / "results.tsv").write_bytes(text.encode())
     assert advisor("import", tmp_path / "results.tsv", "--experiment", "x", "-q")[0] == 0
@@ -124,7 +117,7 @@ def test_files_of_windows_and_rows_with_missing_cells(tmp_path: Path, advisor: A
     }
 
 
-def test_a_row_stays_the_same_run_if_lines_are_added_above_it(table: Path, advisor: Any, uri: str) -> None:
+def test_a_row_stays_the_same_run_if_lines_are_added_above_it(table, advisor, uri):
     advisor("import", table, "-q")
     table.write_text("# results of the night\n\n" + HEADER + ROWS)
     _, out, _ = advisor("import", "results-tsv", table)
@@ -132,7 +125,7 @@ def test_a_row_stays_the_same_run_if_lines_are_added_above_it(table: Path, advis
     assert len(stored(uri, "speedrun")) == 4
 
 
-def test_columns_set_no_tag_of_ours(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_columns_set_no_tag_of_ours(tmp_path, advisor, uri):
     text = (
         'commit\tval_loss\tadvisor.gate\tmlflow.user\tadvisor.objective\tidea\na1b2c3d\t0.5\t{"val_loss": {}}\troot\tx\twider\n'
     )
@@ -143,13 +136,13 @@ def test_columns_set_no_tag_of_ours(tmp_path: Path, advisor: Any, uri: str) -> N
     assert not {"advisor.gate", "mlflow.user"} & set(run.tags)
 
 
-def test_different_changes_in_one_commit_are_named(tmp_path: Path, advisor: Any) -> None:
+def test_different_changes_in_one_commit_are_named(tmp_path, advisor):
     path = write(tmp_path / "x", HEADER + ROWS + "a1b2c3d\t0.99\t44.0\tdiscard\twider\n")
     _, _, err = advisor("import", "results-tsv", path)
     assert "lines 2 and 6 have the same commit and different descriptions" in err
 
 
-def test_a_bad_table_is_one_line_with_its_line_number(tmp_path: Path, refused: Any) -> None:
+def test_a_bad_table_is_one_line_with_its_line_number(tmp_path, refused):
     for text, message in (
         (HEADER + ROWS + "e5f6071\tgood\t44.0\tkeep\tx\n", "line 6: val_bpb is 'good', which is not a number"),
         (HEADER + ROWS + "e5f6071\t1.0\t44.0\t+1.9\tkeep\tx\n", "line 6: the status is '+1.9'"),

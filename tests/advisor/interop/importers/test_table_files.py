@@ -1,9 +1,6 @@
 """Table files beyond the limits: one clear line instead of a process without memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +16,7 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bomb(tmp_path_factory):
     """A file of 1 MB with 60 million points."""
     path = tmp_path_factory.mktemp("bomb") / "bomb.parquet"
     rows = 1_000_000
@@ -35,15 +32,13 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_small_parquet_file_of_many_rows_is_refused(bomb: Path, refused: Refused) -> None:
+def test_a_small_parquet_file_of_many_rows_is_refused(bomb, refused):
     assert "holds 60,000,000 rows; the limit is 50,000,000" in refused("csv", bomb)
     (bomb.parent / "trials.csv").write_text(TRIALS)
     assert "holds 60,000,000 rows" in refused("tables", bomb.parent / "trials.csv", bomb)
 
 
-def test_a_parquet_file_that_unpacks_to_too_much_is_refused(
-    tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parquet_file_that_unpacks_to_too_much_is_refused(tmp_path, refused, monkeypatch):
     monkeypatch.setattr(table_files, "MAX_DECODED_BYTES", 10_000_000)
     table = pa.table({"step": [0], "note": ["x" * 20_000_000]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="zstd")
@@ -51,7 +46,7 @@ def test_a_parquet_file_that_unpacks_to_too_much_is_refused(
     assert "unpacks to 0.02 GB" in refused("csv", tmp_path / "a.parquet")
 
 
-def test_long_texts_that_repeat_are_not_decoded(tmp_path: Path) -> None:
+def test_long_texts_that_repeat_are_not_decoded(tmp_path):
     rows = 50_000  # together 5 GB of text
     texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * 100_000]))
     pyarrow.parquet.write_table(
@@ -62,7 +57,7 @@ def test_long_texts_that_repeat_are_not_decoded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", ["2,0.4,", '2,0.4,"a\n'], ids=["plain", "quoted"])
-def test_a_csv_line_of_50_megabytes_is_refused(start: str, tmp_path: Path, refused: Refused) -> None:
+def test_a_csv_line_of_50_megabytes_is_refused(start, tmp_path, refused):
     (tmp_path / "a.csv").write_text("step,loss,note\n1,0.5,a\n" + start + "x" * 50_000_000 + "\n3,0.1,b\n")
     assert "has a line longer than 32 MB" in refused("csv", tmp_path / "a.csv")
     (tmp_path / "trials.csv").write_text(TRIALS + '"' + "x\n" * 25_000_000)
@@ -71,12 +66,12 @@ def test_a_csv_line_of_50_megabytes_is_refused(start: str, tmp_path: Path, refus
     assert "has a line longer than 32 MB, or an unclosed quote" in line
 
 
-def test_a_json_line_of_50_megabytes_is_refused(tmp_path: Path, refused: Refused) -> None:
+def test_a_json_line_of_50_megabytes_is_refused(tmp_path, refused):
     (tmp_path / "a.jsonl").write_text('{"step": 1, "note": "' + "x" * 50_000_000 + '"}\n')
     assert "line 1: longer than 32 MB" in refused("jsonl", tmp_path / "a.jsonl")
 
 
-def test_files_with_too_many_points_or_bad_rows_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_with_too_many_points_or_bad_rows_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(table_files, "MAX_POINTS", 10)
     (tmp_path / "a.csv").write_text("step,a,b\n" + "1,2,3\n" * 6)
     (tmp_path / "a.jsonl").write_text('{"step": 1, "a": 2, "b": 3}\n' * 6)
@@ -89,7 +84,7 @@ def test_files_with_too_many_points_or_bad_rows_are_refused(tmp_path: Path, monk
         metric_tables.read_run(tmp_path / "a.csv", TableLayout(step="step"))
 
 
-def test_quoted_line_breaks_end_no_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_quoted_line_breaks_end_no_line(monkeypatch, tmp_path):
     monkeypatch.setattr(table_files, "_BLOCK_BYTES", 5)
     path = tmp_path / "a.csv"
     path.write_text('a,b\n1,"x\ny ""z"""\n2,"\n\n"\n3,ü\n')

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -7,9 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +24,7 @@ TRIALS = ("study", "trial", "params", "status", "objective", "direction", "seed"
 CURVES = ("study", "trial", "metric", "step", "value", "time_s")
 
 
-def trial(study: str, name: str, **given: Any) -> dict[str, Any]:
+def trial(study, name, **given):
     params = json.dumps(given.pop("params", {"lr": 0.1, "layers": 3, "nesterov": True, "decay": None, "name": 'a, "b"'}))
     extra = json.dumps(given.pop("extra", {}))
     default = {"status": "complete", "objective": "valid/loss", "direction": "min", "seed": None}
@@ -58,9 +54,7 @@ CURVE_ROWS = [
 ]
 
 
-def tables(
-    folder: Path, kind: str = "parquet", trials: list[dict[str, Any]] = TRIAL_ROWS, curves: list[tuple[Any, ...]] = CURVE_ROWS
-) -> tuple[Path, Path]:
+def tables(folder, kind="parquet", trials=TRIAL_ROWS, curves=CURVE_ROWS):
     columns = {name: [row[name] for row in trials] for name in TRIALS}
     of_trials = pa.table({**columns, "seed": pa.array(columns["seed"], pa.int64())})
     of_curves = pa.table({name: [row[i] for row in curves] for i, name in enumerate(CURVES)})
@@ -71,11 +65,11 @@ def tables(
     return paths
 
 
-def run_import(folder: Path, kind: str = "parquet", uri: str | None = None, **given: Any) -> ImportSummary:
+def run_import(folder, kind="parquet", uri=None, **given):
     return import_tables(*tables(folder, kind), tracking_uri=uri or f"sqlite:///{folder}/mlflow.db", **given)
 
 
-def check_stored(uri: str) -> None:
+def check_stored(uri):
     """What MLflow's own client reads back is what the tables hold."""
     from mlflow import MlflowClient
 
@@ -106,21 +100,19 @@ def check_stored(uri: str) -> None:
     assert first.data.metrics["valid/loss"] == 0.1 + 0.2  # of the last step's points the last by time, then by value
 
 
-def _infinite(value: float) -> float:
+def _infinite(value):
     return math.copysign(math.inf, value) if abs(value) >= np.finfo(np.float64).max else value
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_mlflow_reads_back_what_the_tables_hold(tmp_path: Path, kind: str) -> None:
+def test_mlflow_reads_back_what_the_tables_hold(tmp_path, kind):
     summary = run_import(tmp_path, kind)
     assert summary == ImportSummary(("s/one", "s/two"), 6, 0, 11)
     check_stored(f"sqlite:///{tmp_path}/mlflow.db")
 
 
 @pytest.mark.xdist_group("tracking server")
-def test_a_server_gets_only_missing_runs_the_second_time(
-    tmp_path: Path, empty_store: Path, serve: Callable[[Path], Any]
-) -> None:
+def test_a_server_gets_only_missing_runs_the_second_time(tmp_path, empty_store, serve):
     from mlflow import MlflowClient
 
     server = serve(empty_store).address
@@ -137,7 +129,7 @@ def test_a_server_gets_only_missing_runs_the_second_time(
 
 
 @pytest.mark.usefixtures("database")
-def test_what_was_imported_is_analysed_like_any_experiment(tmp_path: Path) -> None:
+def test_what_was_imported_is_analysed_like_any_experiment(tmp_path):
     progress = []
     run_import(tmp_path, on_progress=lambda *p: progress.append(p))
     assert progress[-1] == (6, 6)
@@ -151,7 +143,7 @@ def test_what_was_imported_is_analysed_like_any_experiment(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("database")
-def test_a_second_import_adds_only_deleted_runs(tmp_path: Path) -> None:
+def test_a_second_import_adds_only_deleted_runs(tmp_path):
     from mlflow import MlflowClient
 
     first, second = run_import(tmp_path), run_import(tmp_path)
@@ -163,7 +155,7 @@ def test_a_second_import_adds_only_deleted_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("database")
-def test_one_experiment_for_all_prefixes_names_that_collide(tmp_path: Path) -> None:
+def test_one_experiment_for_all_prefixes_names_that_collide(tmp_path):
     assert run_import(tmp_path, experiment="all").experiments == ("all",)
     experiment = read_experiment("all", tracking_uri=str(tmp_path / "mlflow.db"))
     assert [r.name for r in experiment.runs] == ["s/one/t0", "t1", "t2", "s/two/t0", "t9", "t8"]
@@ -172,7 +164,7 @@ def test_one_experiment_for_all_prefixes_names_that_collide(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("database")
-def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path: Path) -> None:
+def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path):
     rows = [trial("big", f"t{i}") for i in range(600)]
     curves = [("big", f"t{i}", "valid/loss", s, i + s / 200, None) for i in range(600) for s in range(200)]
     paths = tables(tmp_path, trials=rows, curves=curves)
@@ -195,7 +187,7 @@ def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("database")
-def test_names_that_mlflow_rejects_are_changed_with_a_warning(tmp_path: Path) -> None:
+def test_names_that_mlflow_rejects_are_changed_with_a_warning(tmp_path):
     rows = [trial("s", "t0", params={"lr@epoch": 1, "lr#epoch": 2, "../x": 3, "": 4})]
     paths = tables(
         tmp_path, trials=rows, curves=[("s", "t0", "loss (valid)", 0, 1.0, None), ("s", "none", "loss", 0, 1.0, None)]
@@ -208,7 +200,7 @@ def test_names_that_mlflow_rejects_are_changed_with_a_warning(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("database")
-def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
+def test_csv_as_pandas_writes_it(tmp_path):
     (tmp_path / "trials.csv").write_text(
         "study,trial,params,status,objective,direction,seed\ns,0,{},complete,loss,min,1.0\ns,1,,complete,loss,min,\n"
     )
@@ -221,7 +213,7 @@ def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_trials_without_a_point_are_imported_with_a_warning(tmp_path: Path, kind: str) -> None:
+def test_trials_without_a_point_are_imported_with_a_warning(tmp_path, kind):
     paths = tables(tmp_path, kind, [trial("s", "t0")], [("s", "other", "loss", 1, 1.0, None)])
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     (warning,) = import_tables(*paths, tracking_uri=uri).warnings[1:]
@@ -235,7 +227,7 @@ def test_trials_without_a_point_are_imported_with_a_warning(tmp_path: Path, kind
 
 @pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("direction", ["max", "maximize"])
-def test_a_direction_may_be_written_out(tmp_path: Path, direction: str) -> None:
+def test_a_direction_may_be_written_out(tmp_path, direction):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     import_tables(*tables(tmp_path, trials=[trial("s", "t0", direction=direction)]), tracking_uri=uri)
     assert read_experiment("s", tracking_uri=uri).tags["advisor.direction"] == "maximize"
@@ -259,9 +251,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("cells", "point", "message"), BAD)
-def test_a_bad_cell_is_named_and_nothing_is_written(
-    tmp_path: Path, cells: dict[str, Any], point: tuple[Any, ...] | None, message: str
-) -> None:
+def test_a_bad_cell_is_named_and_nothing_is_written(tmp_path, cells, point, message):
     columns = dict.fromkeys(TRIALS)
     rows = [trial("s", "t0", seed=1), {**trial("s", "t1", seed=1), **cells}]
     of_trials = pa.table({name: [None if r[name] is None else str(r[name]) for r in rows] for name in columns})
@@ -276,7 +266,7 @@ def test_a_bad_cell_is_named_and_nothing_is_written(
     assert not (tmp_path / "mlflow.db").exists()
 
 
-def test_files_that_are_no_tables(tmp_path: Path) -> None:
+def test_files_that_are_no_tables(tmp_path):
     trials, curves = tables(tmp_path)
     (tmp_path / "no.parquet").write_text("hello")
     (tmp_path / "few.csv").write_text("study,trial\ns,t\n")
@@ -294,7 +284,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("database")
-def test_a_store_of_another_schema_is_not_migrated(tmp_path: Path) -> None:
+def test_a_store_of_another_schema_is_not_migrated(tmp_path):
     import sqlite3
 
     run_import(tmp_path)

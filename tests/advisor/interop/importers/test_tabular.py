@@ -1,17 +1,13 @@
 """CSV, JSON lines and Parquet as people write them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from imports import Points, assert_same, falling, stored
+from imports import assert_same, falling, stored
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
@@ -21,7 +17,7 @@ from advisor.tracking.study.assemble import assemble
 RATES = [1e-4, 1e-3, 1e-2, 1e-1]
 
 
-def mixed(folder: Path, header: str = "trial,step,lr,optimizer,val_loss,train_loss") -> tuple[Path, Points]:
+def mixed(folder, header="trial,step,lr,optimizer,val_loss,train_loss"):
     """One file in which the rows of all runs are mixed."""
     lines, expected = [header], {}
     for step in range(0, 60, 2):
@@ -36,13 +32,13 @@ def mixed(folder: Path, header: str = "trial,step,lr,optimizer,val_loss,train_lo
     return path, expected
 
 
-def test_one_file_with_a_run_column(tmp_path: Path, imported: Any) -> None:
+def test_one_file_with_a_run_column(tmp_path, imported):
     path, expected = mixed(tmp_path)
     experiment = imported(["csv", path, "--params", "lr"], "results", expected, "val_loss")
     assert experiment.runs[2].params == {"lr": "0.01", "optimizer": "adam"}
 
 
-def test_constant_columns_get_a_note(tmp_path: Path, advisor: Any) -> None:
+def test_constant_columns_get_a_note(tmp_path, advisor):
     path, _ = mixed(tmp_path)
     _, _, err = advisor("import", path)
     assert (
@@ -51,10 +47,10 @@ def test_constant_columns_get_a_note(tmp_path: Path, advisor: Any) -> None:
     )
 
 
-def test_one_file_per_run_with_parameters_beside(tmp_path: Path, imported: Any) -> None:
+def test_one_file_per_run_with_parameters_beside(tmp_path, imported):
     folder = tmp_path / "logs"
     (folder / "deep").mkdir(parents=True)
-    expected: Points = {}
+    expected = {}
     for i, rate in enumerate(RATES):
         curve = falling(rate, range(0, 60, 2))
         name = f"deep/run{i}" if i == 3 else f"run{i}"
@@ -65,10 +61,10 @@ def test_one_file_per_run_with_parameters_beside(tmp_path: Path, imported: Any) 
     assert {r.name: r.params["model.depth"] for r in experiment.runs}["deep/run3"] == "3"
 
 
-def test_json_lines(tmp_path: Path, imported: Any) -> None:
+def test_json_lines(tmp_path, imported):
     folder = tmp_path / "logs"
     folder.mkdir()
-    expected: Points = {}
+    expected = {}
     for i, rate in enumerate(RATES):
         curve = falling(rate, range(0, 60, 2))
         rows = [{"iteration": s, "val": {"loss": v}, "lr": rate, "tag": "x", "on": True, "none": None} for s, v in curve]
@@ -79,7 +75,7 @@ def test_json_lines(tmp_path: Path, imported: Any) -> None:
     imported(["jsonl", folder, "--params", "lr"], "logs", expected, "val/loss")
 
 
-def test_values_steps_and_times_at_their_limits(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_values_steps_and_times_at_their_limits(tmp_path, advisor, uri):
     path = tmp_path / "odd.csv"
     rows = ["1,1e308,nan,1700000000", "2,-1e400,inf,1700000000500", "9007199254740993,5e-324,,", "4.0,text,-inf,-5"]
     path.write_text("step,a,b,timestamp\n" + "\n".join(rows) + "\n5,1,2\n7,")
@@ -91,7 +87,7 @@ def test_values_steps_and_times_at_their_limits(tmp_path: Path, advisor: Any, ur
     np.testing.assert_array_equal(np.sort(times), [1.7e9, 1.7e9 + 0.5, math.nan])
 
 
-def test_a_file_that_grows_is_completed(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_a_file_that_grows_is_completed(tmp_path, advisor, uri):
     path = tmp_path / "run.csv"
     path.write_text("step,loss\n0,1.0\n1,nan\n")
     advisor("import", path, "--experiment", "e")
@@ -100,7 +96,7 @@ def test_a_file_that_grows_is_completed(tmp_path: Path, advisor: Any, uri: str) 
     assert_same(stored(uri, "e"), {"run": {"loss": [(0, 1.0), (1, math.nan), (2, 0.5)]}})
 
 
-def test_given_objective_direction_and_columns(tmp_path: Path, advisor: Any, refused: Any, uri: str) -> None:
+def test_given_objective_direction_and_columns(tmp_path, advisor, refused, uri):
     path = tmp_path / "run.tsv"
     path.write_text("n\tgain\twhen\n3\t1.0\t0\n6\t2.0\t10\n")
     given = ["--step", "n", "--time", "when", "--objective", "gain", "--direction", "maximize", "--experiment", "e"]
@@ -132,13 +128,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kind", "text", "message"), BAD)
-def test_bad_files_are_refused(tmp_path: Path, refused: Any, kind: str, text: str, message: str) -> None:
+def test_bad_files_are_refused(tmp_path, refused, kind, text, message):
     path = tmp_path / f"run.{kind}"
     path.write_text(text)
     assert message in refused("jsonl" if kind == "jsonl" else "csv", path)
 
 
-def test_bad_parameters_and_paths_are_refused(tmp_path: Path, refused: Any) -> None:
+def test_bad_parameters_and_paths_are_refused(tmp_path, refused):
     path = tmp_path / "run.csv"
     path.write_text("step,loss\n1,1\n")
     bomb = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 40))
@@ -158,7 +154,7 @@ def test_bad_parameters_and_paths_are_refused(tmp_path: Path, refused: Any) -> N
     assert "\\xff\\xfe" in refused("csv", strange)
 
 
-def test_a_column_of_epochs_makes_steps_epochs(tmp_path: Path, imported: Any) -> None:
+def test_a_column_of_epochs_makes_steps_epochs(tmp_path, imported):
     lines, expected = ["trial,epoch,lr,val_loss"], {}
     for i, rate in enumerate(RATES):
         curve = falling(rate, range(1, 31))

@@ -1,12 +1,8 @@
 """Event files that PyTorch's own SummaryWriter wrote."""
 
-from __future__ import annotations
-
 import math
 import os
 import struct
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,24 +15,24 @@ RATES = [1e-4, 1e-3, 1e-2, 1e-1]
 STEPS = range(0, 60, 2)
 
 
-def as_single(value: float) -> float:
+def as_single(value):
     return float(np.float32(value))
 
 
-def write(folder: Path, curve: list[tuple[int, float]], *, new_style: bool = False, tag: str = "val/loss") -> None:
+def write(folder, curve, *, new_style=False, tag="val/loss"):
     with torch_tensorboard.SummaryWriter(str(folder)) as writer:
         for step, value in curve:
             writer.add_scalar(tag, value, step, new_style=new_style)
 
 
-def loss(rate: float, steps: range = STEPS) -> list[tuple[int, float]]:
+def loss(rate, steps=STEPS):
     best = abs(math.log10(rate) + 2) / 4
     return [(s, as_single(best + 2 * math.exp(-s / 30))) for s in steps]
 
 
-def test_runs_with_hyperparameters_of_both_forms_of_scalars(tmp_path: Path, imported: Any) -> None:
+def test_runs_with_hyperparameters_of_both_forms_of_scalars(tmp_path, imported):
     root = tmp_path / "runs"
-    expected: Any = {}
+    expected = {}
     results = {"hp/best": 0.5, "hparam/loss": 0.4, "hp_metric": -1.0}  # the last two are no curves
     for i, rate in enumerate(RATES):
         with torch_tensorboard.SummaryWriter(str(root / f"lr{i}")) as writer:
@@ -64,7 +60,7 @@ def test_runs_with_hyperparameters_of_both_forms_of_scalars(tmp_path: Path, impo
     assert first.ended is not None
 
 
-def test_a_restarted_run_is_one_and_a_run_that_went_on_is_completed(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_a_restarted_run_is_one_and_a_run_that_went_on_is_completed(tmp_path, advisor, uri):
     root = tmp_path / "runs"
     write(root / "a", loss(0.01, range(10)))
     write(root / "b", loss(0.1, range(10)))
@@ -83,14 +79,14 @@ def test_a_restarted_run_is_one_and_a_run_that_went_on_is_completed(tmp_path: Pa
     assert dump(uri) == before
 
 
-def test_keras_folders_are_one_run(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_keras_folders_are_one_run(tmp_path, advisor, uri):
     write(tmp_path / "logs/run/train", [(0, 1.0)], tag="epoch_loss")
     write(tmp_path / "logs/run/validation", [(0, 2.0)], tag="epoch_loss")
     assert advisor("import", "tensorboard", tmp_path / "logs")[0] == 0
     assert stored(uri, "logs") == {"run": {"train/epoch_loss": [(0, 1.0)], "validation/epoch_loss": [(0, 2.0)]}}
 
 
-def test_sessions_of_one_writer_are_trials_of_their_own(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_sessions_of_one_writer_are_trials_of_their_own(tmp_path, advisor, uri):
     with torch_tensorboard.SummaryWriter(str(tmp_path / "logs/sweep")) as writer:
         writer.add_scalar("started", 1.0, 0)
         for rate in (0.1, 0.2):
@@ -99,7 +95,7 @@ def test_sessions_of_one_writer_are_trials_of_their_own(tmp_path: Path, advisor:
     assert sorted(m["acc"][0][1] for m in stored(uri, "logs").values() if "acc" in m) == [as_single(0.1), as_single(0.2)]
 
 
-def test_a_file_that_is_being_written_gives_what_it_has(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_a_file_that_is_being_written_gives_what_it_has(tmp_path, advisor, uri):
     write(tmp_path / "runs/a", loss(0.01))
     (event,) = (tmp_path / "runs/a").iterdir()
     event.write_bytes(event.read_bytes()[:-9])
@@ -109,7 +105,7 @@ def test_a_file_that_is_being_written_gives_what_it_has(tmp_path: Path, advisor:
     assert stored(uri, "runs")["a"]["val/loss"] == loss(0.01)[:-1]
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path, refused):
     (tmp_path / "empty").mkdir()
     assert "no event files" in refused("tensorboard", tmp_path / "empty")
     assert "No such file" in refused("tensorboard", tmp_path / "absent")
@@ -128,7 +124,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
         assert "contain no scalar" in refused("tensorboard", folder)
 
 
-def test_one_damaged_run_does_not_keep_the_others_out(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_one_damaged_run_does_not_keep_the_others_out(tmp_path, advisor, uri):
     write(tmp_path / "runs/good", loss(0.01))
     bad = tmp_path / "runs" / os.fsdecode(b"b\xe4d")
     bad.mkdir()

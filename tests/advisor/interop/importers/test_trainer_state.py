@@ -1,15 +1,11 @@
 """States that Hugging Face's Trainer saved in real, small trainings."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
-from imports import Points, assert_same, stored
+from imports import Bomb, assert_same, stored
 
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import read_experiment
@@ -20,16 +16,16 @@ RATES = [1e-3, 1e-2, 1e-1]
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outputs(tmp_path_factory):
     transformers = pytest.importorskip("transformers")
     import torch
 
     class Line(torch.nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.line = torch.nn.Linear(4, 1)
 
-        def forward(self, x: Any, labels: Any) -> dict[str, Any]:
+        def forward(self, x, labels):
             predicted = self.line(x)
             return {"loss": (predicted - labels).square().mean(), "logits": predicted}
 
@@ -61,8 +57,8 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def history(state: Path) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = {}
+def history(state):
+    found = {}
     for entry in json.loads(state.read_text())["log_history"]:
         for key, value in entry.items():
             if key != "step":
@@ -70,12 +66,12 @@ def history(state: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def last(output: Path) -> Path:
+def last(output):
     return max(output.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1])) / "trainer_state.json"
 
 
-def test_the_last_checkpoint_of_each_run_counts(outputs: Path, imported: Any, uri: str) -> None:
-    expected: Points = {f"lr{rate}": history(last(outputs / f"lr{rate}")) for rate in RATES}
+def test_the_last_checkpoint_of_each_run_counts(outputs, imported, uri):
+    expected = {f"lr{rate}": history(last(outputs / f"lr{rate}")) for rate in RATES}
     assert len(expected["lr0.1"]["eval_loss"]) == 6
     name = outputs.name
     experiment = imported(["trainer-state", outputs], name, expected)
@@ -87,7 +83,7 @@ def test_the_last_checkpoint_of_each_run_counts(outputs: Path, imported: Any, ur
     assert {t.status for t in study.trials} == {"complete"}
 
 
-def test_a_training_that_went_on_is_completed(outputs: Path, tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_a_training_that_went_on_is_completed(outputs, tmp_path, advisor, uri):
     whole = last(outputs / "lr0.01")
     state = json.loads(whole.read_text())
     early = {**state, "global_step": 8, "log_history": [e for e in state["log_history"] if e["step"] <= 8]}
@@ -101,15 +97,7 @@ def test_a_training_that_went_on_is_completed(outputs: Path, tmp_path: Path, adv
     assert_same(stored(uri, "run"), {"run": history(whole)})
 
 
-class Bomb:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return (Path.touch, (self.path,))
-
-
-def test_pickles_are_never_opened(outputs: Path, tmp_path: Path, advisor: Any, refused: Any) -> None:
+def test_pickles_are_never_opened(outputs, tmp_path, advisor, refused):
     folder = tmp_path / "run/checkpoint-24"
     folder.mkdir(parents=True)
     shutil.copy(last(outputs / "lr0.1"), folder)
@@ -120,7 +108,7 @@ def test_pickles_are_never_opened(outputs: Path, tmp_path: Path, advisor: Any, r
     assert not (tmp_path / "exploded").exists()
 
 
-def test_hyperparameters_of_a_model_card(outputs: Path, tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_hyperparameters_of_a_model_card(outputs, tmp_path, advisor, uri):
     folder = tmp_path / "run"
     folder.mkdir()
     shutil.copy(last(outputs / "lr0.1"), folder)
@@ -143,10 +131,10 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
-def test_bad_states_are_refused(tmp_path: Path, refused: Any, text: str, message: str) -> None:
+def test_bad_states_are_refused(tmp_path, refused, text, message):
     (tmp_path / "trainer_state.json").write_text(text)
     assert message in refused("trainer-state", tmp_path)
 
 
-def test_folders_without_a_state_are_refused(tmp_path: Path, refused: Any) -> None:
+def test_folders_without_a_state_are_refused(tmp_path, refused):
     assert "no trainer_state.json there" in refused("trainer-state", tmp_path)

@@ -1,21 +1,17 @@
 """Runs that wandb itself wrote offline, and exports of their histories."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from imports import Points, assert_same, falling, stored
+from imports import assert_same, falling, stored
 
 from advisor.tracking.stores.reading import read_experiment
 
@@ -40,7 +36,7 @@ RATES = [1e-4, 1e-3, 1e-2, 1e-1]
 
 
 @pytest.fixture(scope="module")
-def offline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def offline(tmp_path_factory):
     folder = tmp_path_factory.mktemp("offline")
     curves = json.dumps([falling(rate, range(0, 100, 2)) for rate in RATES])
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(folder)}
@@ -49,7 +45,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "wandb"
 
 
-def expected() -> Points:
+def expected():
     return {
         f"run-{i}": {
             "val/loss": falling(rate, range(0, 100, 2)),
@@ -61,7 +57,7 @@ def expected() -> Points:
     }
 
 
-def test_offline_runs(offline: Path, imported: Any) -> None:
+def test_offline_runs(offline, imported):
     experiment = imported(["wandb", offline], "digits", expected(), "val/loss")
     assert [r.status for r in experiment.runs] == ["FINISHED", "FINISHED", "FAILED", "FINISHED"]
     first = experiment.runs[0]
@@ -71,9 +67,7 @@ def test_offline_runs(offline: Path, imported: Any) -> None:
     assert np.isfinite(experiment.points["val/loss"].times).all()
 
 
-def test_without_a_path_it_is_the_folder_of_the_tool(
-    offline: Path, advisor: Any, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_path_it_is_the_folder_of_the_tool(offline, advisor, uri, monkeypatch):
     for place in (offline.parent, offline):
         monkeypatch.chdir(place)
         status, out, err = advisor("import", "wandb", "--tracking-uri", uri)
@@ -81,7 +75,7 @@ def test_without_a_path_it_is_the_folder_of_the_tool(
         assert "digits" in out
 
 
-def test_a_run_that_was_killed_gives_what_it_has(offline: Path, tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_a_run_that_was_killed_gives_what_it_has(offline, tmp_path, advisor, uri):
     folder = next(offline.glob("offline-run-*-id0"))
     shutil.copytree(folder, tmp_path / folder.name)
     (record,) = (tmp_path / folder.name).glob("*.wandb")
@@ -100,7 +94,7 @@ def test_a_run_that_was_killed_gives_what_it_has(offline: Path, tmp_path: Path, 
     assert read_experiment("digits", tracking_uri=uri).runs[0].status == "FINISHED"
 
 
-def test_downloaded_files_without_the_records(tmp_path: Path, advisor: Any, uri: str) -> None:
+def test_downloaded_files_without_the_records(tmp_path, advisor, uri):
     files = tmp_path / "runs/run-1/files"
     files.mkdir(parents=True)
     (files / "config.yaml").write_text("wandb_version: 1\n_wandb:\n  value: {}\nlr:\n  desc: null\n  value: 0.1\n")
@@ -111,10 +105,10 @@ def test_downloaded_files_without_the_records(tmp_path: Path, advisor: Any, uri:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_exported_histories(tmp_path: Path, imported: Any, kind: str) -> None:
+def test_exported_histories(tmp_path, imported, kind):
     folder = tmp_path / "exports"
     folder.mkdir()
-    all_points: Points = {}
+    all_points = {}
     for i, rate in enumerate(RATES):
         curve = falling(rate, range(0, 60, 2))
         rows = [
@@ -136,7 +130,7 @@ def test_exported_histories(tmp_path: Path, imported: Any, kind: str) -> None:
     assert experiment.points["val/loss"].times[0] == 1.7e9
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path, refused):
     (tmp_path / "run-x.wandb").write_bytes(b"nothing of the kind")
     assert "is not a file of W&B records" in refused("wandb", tmp_path / "run-x.wandb")
     (tmp_path / "run-x.wandb").write_bytes(b":W&B\xe1\xbe\0" + b"\xff" * 100)
