@@ -1,8 +1,7 @@
-"""Judges the running trials of a study in a separate process, so that neither the training processes nor their launcher wait
-for verdicts.
+"""Judges the running trials of a study in a separate process, so that training processes and launchers do not wait for verdicts.
 
-The process runs `main`: it repeatedly reads the tracking store and writes each `Reading` to its standard output as JSON. It ends
-when its standard input is closed, which also happens when the launcher is killed.
+The process runs `main`: it writes each `Reading` of the tracking store to its standard output as JSON, and ends when its standard
+input is closed, also if its launcher is killed.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from advisor.contract.guard_stop import GuardStop, is_last_step, read_guard_stop
 from advisor.contract.redact import redact
@@ -49,7 +50,7 @@ class RunVerdict:
     """State of the trial, as defined in `advisor.engine.guard`."""
     step: int
     length: float | None
-    """Planned length of the trial in steps; None if unknown."""
+    """Planned length of the trial in steps, if known."""
     stop: bool
     """True if the trial should be stopped; never for a continued trial or one that has reached its planned length."""
     message: str
@@ -70,6 +71,9 @@ class Reading:
     """(Step, reason) of the stop by name of each trial that was stopped early."""
     error: str | None = None
     """Why the tracking store could not be read, in one line; None if it was read."""
+
+
+_READING_TYPE = TypeAdapter(Reading)
 
 
 def store_read_pause_s(reading_s: float, interval_s: float = STORE_READ_INTERVAL_S) -> float:
@@ -186,10 +190,8 @@ class StudyGuard:
         assert process.stdout is not None
         with suppress(OSError, ValueError):  # the pipe to the process is closed
             for line in process.stdout:
-                with suppress(ValueError, TypeError, KeyError):
-                    content = json.loads(line)
-                    running = tuple(RunVerdict(**verdict) for verdict in content["running"])
-                    self._readings.put(Reading(**{**content, "running": running}))
+                with suppress(ValueError):
+                    self._readings.put(_READING_TYPE.validate_json(line))
 
     def close(self) -> None:
         process = self._process
@@ -223,7 +225,7 @@ def main() -> None:
     while True:
         time.sleep(pause)
         began = time.monotonic()
-        line = json.dumps(asdict(guarded.read()))
+        line = _READING_TYPE.dump_json(guarded.read()).decode()
         pause = store_read_pause_s(time.monotonic() - began, guarded.interval_s)
         with suppress(BrokenPipeError):
             print(line, file=output, flush=True)

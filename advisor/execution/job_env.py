@@ -1,7 +1,4 @@
-"""Builds the command, the environment variables and the output folder of a job.
-
-Each `{placeholder}` in the user's command is replaced; `{{` and `}}` produce literal braces.
-"""
+"""Builds the command, the environment variables and the output folder of a job. `{{` and `}}` in commands are literal braces."""
 
 from __future__ import annotations
 
@@ -30,10 +27,8 @@ _PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
 def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
-    """Raise AdvisorError if the command has an unknown placeholder or does not pass a searched hyperparameter.
-
-    append: False if the training script reads hyperparameters from environment variables.
-    """
+    """Raise AdvisorError if the command has an unknown placeholder or does not pass a searched hyperparameter, unless `append` is
+    False, because the training script reads hyperparameters from environment variables."""
     values = [value for parameter in spec.parameters.values() for value in (parameter.value, *parameter.options)]
     if any("\0" in text for text in (spec.study, *spec.parameters, *(v for v in values if isinstance(v, str)))):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
@@ -161,10 +156,7 @@ def fill_placeholders(
     words: Sequence[str], params: Mapping[str, HyperparameterValue], built_in: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
     """Return the command line of a job. append: append all hyperparameters if the command has no placeholder for any of them.
-
-    If the trial has no value of a hyperparameter, its word is omitted, also with the option before it, as in
-    `--momentum {momentum}`.
-    """
+    Without a value, the word is omitted, also with the option before it, as in `--momentum {momentum}`."""
     texts = {name: command_line_value(value) for name, value in params.items()}
     values, options = {**built_in, **texts}, [word for name, text in texts.items() for word in (f"--{name}", text)]
 

@@ -32,10 +32,7 @@ class ListedQueue:
         self._silent: deque[tuple[float, Job]] = deque()
 
     def next(self, read_entries: JobEntryReader, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return up to `limit` jobs to begin now: the next ones of the list, then those whose launchers send no heartbeat.
-
-        read_entries: function that reads all jobs begun so far.
-        """
+        """Return up to `limit` jobs to begin now; those whose launchers send no heartbeat come last."""
         if not self._waiting:
             now = time.monotonic()
             while self._silent and self._silent[0][0] <= now:
@@ -116,11 +113,8 @@ JobQueue: TypeAlias = ListedQueue | AdaptiveQueue
 def make_queue(
     spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[JobEntry]]
 ) -> JobQueue:
-    """Return the job queue of a study. trials: number of trials; None for the number in the study file.
-
-    read_earlier: function that reads the trials of preceding studies for an adaptive sampler. Raises AdvisorError if the number
-    of trials is unknown.
-    """
+    """Return the job queue of a study. trials: None for the number in the study file. read_earlier: function that reads the trials
+    of preceding studies for an adaptive sampler. Raises AdvisorError if the number of trials is unknown."""
     if spec.sampler.kind != "adaptive":
         return ListedQueue(jobs(spec, trials, first_seed=first_seed))
     return AdaptiveQueue(spec, trial_count(spec, trials), first_seed, entries_as_observations(spec, read_earlier()))
@@ -137,19 +131,15 @@ def entries_as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> lis
 
 
 def _mean_objective(outcomes: Sequence[JobOutcome]) -> float | None:
-    """Return the mean of the best objective values of a trial's runs; None if a run failed, because its setting is unsuitable.
-
-    A stopped or pruned run counts with its best value, because the full run would reach at least this value.
-    """
+    """Return the mean of the best objective values of a trial's runs; None if a run failed, because its setting is unsuitable. The
+    full run of a stopped or pruned run would reach at least the same value."""
     values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped", "pruned")]
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 
 def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False) -> dict[str, HyperparameterValue] | None:
-    """Parse the hyperparameters of a trial from MLflow's texts. Return None if a value is outside the study's search space.
-
-    anywhere: also accept numbers outside their ranges, forbidden regions, and other values of fixed hyperparameters.
-    """
+    """Parse hyperparameters from MLflow's texts. Return None if a value is outside the study's search space. anywhere: also accept
+    numbers outside their ranges, forbidden regions, and other values of fixed hyperparameters."""
     params: dict[str, HyperparameterValue] = {}
     for name, parameter in spec.parameters.items():
         if name not in texts:

@@ -46,11 +46,8 @@ MAX_RESTARTS_OF_LOST_JOB = 3
 
 
 def launch(plan: LaunchPlan, ledger: Ledger, on_update: SummaryCallback) -> Summary:
-    """Train all jobs of a study that have not ended. Call the function again to resume, even after a `kill -9`.
-
-    Raises KeyboardInterrupt after a stop request, once all jobs are stopped. Raises AdvisorError if further trials would fail
-    as well.
-    """
+    """Train all jobs of a study that have not ended; call it again to resume. Raises KeyboardInterrupt after a stop request, once
+    all jobs are stopped, and AdvisorError if further trials would fail as well."""
     check_command(plan.spec, plan.words, append=plan.append)
     with convert_write_errors(plan.folder):
         create_private_folder(plan.folder)

@@ -42,10 +42,10 @@ def signal_process_group(leader: int, number: int) -> None:
 def map_in_processes(
     work: Callable[[Task], Result], tasks: Iterable[Task], *, jobs: int, failed: Callable[[Task, BaseException], Result]
 ) -> Iterator[Result]:
-    """Compute `work(task)` for each task in up to `jobs` processes, and yield the results in order of completion.
+    """Compute `work(task)` for each task in up to `jobs` processes, and yield the results in order of completion. All are pickled.
 
-    work: must be picklable, like its tasks and results. failed: returns the result for a task that raised an exception, or
-    whose process ended (BrokenProcessPool) or failed to start (OSError). Fewer processes run if the system limits them.
+    failed: returns the result for a task that raised an exception, or whose process ended (BrokenProcessPool) or failed to
+    start (OSError).
     """
     before = set(multiprocessing.active_children())
     idle: list[ProcessPoolExecutor] = []

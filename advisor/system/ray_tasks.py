@@ -63,12 +63,10 @@ def map_on_ray(
     address: str | None,
     failed: Callable[[Task, str], Result],
 ) -> Iterator[Result]:
-    """Compute `work(task)` for each task on a Ray cluster, and yield the results in order of completion.
+    """Compute `work(task)` for each task on a Ray cluster, and yield the results in order of completion. All are pickled.
 
-    work: must be picklable, like its tasks and results; if it raises AdvisorError, the whole iteration ends. jobs: maximum
-    parallel tasks (None: the number of CPUs in the cluster). address: as for `RayCluster`. failed: returns the result of a task
-    whose process or node failed; it receives the reason. Raises AdvisorError if Ray is not installed, no cluster responds, or
-    the nodes cannot run `work`.
+    jobs: maximum parallel tasks (None: the CPUs of the cluster). address: as for `RayCluster`. failed: returns the result of a
+    task whose process or node failed, from the reason. Raises AdvisorError if `work` does, or if no node can run it.
     """
     cluster = RayCluster(address)
     try:

@@ -7,10 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from advisor.execution.engines import Exit, Task
-from advisor.execution.engines.process import STOP_GRACE_S, TrainingProcess, process_identity
+from advisor.execution.engines.process import STOP_GRACE_S, TrainingProcess
 from advisor.model.errors import AdvisorError, convert_write_errors
 from advisor.system.atomic import write_files
 
@@ -30,53 +29,32 @@ class LocalEngine:
     """Engine with process slots, each with its own environment variables, such as the GPU to use."""
 
     def __init__(self, slots: Sequence[Mapping[str, str]]) -> None:
-        self._free = list(reversed(slots))
+        self._slots = slots
+        self._trainings: dict[int, TrainingProcess] = {}
+
+    def _free_slots(self) -> list[int]:
+        running = {i for i, training in self._trainings.items() if not training.ended}
+        return [i for i in range(len(self._slots)) if i not in running]
 
     def room(self) -> int:
-        return len(self._free)
+        return len(self._free_slots())
 
-    def start(self, tasks: Sequence[Task]) -> Sequence[LocalTraining]:
+    def start(self, tasks: Sequence[Task]) -> Sequence[TrainingProcess]:
         """Start each task in a free process slot. If a task cannot be started, stop the processes that were already started."""
-        started: list[LocalTraining] = []
+        started: dict[int, TrainingProcess] = {}
         try:
-            for task in tasks:
-                slot = self._free.pop()
-                started.append(LocalTraining(task, slot, self._free))
+            for i, task in zip(self._free_slots(), tasks, strict=False):
+                started[i] = start_process(replace(task, environment={**task.environment, **self._slots[i]}))
         except BaseException:
-            for training in started:
+            for training in started.values():
                 training.stop()
                 training.stop()
             raise
-        return started
+        self._trainings |= started
+        return list(started.values())
 
     def close(self) -> None:
         """Do nothing; this engine holds no resources."""
-
-
-class LocalTraining:
-    """A training process that occupies one slot."""
-
-    def __init__(self, task: Task, slot: Mapping[str, str], free: list[Mapping[str, str]]) -> None:
-        self._slot, self._free, self._freed = slot, free, False
-        try:
-            self._process = start_process(replace(task, environment={**task.environment, **slot}))
-        except BaseException:
-            free.append(slot)
-            raise
-
-    def poll(self) -> Exit | None:
-        """Return how the process ended and free its slot, or None while it runs."""
-        exit = self._process.poll()
-        if exit is not None and not self._freed:
-            self._freed = True
-            self._free.append(self._slot)
-        return exit
-
-    def stop(self) -> None:
-        self._process.stop()
-
-    def note(self) -> Mapping[str, Any]:
-        return process_identity(self._process.pid)
 
 
 def start_process(task: Task) -> TrainingProcess:

@@ -71,10 +71,11 @@ class TrainingProcess:
     """A running training process, whose output goes to a file."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], log: Path, timeout_s: float | None = None) -> None:
-        self.log, self.started, self._timeout_s = log, time.monotonic(), timeout_s
+        self._log, self._started, self._timeout_s = log, time.monotonic(), timeout_s
         self._stopped_at: float | None = None
         self._stop_reason = ""
         self._exited_at: float | None = None
+        self.ended = False
         with log.open("wb") as output:
             try:
                 self._process = subprocess.Popen(
@@ -95,45 +96,48 @@ class TrainingProcess:
     def stop(self, reason: str = "interrupted") -> None:
         """Ask the process group to stop. It is killed after `STOP_GRACE_S` seconds, or at the second call."""
         if self._stopped_at is not None:
-            signal_process_group(self._process.pid, KILL_SIGNAL)
+            signal_process_group(self.pid, KILL_SIGNAL)
             return
         self._stopped_at, self._stop_reason = time.monotonic(), reason
-        signal_process_group(self._process.pid, signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
+        signal_process_group(self.pid, signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how the training process ended; None while this process, or any process that it started, still runs.
+        """Return how the training process ended; None while it, or a process that it started, still runs. Stop it at its time limit.
 
-        Also stop the process at its time limit. Processes that outlive it, such as data loader workers, may hold GPU memory, so
-        they are asked to stop and then killed after `LEFTOVER_GRACE_S` seconds.
+        Processes that outlive it, such as data loader workers, may hold GPU memory, so they are stopped and then killed.
         """
         code = self._process.poll()
         now = time.monotonic()
         if code is None:
-            if self._stopped_at is None and self._timeout_s is not None and now - self.started > self._timeout_s:
+            if self._stopped_at is None and self._timeout_s is not None and now - self._started > self._timeout_s:
                 self.stop("timeout")
             elif self._stopped_at is not None and now - self._stopped_at > STOP_GRACE_S:
-                signal_process_group(self._process.pid, KILL_SIGNAL)
+                signal_process_group(self.pid, KILL_SIGNAL)
             return None
         if self._exited_at is None:
             self._exited_at = now
-            signal_process_group(self._process.pid, signal.SIGTERM)
+            signal_process_group(self.pid, signal.SIGTERM)
         if self._has_leftovers():
             if now - self._exited_at <= LEFTOVER_GRACE_S:
                 return None
-            signal_process_group(self._process.pid, KILL_SIGNAL)
-        return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
+            signal_process_group(self.pid, KILL_SIGNAL)
+        self.ended = True
+        return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self._log))
+
+    def note(self) -> dict[str, float]:
+        return process_identity(self.pid)
 
     def _has_leftovers(self) -> bool:
         """Return whether another process of the group runs. Zombies do not count: a container may never remove them."""
         if not hasattr(os, "killpg"):
             return False
         try:
-            os.killpg(self._process.pid, 0)
+            os.killpg(self.pid, 0)
         except (ProcessLookupError, PermissionError):
             return False
         for process in psutil.process_iter():
             with suppress(OSError, psutil.Error):  # the process has ended or belongs to another user
-                if os.getpgid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                if os.getpgid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
                     return True
         return False
 
@@ -158,10 +162,8 @@ MLFLOW_ERROR_ADVICE = {
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log, shortened and without credentials, because other users can see it in MLflow.
-
-    For a common MLflow error (`MLFLOW_ERROR_ADVICE`), return the advice instead.
-    """
+    """Return the last non-empty line of a log, shortened and without credentials, because other users can see it in MLflow; or
+    the advice for a common MLflow error."""
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
         lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_MAX_TAIL_LINES)

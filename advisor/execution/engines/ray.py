@@ -1,8 +1,5 @@
-"""Runs training processes on the nodes of a Ray cluster. Ray selects a node for each process by the GPUs and CPUs that it needs.
-
-An actor starts each process on its node. All nodes need this package and the files that the command uses. The command runs in
-the launcher's working directory if the node has it (on a shared file system), else in Ray's directory.
-"""
+"""Runs training processes on the nodes of a Ray cluster, each started by an actor. All nodes need this package and the files that
+the command uses; it runs in the launcher's working directory if the node has it, else in Ray's directory."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ _STOP_TIMEOUT_S = 5.0
 class RayEngine:
     def __init__(self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None) -> None:
         """address: as for `RayCluster`. gpus_per_trial: None for one GPU if the cluster has any. parallel: maximum number of
-        parallel training processes.
-
-        Raises AdvisorError if Ray is not installed or no Ray cluster responds.
-        """
+        training processes at a time. Raises AdvisorError without Ray or a Ray cluster."""
         self._cluster = RayCluster(address)
         self._ray = self._cluster.ray
         has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0

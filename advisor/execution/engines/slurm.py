@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,10 +104,11 @@ class SlurmQueue:
     def has_job(self, job: str) -> bool | None:
         """Return whether SLURM's queue contained the job at the last query; None if SLURM did not respond."""
         if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
-            self._queried_at, jobs = time.monotonic(), _run_squeue("-r", *self._options, "-o", "%i")
-            self._answered = jobs is not None
-            if jobs is not None:
-                self._jobs, self.answers = frozenset(jobs), self.answers + 1
+            self._queried_at, self._answered = time.monotonic(), False
+            words = ["squeue", "-h", "-r", *self._options, "-o", "%i"]
+            with suppress(OSError, subprocess.SubprocessError):
+                done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+                self._jobs, self.answers, self._answered = frozenset(done.stdout.split()), self.answers + 1, True
         return job in self._jobs if self._answered else None
 
     def forget_last_query(self) -> None:
@@ -166,17 +168,6 @@ class SlurmTraining:
         return {"slurm": str(self._job.job_id)}
 
 
-def _run_squeue(*options: str) -> list[str] | None:
-    tool = shutil.which("squeue")
-    if tool is None:
-        return None
-    try:
-        done = subprocess.run([tool, "-h", *options], capture_output=True, text=True, check=False, timeout=30)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.split() if done.returncode == 0 else None
-
-
 def _run_task_in_job(task: Task) -> Exit:
     def stop_requests() -> int:
         file = _stop_request_path(task)
@@ -195,11 +186,8 @@ def _stop_request_path(task: Task) -> Path:
 def _executor_parameters(
     gpus_per_trial: int, parallel: int | None, timeout_s: float | None, options: Mapping[str, str]
 ) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"slurm_job_name": "advisor"}
-    if gpus_per_trial:
-        parameters["gpus_per_node"] = gpus_per_trial
-    if parallel is not None:
-        parameters["slurm_array_parallelism"] = parallel
+    parameters: dict[str, Any] = {"slurm_job_name": "advisor", "slurm_array_parallelism": parallel}
+    parameters["gpus_per_node"] = gpus_per_trial or None
     if timeout_s is not None:
         parameters["timeout_min"] = math.ceil(timeout_s / 60) + _EXTRA_TIME_LIMIT_MINUTES
     others: dict[str, Any] = {}
@@ -214,8 +202,7 @@ def _executor_parameters(
                 raise AdvisorError(f"--slurm {option}={text}: {text!r} is not a number that SLURM accepts there") from None
         else:
             others[name] = text
-    if others:
-        parameters["slurm_additional_parameters"] = others
+    parameters["slurm_additional_parameters"] = others or None
     if "slurm_time" in parameters:
         parameters.pop("timeout_min", None)
-    return parameters
+    return {name: value for name, value in parameters.items() if value is not None}

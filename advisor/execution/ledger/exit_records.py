@@ -1,7 +1,6 @@
 """Saves on disk how training processes ended, so that no such exit record is lost if the tracking store or a launcher fails.
 
-A launcher holds a file lock while MLflow lacks some of its exit records. If the launcher is killed, the system releases the
-lock, and the next launcher delivers the records.
+A launcher holds a file lock while MLflow lacks some of its records. Once it is killed, the next launcher delivers them.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
 from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines.process import Exit
@@ -37,6 +37,9 @@ class ExitRecord:
     stop: GuardStop | None = None
 
 
+_RECORD_TYPE = TypeAdapter(ExitRecord)
+
+
 class ExitRecords:
     """The exit records in a folder: those of this launcher, and those of launchers that no longer run."""
 
@@ -54,10 +57,8 @@ class ExitRecords:
         create_private_folder(self.folder)
         self._lock = self._lock or _create_lock_file(self.folder)
         self._own.add(record.name)
-        keeper = Path(self._lock.lock_file).name
-        write_files(
-            {self.folder / f"{record.name}{self._suffix}": json.dumps({"keeper": keeper, **asdict(record)})}, sweeps=False
-        )
+        text = json.dumps({"keeper": Path(self._lock.lock_file).name, **asdict(record)})
+        write_files({self.folder / f"{record.name}{self._suffix}": text}, sweeps=False)
 
     def forget(self, name: str) -> None:
         (self.folder / f"{name}{self._suffix}").unlink(missing_ok=True)
@@ -89,12 +90,7 @@ class ExitRecords:
                     continue
                 if not file.exists():  # its launcher has delivered the record in the meantime
                     continue
-                points = {int(step): (float(value), int(at)) for step, (value, at) in content.pop("points").items()}
-                stop = content.pop("stop", None)
-                yield ExitRecord(
-                    **{**content, "exit": Exit(**content["exit"]), "points": points},
-                    stop=None if stop is None else GuardStop(**stop),
-                )
+                yield _RECORD_TYPE.validate_python(content)
 
 
 def _create_lock_file(folder: Path) -> FileLock:

@@ -1,11 +1,8 @@
 """Begins the jobs of a study, and records in MLflow how they ended.
 
-A launcher begins a job by creating an MLflow run. If two launchers claim the same job, each launcher that sees the other's claim
-withdraws its own, so at most one claim remains. A launcher has failed if its heartbeat is missing or, on the same machine, if
-its process no longer runs. Its unfinished jobs are begun again; their old runs are deleted in MLflow, where they can be restored.
-
-No method waits for an unreachable tracking store. Instead, methods raise an exception, and the launcher retries while its
-training processes run.
+A launcher begins a job by creating an MLflow run. If two launchers claim the same job, each that sees the other's claim withdraws
+its own. The unfinished jobs of a failed launcher (`claims`) are begun again; their old runs are deleted in MLflow, where they can
+be restored. No method waits for an unreachable tracking store; the launcher retries while its training processes run.
 """
 
 from __future__ import annotations
@@ -54,10 +51,9 @@ class Ledger:
     """The jobs of one study in one MLflow experiment."""
 
     def __init__(self, location: StoreLocation, experiment: str, spec: StudySpec, retry: RetryPolicy | None = None) -> None:
-        """Open the tracking store, create the experiment if it does not exist, and store the study file in its tags.
+        """Open the tracking store, and open or create the experiment. retry: trials of earlier launches that are begun again.
 
-        retry: trials of earlier launches that are begun again; None for none. Raises AdvisorError if the tracking store is
-        unreachable, or if the experiment has trials of a study with the same name but another search space.
+        Raises AdvisorError if the tracking store is unreachable, or if the experiment has trials of another search space.
         """
         retry = retry or RetryPolicy()
         self._spec, self._claimant = spec, JobClaimer(retry.command)
@@ -81,11 +77,8 @@ class Ledger:
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if it cannot be begun.
-
-        A returned job may have a new seed, so that no two runs of a trial have the same seed, even if the number of seeds was
-        raised later.
-        """
+        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if it cannot be begun. Its
+        seed may be new: no two runs of a trial have the same seed, even if the number of seeds was raised."""
         begun = call_mlflow_once(lambda: self._begin_jobs(jobs))
         self._claimant.held |= {run_id for _, run_id in begun if run_id not in BLOCKED_STATES}
         return begun
@@ -151,10 +144,8 @@ class Ledger:
         self._runs.continued.discard(entry.run_id)
 
     def continue_trial(self, trial: str) -> Mapping[str, JobEntry]:
-        """Open a trial that was stopped early, so that `begin` continues it. Return its jobs by the names of their runs.
-
-        trial: name or number of a trial. Raises AdvisorError if it was not stopped early.
-        """
+        """Open a trial (name or number) that was stopped early, so that `begin` continues it. Return its jobs by the names of their
+        runs. Raises AdvisorError if it was not stopped early."""
         stopped = call_mlflow_once(self._runs.stopped)
         chosen = {name: e for name, e in stopped.items() if trial in (name, str(e.key[0]))}
         if not chosen:

@@ -186,10 +186,8 @@ class StudyRuns:
         return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
 
     def earlier(self) -> list[JobEntry]:
-        """Return the comparable trials of the preceding studies, oldest round first.
-
-        Trials are comparable if they have the same objective, learning-rate schedule and number of steps as this study.
-        """
+        """Return the trials of the preceding studies, oldest round first, that have the same objective, learning-rate schedule and
+        number of steps."""
         runs = [run for place in self._preceding_studies() for run in self._find_study_runs(place) if self._is_comparable(run)]
         return [
             JobEntry(str(run.info.run_id), (i, 0), "done", run.data.params, "", self._outcome(run, _read_run_claim(run)))
@@ -246,10 +244,8 @@ def training_metric_names(metrics: Iterable[str]) -> list[str]:
 
 
 def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str | None) -> str:
-    """Return the reason why a trial has no value of the objective, and suggest the metric that the user probably meant.
-
-    stated: objective that the training script itself declared, if any.
-    """
+    """Return why a trial has no value of the objective, with the metric that the user probably meant. stated: objective that the
+    training script itself declared, if any."""
     logged = training_metric_names(metrics)
     if not logged:
         return (
@@ -270,10 +266,8 @@ def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str
 def open_experiment(
     client: Any, name: str, location: StoreLocation, spec: StudySpec, claimant: JobClaimer, retry: RetryPolicy
 ) -> StudyRuns:
-    """Create the experiment if it does not exist, store the study file in its tags, and return the runs of the study in it.
-
-    Raises AdvisorError if the experiment was deleted, or has trials of a study with the same name but another search space.
-    """
+    """Create the experiment if necessary, store the study file in its tags, and return the runs of the study in it. Raises
+    AdvisorError if it was deleted, or has trials of another search space under the same study name."""
     experiment = client.get_experiment_by_name(name)
     uri, tags = absolute_uri(location), study_tags.study_file_tags(spec)
     if experiment is None:

@@ -16,11 +16,8 @@ KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
 
 
 def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, past: Sequence[PastTrial] = ()) -> str:
-    """Return a study in the file format of another tool. kind: name of the tool, one of `KINDS`.
-
-    points: trials as {parameter: value} to run instead of a search. past: ended trials of the study, only for "optuna". Raises
-    AdvisorError if the tool's format cannot express the study.
-    """
+    """Return a study in the format of a tool (one of `KINDS`), or raise AdvisorError. points: trials to run instead of a search.
+    past: ended trials of the study, only for "optuna"."""
     if kind not in KINDS:
         raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(KINDS)}")
     if past and kind != "optuna":

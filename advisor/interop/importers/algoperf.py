@@ -36,10 +36,7 @@ _WORKLOAD_OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the trials in a folder and its subfolders; raise AdvisorError if there is none.
-
-    Each combination of study and workload becomes an experiment.
-    """
+    """List the trials below a folder, one experiment per study and workload; raise AdvisorError if there is none."""
     path = files.require_existing_path(source, "a folder with AlgoPerf's logs")
     trials = [folder for folder, _ in files.folders_with_files(path, {_BATCH_FILE, _EVALUATION_FILE}.__contains__)]
     if not trials:

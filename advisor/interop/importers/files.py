@@ -52,10 +52,8 @@ def run_name(folder: Path, root: Path) -> str:
 
 
 def folders_with_files(root: Path, is_wanted: Callable[[str], bool]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield (folder, files) for `root` and each subfolder that contains files whose names satisfy `is_wanted`, sorted by name.
-
-    Links to folders are not followed, so each folder occurs only once. Unreadable folders are skipped.
-    """
+    """Yield (folder, files) for `root` and each subfolder that contains wanted files, sorted by name. Links to folders are not
+    followed; unreadable folders are skipped."""
     for folder, below, names in os.walk(root):
         below.sort()
         files = [Path(folder, name) for name in sorted(names) if is_wanted(name)]

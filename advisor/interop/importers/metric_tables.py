@@ -38,16 +38,15 @@ class TableLayout:
     """Describes what the columns of a metric file contain."""
 
     step: str | None = None
-    """Name of the column that contains the step. If None, the row number is the step."""
+    """Name of the step column; None: the row number is the step."""
     time_column: str | None = None
-    """Name of the column that contains the time: seconds or milliseconds since 1970, or seconds since the start of the run."""
+    """Name of the time column: seconds or ms since 1970, or seconds since the start of the run."""
     run: str | None = None
-    """Name of the column that contains the name of the run. If None, the whole file is one run."""
+    """Name of the column with the name of the run; None: the whole file is one run."""
     param_columns: frozenset[str] = frozenset()
-    """Names of the columns that contain parameters; the first value of each column counts."""
+    """Names of the columns with parameters; their first values count."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Function that receives the name of a column and returns the name of its metric, or None if the column is no metric. It is
-    called for all columns that the other fields do not name."""
+    """Returns the metric of each other column; None if the column is no metric."""
     blank_is_nan: bool = False
     """True if an empty cell of a metric is a logged NaN; False if it is a missing value."""
 
@@ -79,10 +78,7 @@ def find_usual_column(columns: list[str], usual_names: tuple[str, ...]) -> str |
 
 
 def read_runs(path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
-    """Return the rows of each run, keyed by run name. If the layout names no run column, the only key is None.
-
-    Raises AdvisorError with the name of the file and, if known, the row and column.
-    """
+    """Return the rows of each run by its name, or None without a run column. An AdvisorError names the file, row and column."""
     runs: dict[str | None, RunRows] = {}
     points = 0
     for count in _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout):

@@ -86,10 +86,9 @@ def convert_run(
     objective: Mapping[str, str] | None = None,
     continues: str | None = None,
 ) -> NewRun:
-    """Convert a run to names and values that MLflow accepts.
+    """Convert a run to names and values that MLflow accepts, or raise AdvisorError. objective: tags that the user chose.
 
-    number: index of the run in its source; runs without dates start one second apart in this order. objective: tags with the
-    objective and direction that the user chose. Raises AdvisorError if the parameters are too many or too deeply nested.
+    number: index of the run in its source; runs without dates start one second apart in this order.
     """
     try:
         params = files.flatten_mapping(content.params, ".")

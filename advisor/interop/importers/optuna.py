@@ -32,7 +32,6 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
 }
 _MIN_EQUAL_VALUE_FRACTION = 0.9
 """Minimum share of complete trials whose final value is one of their intermediate values; then both count as one metric."""
-_SQLITE_FILE_HEADER = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,7 @@ class OptunaStorage:
     """Name or index of the objective to import; required if the study has several objectives."""
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the trials in an Optuna storage: the URL of a database, or the path of an SQLite or journal file.
-
-        Raises AdvisorError if the storage, the study or the objective does not exist.
-        """
+        """List the trials in a storage: the URL of a database, or the path of an SQLite or journal file."""
         location = str(source)
         shown = redact(location) if "://" in location else files.printable_text(location)
         optuna = files.load_library("optuna", "Optuna")
@@ -109,17 +105,17 @@ class OptunaStorage:
         return [run(trial) for trial in trials]
 
     def _objective_to_import(self, study: Any) -> tuple[int, str]:
-        """Return (index, name) of the objective to import. Raise AdvisorError if the user must choose one."""
+        """Return (index, name) of the objective. Raise AdvisorError if the user must choose one."""
         count = len(study.directions)
-        names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
-        if count <= 1:
-            return 0, str(names[0])
-        if self.objective in names:
-            return names.index(self.objective), str(self.objective)
-        if self.objective is not None and self.objective.isdecimal() and int(self.objective) < len(names):
-            return int(self.objective), str(names[int(self.objective)])
-        listed = ", ".join(f"{name} ({d.name.lower()})" for name, d in zip(names, study.directions, strict=True))
-        raise AdvisorError(f"the study {study.study_name!r} has {len(names)} objectives: {listed}; choose one with --objective")
+        metrics = list(study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"]))
+        if count > 1 and self.objective not in (*metrics, *map(str, range(count))):
+            listed = ", ".join(f"{m} ({d.name.lower()})" for m, d in zip(metrics, study.directions, strict=True))
+            raise AdvisorError(
+                f"the study {study.study_name!r} has {len(metrics)} objectives: {listed}; choose one with --objective"
+            )
+        chosen = self.objective if count > 1 else metrics[0]
+        index = metrics.index(chosen) if chosen in metrics else int(str(chosen))
+        return index, str(metrics[index])
 
 
 # --- storages -------------------------------------------------------------------------------------------------------------------
@@ -134,8 +130,8 @@ def _open_storage(location: str) -> Any:
     if path.is_dir():
         raise AdvisorError(f"{files.printable_text(path)} is a folder; give the SQLite or journal file of an Optuna storage")
     with path.open("rb") as file:
-        head = file.read(len(_SQLITE_FILE_HEADER))
-    return _open_database(f"sqlite:///{path.absolute()}") if head == _SQLITE_FILE_HEADER else _open_journal(path)
+        is_sqlite = file.read(16) == b"SQLite format 3\0"
+    return _open_database(f"sqlite:///{path.absolute()}") if is_sqlite else _open_journal(path)
 
 
 def _open_journal(path: Path) -> Any:
@@ -210,11 +206,8 @@ def _ms_since_1970(time: datetime | None) -> int | None:
 def _declared_study(
     name: str, metric: str, direction: Direction | str | None, trials: Sequence[Any]
 ) -> tuple[str | None, str | None]:
-    """Return (study file or None, note for the user or None) for the trials of an Optuna study.
-
-    A range covers the ranges of all trials. If only trials with one value of another parameter have a parameter, the study file
-    states this as a condition.
-    """
+    """Return (study file or None, note for the user or None) for the trials of a study. A range covers those of all trials, and a
+    parameter of trials with one value of another parameter is conditional."""
     inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     declared = {
         key: _declared_parameter([t.distributions[key] for t in trials if key in t.distributions], parameter)

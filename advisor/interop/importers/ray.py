@@ -1,8 +1,6 @@
-"""Imports results of Ray Tune: one folder per trial with `params.json` and `result.json` or `progress.csv`. Pickle files are
-never opened.
+"""Imports results of Ray Tune: one folder per trial with `params.json` and `result.json` or `progress.csv`.
 
-The status of each trial and the objective are read from `experiment_state-*.json`. Without it, a trial with an `error.txt`
-counts as failed.
+`experiment_state-*.json` has the statuses and the objective; without it, a trial with an `error.txt` counts as failed.
 """
 
 from __future__ import annotations
@@ -27,16 +25,17 @@ _RAY_TUNE_COLUMNS = frozenset(
 )
 """Columns that Ray Tune itself adds to the user's metrics in each result."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
-    "TERMINATED": "FINISHED", "ERROR": "FAILED", "RUNNING": "RUNNING", "PAUSED": "KILLED", "PENDING": "SCHEDULED"
+    "TERMINATED": "FINISHED",
+    "ERROR": "FAILED",
+    "RUNNING": "RUNNING",
+    "PAUSED": "KILLED",
+    "PENDING": "SCHEDULED",
 }
 _DIRECTION_BY_WORD = {"min": "minimize", "max": "maximize"}
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the trials in a folder and its subfolders; raise AdvisorError if there is none.
-
-    Each folder that contains trials becomes an experiment.
-    """
+    """List the trials below a folder, one experiment per folder with trials; raise AdvisorError if there is none."""
     path = files.require_existing_path(source, "a folder with Ray Tune's results")
     with_results = files.folders_with_files(path, {_RESULTS_FILE, _PROGRESS_FILE}.__contains__)
     trials = [folder for folder, _ in with_results if (folder / _PARAMS_FILE).is_file()]

@@ -65,9 +65,8 @@ def first_row(path: Path) -> dict[str, Any]:
 def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = False) -> Iterator[Any]:
     """Yield the rows of the table as Arrow record batches. Cells of a CSV file are read as text, and empty cells as null.
 
-    Nested columns of Parquet files are left out unless `columns` names them. Unless `strict` is set, rows with a wrong number
-    of cells are skipped, such as the incomplete last row of a CSV file that is still being written. If `strict` is set, quoted
-    cells may contain line breaks. Raises AdvisorError if the file is damaged or exceeds the limits of this module.
+    Nested columns of Parquet files are left out unless `columns` names them. strict: reject rows with a wrong number of cells,
+    such as the incomplete last row of a growing file, and accept line breaks in quoted cells. Raises AdvisorError.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return _read_parquet(path, columns)

@@ -42,8 +42,12 @@ _MAX_TABLE_TRIALS = 1_000_000
 _MAX_TABLE_CHARACTERS = 200_000_000
 """Maximum number of characters of all parameters and facts in the table of trials."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
-    "complete": "FINISHED", "diverged": "FINISHED", "stopped": "KILLED",
-    "infeasible": "FAILED", "no_data": "FAILED", "running": "RUNNING",
+    "complete": "FINISHED",
+    "diverged": "FINISHED",
+    "stopped": "KILLED",
+    "infeasible": "FAILED",
+    "no_data": "FAILED",
+    "running": "RUNNING",
 }
 _DIRECTION_BY_WORD = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximize": "maximize"}
 _FACT_TAGS = (
@@ -68,11 +72,7 @@ def import_tables(
     experiment: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import both tables into MLflow; `import_runs` documents the parameters and repeated imports.
-
-    Both tables are validated before anything is written. Raises AdvisorError with a one-line message that names the file, column
-    and row.
-    """
+    """Import both tables, once both are valid; see `import_runs`. An AdvisorError names the file, column and row."""
     runs = TidyTables(Path(curves)).find_runs(trials)
     return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
 

@@ -30,10 +30,7 @@ _POSITIVE_INTEGER_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders. A folder with its checkpoints is one run.
-
-    Raises AdvisorError if there is no run.
-    """
+    """List the runs in a folder and its subfolders; raise AdvisorError if there is none."""
     path = files.require_existing_path(source, f"a Trainer's output folder or {_TRAINER_STATE_FILE}")
     if path.is_dir():
         root, states = path, files.find_files(path, _TRAINER_STATE_FILE.__eq__)

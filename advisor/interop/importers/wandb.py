@@ -197,11 +197,8 @@ def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
 
 
 def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte position of the record's end, content of the record) for each record of a .wandb file.
-
-    As in LevelDB's log, blocks of 32 KiB contain chunks, each with a checksum, a length and a type: a whole record, or the
-    first, a middle or the last part of a record.
-    """
+    """Yield (byte position of its end, content) for each record. As in LevelDB's log, blocks of 32 KiB contain chunks, each with a
+    checksum, a length and a type: a whole record, or the first, a middle or the last part of one."""
     with files.convert_read_errors(path), path.open("rb") as file:
         if file.read(_FILE_HEADER_BYTES)[:4] != b":W&B":
             raise AdvisorError(f"{files.printable_text(path)} is not a file of W&B records")

@@ -226,7 +226,8 @@ class SqlWriter(RunWriter):
         return tags
 
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
-        for batch in _split_into_transactions(runs):
+        remaining = iter(runs)
+        while batch := _next_transaction(remaining):
             with self._store.engine.begin() as connection:
                 counts = _insert_runs(connection, batch, experiment)
             for run, count in zip(batch, counts, strict=True):
@@ -248,17 +249,15 @@ def _check_database_writable(location: StoreLocation) -> str:
     return str(folder / "mlruns")
 
 
-def _split_into_transactions(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
+def _next_transaction(runs: Iterator[NewRun]) -> list[NewRun]:
     batch: list[NewRun] = []
     points = 0
-    for run in runs:
+    for run in islice(runs, _RUNS_PER_TRANSACTION):
         batch.append(run)
         points += sum(len(p.steps) for p in run.points.values())
-        if points >= _POINTS_PER_TRANSACTION or len(batch) >= _RUNS_PER_TRANSACTION:
-            yield batch
-            batch, points = [], 0
-    if batch:
-        yield batch
+        if points >= _POINTS_PER_TRANSACTION:
+            break
+    return batch
 
 
 def _insert_runs(connection: Any, batch: list[NewRun], experiment: Any) -> list[int]:
@@ -268,8 +267,8 @@ def _insert_runs(connection: Any, batch: list[NewRun], experiment: Any) -> list[
     ids = [run.stored_run_id or uuid.uuid4().hex for run in batch]
     new = [(run, run_id) for run, run_id in zip(batch, ids, strict=True) if run.stored_run_id is None]
     _insert(connection, models.SqlRun, [_run_row(run, run_id, experiment) for run, run_id in new])
-    _insert(connection, models.SqlParam, [row for run, run_id in new for row in _key_value_rows(run_id, run.params)])
-    _insert(connection, models.SqlTag, [row for run, run_id in new for row in _key_value_rows(run_id, run.all_tags)])
+    _insert_texts(connection, models.SqlParam, [(run_id, run.params) for run, run_id in new])
+    _insert_texts(connection, models.SqlTag, [(run_id, run.all_tags) for run, run_id in new])
     return [
         _insert_points(connection, run, run_id) if run.stored_run_id is None else _complete_run(connection, run, run_id)
         for run, run_id in zip(batch, ids, strict=True)
@@ -279,6 +278,11 @@ def _insert_runs(connection: Any, batch: list[NewRun], experiment: Any) -> list[
 def _insert(connection: Any, model: Any, rows: list[dict[str, Any]]) -> None:
     if rows:
         connection.execute(model.__table__.insert(), rows)
+
+
+def _insert_texts(connection: Any, model: Any, texts: list[tuple[str, Mapping[str, str]]]) -> None:
+    rows = [{"run_uuid": id, "key": key, "value": value} for id, of_run in texts for key, value in of_run.items()]
+    _insert(connection, model, rows)
 
 
 def _run_row(run: NewRun, run_id: str, experiment: Any) -> dict[str, Any]:
@@ -295,10 +299,6 @@ def _run_row(run: NewRun, run_id: str, experiment: Any) -> dict[str, Any]:
         "artifact_uri": f"{experiment.artifact_location.rstrip('/')}/{run_id}/artifacts",
         "experiment_id": int(experiment.experiment_id),
     }
-
-
-def _key_value_rows(run_id: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [{"run_uuid": run_id, "key": key, "value": value} for key, value in texts.items()]
 
 
 def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
@@ -348,8 +348,8 @@ def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
     query = params.select().with_only_columns(params.c.key).where(params.c.run_uuid == run_id)
     stored = set(connection.execute(query).scalars())
     missing = {key: value for key, value in run.params.items() if key not in stored}
-    _insert(connection, models.SqlParam, _key_value_rows(run_id, missing))
+    _insert_texts(connection, models.SqlParam, [(run_id, missing)])
     connection.execute(tags.delete().where(tags.c.run_uuid == run_id, tags.c.key.in_(list(run.all_tags))))
-    _insert(connection, models.SqlTag, _key_value_rows(run_id, run.all_tags))
+    _insert_texts(connection, models.SqlTag, [(run_id, run.all_tags)])
     connection.execute(runs.update().where(runs.c.run_uuid == run_id).values(status=run.status, end_time=run.ended_ms))
     return count
