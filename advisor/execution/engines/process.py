@@ -102,9 +102,10 @@ class TrainingProcess:
         signal_process_group(self.pid, signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how the training process ended; None while it, or a process that it started, still runs. Stop it at its time limit.
+        """Return how the training process ended; None while it, or a process that it started, still runs.
 
-        Processes that outlive it, such as data loader workers, may hold GPU memory, so they are stopped and then killed.
+        Also stop it at its time limit. Processes that outlive it, such as data loader workers, may hold GPU memory, so they are
+        stopped and then killed.
         """
         code = self._process.poll()
         now = time.monotonic()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 from advisor import contract
 from advisor.interop.importers.mlflow_runs import MAX_NAME_CHARACTERS, MlflowNames, NewRun, convert_run, source_text, valid_text
@@ -37,6 +38,16 @@ class ImportSummary:
     unreadable: tuple[str, ...] = ()
     """One sentence for each unreadable run, with the reason."""
 
+    def add(self, run: NewRun, points: int) -> None:
+        """Count a stored run. points: number of metric points that were written to it."""
+        self.points += points if run.stored_run_id else sum(len(p.steps) for p in run.points.values())
+        if run.stored_run_id is None:
+            self.written += 1
+        elif points:
+            self.completed += 1
+        else:
+            self.skipped += 1
+
 
 def import_runs(
     source: RunList,
@@ -47,15 +58,12 @@ def import_runs(
     direction: Direction | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import the runs of another tool into MLflow.
+    """Import the runs of another tool into MLflow, and add the new data of runs that have grown. Nothing is deleted.
 
     tracking_uri: address of the tracking store, by default MLflow's setting. A missing SQLite file is created. experiment: name
     of the one experiment for all runs; by default, the tool names it. objective, direction: override those of the tool.
-    on_progress: function to call with (finished runs, total runs).
-
-    An unchanged run of an earlier import is skipped. If a run has grown, its new points and parameters are added, and its
-    status and facts are updated. Nothing is deleted. The returned summary lists unreadable runs. Raises AdvisorError if all
-    runs are unreadable or the tracking store is not writable.
+    on_progress: function to call with (finished runs, total runs). Raises AdvisorError if all runs are unreadable or the
+    tracking store is not writable.
     """
     groups: dict[str, list[SourceRun]] = {}
     for run in source.runs:
@@ -67,40 +75,28 @@ def import_runs(
     notes: list[str] = []
     summary = ImportSummary(tuple(groups))
 
-    def report_progress() -> None:
+    def report_progress(*written: Any) -> None:
+        if written:
+            summary.add(*written)
         if on_progress is not None:
             finished = summary.written + summary.completed + summary.skipped + len(summary.unreadable)
             on_progress(finished, len(source.runs))
 
-    def count(run: NewRun, points: int) -> None:
-        summary.points += points if run.stored_run_id else sum(len(p.steps) for p in run.points.values())
-        kind = "written" if run.stored_run_id is None else "completed" if points else "skipped"
-        setattr(summary, kind, getattr(summary, kind) + 1)
-        report_progress()
-
     with open_writer(tracking_uri) as writer:
         for name, runs in groups.items():
-            imported = writer.imported_runs(name)
-            stored = [imported.get(source_text([valid_text(part) for part in run.source])) for run in runs]
-            new = _read_new_runs(runs, stored, chosen, names, summary, notes)
-            summary.skipped += sum(_is_unchanged(run, known) for run, known in zip(runs, stored, strict=True))
-            report_progress()
+            new = _read_new_runs(runs, writer.imported_runs(name), chosen, names, summary, notes)
             for first in new:  # create the experiment only when its first run is ready to be written
                 shared = {t: v for t, v in runs[0].experiment_tags.items() if all(r.experiment_tags.get(t) == v for r in runs)}
-                writer.write(name, {**names.rename_in_tags(shared), **chosen}, chain([first], new), count)
+                writer.write(name, {**names.rename_in_tags(shared), **chosen}, chain([first], new), report_progress)
     report_progress()
     if summary.unreadable and not (summary.written or summary.completed or summary.skipped):
         more = len(summary.unreadable) - 1
         raise AdvisorError(summary.unreadable[0] + (f" ({more:,} more runs are unreadable, too)" if more else ""))
-    notes = list(dict.fromkeys([*names.warnings, *notes]))
-    if len(notes) > _MAX_LISTED_NOTES:
-        notes[_MAX_LISTED_NOTES:] = [f"{len(notes) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]
-    summary.warnings = (*source.notes, *notes)
+    listed = list(dict.fromkeys([*names.warnings, *notes]))
+    if len(listed) > _MAX_LISTED_NOTES:
+        listed[_MAX_LISTED_NOTES:] = [f"{len(listed) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]
+    summary.warnings = (*source.notes, *listed)
     return summary
-
-
-def _is_unchanged(run: SourceRun, known: ImportedRun | None) -> bool:
-    return known is not None and run.state in (None, known.state)
 
 
 @contextmanager
@@ -121,17 +117,19 @@ def open_writer(tracking_uri: str | None) -> Iterator[RunWriter]:
 
 def _read_new_runs(
     runs: Sequence[SourceRun],
-    stored: Sequence[ImportedRun | None],
+    imported: Mapping[str, ImportedRun],
     chosen: Mapping[str, str],
     names: MlflowNames,
     summary: ImportSummary,
     notes: list[str],
 ) -> Iterator[NewRun]:
-    """Read and yield the new and changed runs, one by one. Add unreadable runs to `summary`."""
+    """Read and yield the new and changed runs, one by one. Count the others in `summary`."""
     same_name = Counter(run.name for run in runs)
     # Skipped runs also get a number, so that a repeated import gives each run the same number.
-    for number, (run, known) in enumerate(zip(runs, stored, strict=True)):
-        if _is_unchanged(run, known):
+    for number, run in enumerate(runs):
+        known = imported.get(source_text([valid_text(part) for part in run.source]))
+        if known is not None and run.state in (None, known.state):
+            summary.skipped += 1
             continue
         unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
