@@ -130,9 +130,6 @@ def create_private_folder(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-# --- placeholders ---------------------------------------------------------------------------------------------------------------
-
-
 def placeholder_names(words: Iterable[str]) -> set[str]:
     return {m.group(1) for word in words for m in _PLACEHOLDER_PATTERN.finditer(word) if m.group(1)}
 

@@ -260,9 +260,6 @@ def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str
     return f"{objective} was never logged; logged: {', '.join(shown)}{advice}"
 
 
-# --- experiments ----------------------------------------------------------------------------------------------------------------
-
-
 def open_experiment(
     client: Any, name: str, location: StoreLocation, spec: StudySpec, claimant: JobClaimer, retry: RetryPolicy
 ) -> StudyRuns:

@@ -25,7 +25,6 @@ from advisor.model.errors import AdvisorError
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter
 
-# --- AlgoPerf -------------------------------------------------------------------------------------------------------------------
 
 _MAX_INTEGERS_IN_RANGE = 1000
 """Maximum number of integers in a hyperparameter's range; the exported file lists every integer."""
@@ -61,9 +60,6 @@ def _algoperf_domain(name: str, parameter: Parameter) -> dict[str, Any]:
     return {"feasible_points": list(range(int(low), int(high) + 1))}
 
 
-# --- Ray Tune -------------------------------------------------------------------------------------------------------------------
-
-
 def ray(export: StudyExport) -> str:
     """Return a Python module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`; `config["trial"]` is the trial to run."""
     spec = export.spec
@@ -91,9 +87,6 @@ def _ray_domain(parameter: Parameter) -> str:
     if parameter.type == "int":  # Ray excludes the upper end of integer ranges
         return f"tune.{'lograndint' if parameter.scale == 'log' else 'randint'}({low!r}, {int(high) + 1!r})"
     return f"tune.{'loguniform' if parameter.scale == 'log' else 'uniform'}({low!r}, {high!r})"
-
-
-# --- Weights & Biases -----------------------------------------------------------------------------------------------------------
 
 
 def wandb(export: StudyExport) -> str:
@@ -133,8 +126,6 @@ def _wandb_domain(parameter: Parameter) -> dict[str, Any]:
     kind = "int_uniform" if parameter.type == "int" else "log_uniform_values" if parameter.scale == "log" else "uniform"
     return {"distribution": kind, "min": low, "max": high}
 
-
-# --- Hydra ----------------------------------------------------------------------------------------------------------------------
 
 _UNQUOTED_WORD_PATTERN = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
 _HYDRA_KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")

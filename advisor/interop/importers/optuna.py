@@ -118,9 +118,6 @@ class OptunaStorage:
         return index, str(metrics[index])
 
 
-# --- storages -------------------------------------------------------------------------------------------------------------------
-
-
 def _open_storage(location: str) -> Any:
     if "://" in location:
         if location.startswith("sqlite"):
@@ -168,9 +165,6 @@ def _open_database(url: str) -> Any:
         raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line_error(error)}") from None
 
 
-# --- trials ---------------------------------------------------------------------------------------------------------------------
-
-
 def _content_of_trial(trial: Any, index: int, metric: str, intermediate_metric: str, tags: Mapping[str, str]) -> RunContent:
     where = f"trial {trial.number}"
     # A damaged journal file may contain a value of any type in place of a number.
@@ -198,9 +192,6 @@ def _content_of_trial(trial: Any, index: int, metric: str, intermediate_metric: 
 
 def _ms_since_1970(time: datetime | None) -> int | None:
     return None if time is None else int(time.timestamp() * 1000)
-
-
-# --- search spaces --------------------------------------------------------------------------------------------------------------
 
 
 def _declared_study(

@@ -138,9 +138,6 @@ def convert_to_time_ms(seconds: Any) -> int | None:
     return round(number * 1000) if number is not None and 0 < number < 1e10 else None
 
 
-# --- runs -----------------------------------------------------------------------------------------------------------------------
-
-
 class Importer(Protocol):
     """Reads the files that one tool wrote. A module with a function `find_runs` is also an importer."""
 

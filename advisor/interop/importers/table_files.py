@@ -83,9 +83,6 @@ def too_many_points_error(path: Path) -> AdvisorError:
     )
 
 
-# --- Parquet --------------------------------------------------------------------------------------------------------------------
-
-
 def _open_parquet(path: Path) -> Any:
     try:
         file = pa.parquet.ParquetFile(path, memory_map=False)
@@ -127,9 +124,6 @@ def _check_size(path: Path, metadata: Any) -> None:
             f"{files.printable_text(path)} unpacks to {sum(sizes) / 1e9:.3g} GB, {max(sizes) / 1e9:.3g} GB of them in one "
             f"column chunk; the limits are {MAX_DECODED_BYTES // 10**9} GB and {_MAX_CHUNK_BYTES // 10**9} GB"
         )
-
-
-# --- CSV ------------------------------------------------------------------------------------------------------------------------
 
 
 def _csv_header(path: Path) -> tuple[list[str], str]:

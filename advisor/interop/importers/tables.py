@@ -106,9 +106,6 @@ class _TrialRow:
     status: RunStatus
 
 
-# --- trials ---------------------------------------------------------------------------------------------------------------------
-
-
 def _read_trials(path: Path) -> list[_TrialRow]:
     table = _TypedTable(path, _TRIAL_COLUMNS, {"seed": "integer", "extra": "text"})
     seen: dict[tuple[str, str], int] = {}
@@ -180,9 +177,6 @@ def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
     return {**tags, **({contract.TAG_PREFIX + "extra": json.dumps(others)} if others else {})}
 
 
-# --- curves ---------------------------------------------------------------------------------------------------------------------
-
-
 class _SortedPoints:
     def __init__(self, path: Path, trials: Sequence[_TrialRow]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
@@ -240,9 +234,6 @@ def _encode_texts(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
     """Return the distinct texts of a column, and the index of each row's text, shape (rows,)."""
     encoded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.array(encoded.indices, dtype=np.int64)
-
-
-# --- typed columns --------------------------------------------------------------------------------------------------------------
 
 
 class _TypedTable:

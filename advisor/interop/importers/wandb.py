@@ -99,9 +99,6 @@ def _run_from_summary(folder: Path, root: Path) -> SourceRun:
     return SourceRun(name, ("wandb", name), files.folder_name(root), read, files.digest_of_files([config, summary]))
 
 
-# --- records --------------------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class _RunRecords:
     curves: RunCurves = field(default_factory=RunCurves)

@@ -33,25 +33,20 @@ def as_stored(points):
     return [p for i, p in enumerate(points) if p not in points[:i] or math.isnan(p[1])]
 
 
-@pytest.mark.skipif(
-    Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None,
-    reason="needs PostgreSQL: initdb is not there, or psycopg2 is not installed",
-)
-def test_into_postgresql():
+@pytest.mark.parametrize("kind", ["sqlite", "files", "postgresql"])
+def test_into_each_kind_of_store(kind, uri, tmp_path, request):
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    postgres = Postgres()
-    try:
-        SqlAlchemyStore(postgres.uri, "./mlruns").engine.dispose()
-        grow_and_compare(postgres.uri)
-    finally:
-        postgres.remove()
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "files"])
-def test_into_local_stores(kind, uri, tmp_path):
     (tmp_path / "mlruns").mkdir()
-    grow_and_compare(uri if kind == "sqlite" else str(tmp_path / "mlruns"))
+    if kind != "postgresql":
+        grow_and_compare(uri if kind == "sqlite" else str(tmp_path / "mlruns"))
+        return
+    if Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None:
+        pytest.skip("needs PostgreSQL: initdb is not there, or psycopg2 is not installed")
+    postgres = Postgres()
+    request.addfinalizer(postgres.remove)
+    SqlAlchemyStore(postgres.uri, "./mlruns").engine.dispose()
+    grow_and_compare(postgres.uri)
 
 
 def grow_and_compare(uri):
@@ -141,14 +136,10 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path, refused, monkeypatc
     (tmp_path / "events.out.tfevents.1.h").touch()
     (tmp_path / "run-1.wandb").touch()
     (tmp_path / "journal.log").write_text(json.dumps({"op_code": 0}) + "\n")
-    for kind, path, module in (
-        ("tensorboard", tmp_path, "tensorboard"),
-        ("wandb", tmp_path, "wandb"),
-        ("optuna", tmp_path / "journal.log", "optuna"),
-    ):
-        for name in [name for name in sys.modules if name == module or name.startswith(f"{module}.")]:
+    for kind, path in (("tensorboard", tmp_path), ("wandb", tmp_path), ("optuna", tmp_path / "journal.log")):
+        for name in [name for name in sys.modules if name == kind or name.startswith(f"{kind}.")]:
             monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.setitem(sys.modules, kind, None)
         assert 'pip install "tuning-advisor[importers]"' in refused(kind, path)
 
 

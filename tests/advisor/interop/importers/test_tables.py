@@ -202,12 +202,13 @@ def test_names_that_mlflow_rejects_are_changed_with_a_warning(tmp_path):
 @pytest.mark.usefixtures("database")
 def test_csv_as_pandas_writes_it(tmp_path):
     (tmp_path / "trials.csv").write_text(
-        "study,trial,params,status,objective,direction,seed\ns,0,{},complete,loss,min,1.0\ns,1,,complete,loss,min,\n"
+        "study,trial,params,status,objective,direction,seed\ns,0,{},complete,loss,maximize,1.0\ns,1,,complete,loss,max,\n"
     )
     (tmp_path / "curves.csv").write_text("study,trial,metric,step,value\ns,0,loss,0,\ns,0,loss,1.0,inf\ns,1,loss,0,nan\n")
     import_tables(tmp_path / "trials.csv", tmp_path / "curves.csv", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     experiment = read_experiment("s", tracking_uri=str(tmp_path / "mlflow.db"))
     assert [r.tags.get("advisor.seed") for r in experiment.runs] == ["1", None]
+    assert experiment.tags["advisor.direction"] == "maximize"
     np.testing.assert_array_equal(experiment.points["loss"].values, [math.nan, math.inf, math.nan])
 
 
@@ -223,14 +224,6 @@ def test_trials_without_a_point_are_imported_with_a_warning(tmp_path, kind):
     summary = import_tables(paths[0], empty, tracking_uri=uri, experiment="empty")
     assert (summary.written, summary.points) == (1, 0)
     assert summary.warnings == (f"No trial has a point: {empty} holds none.",)
-
-
-@pytest.mark.usefixtures("database")
-@pytest.mark.parametrize("direction", ["max", "maximize"])
-def test_a_direction_may_be_written_out(tmp_path, direction):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    import_tables(*tables(tmp_path, trials=[trial("s", "t0", direction=direction)]), tracking_uri=uri)
-    assert read_experiment("s", tracking_uri=uri).tags["advisor.direction"] == "maximize"
 
 
 BAD = [
