@@ -25,7 +25,6 @@ from advisor.model.errors import AdvisorError
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter
 
-
 _MAX_INTEGERS_IN_RANGE = 1000
 """Maximum number of integers in a hyperparameter's range; the exported file lists every integer."""
 
