@@ -26,7 +26,6 @@ from advisor.model.spec import Sampler
 from advisor.tracking import read_study
 from advisor.tracking.stores.location import parse_tracking_uri
 
-LOCATION = parse_tracking_uri("sqlite:///mlflow.db")
 STOPPED = {(n, 0): "complete" for n in range(5)} | {(5, 0): "pruned", (6, 0): "diverged"}
 
 
@@ -43,8 +42,12 @@ def run_of(project, trial):
     return run
 
 
+def location():
+    return parse_tracking_uri("sqlite:///mlflow.db")
+
+
 def open_ledger():
-    return Ledger(LOCATION, "e", SPEC)
+    return Ledger(location(), "e", SPEC)
 
 
 def tag(run):
@@ -108,7 +111,7 @@ def test_a_wrong_length_of_training_stops_nothing(trained):
     spec = SPEC.model_copy(update={"max_train_steps": EVALUATIONS // 2, "trials": 6})
     running = Background(guarded_plan(trained, spec))
     wait_until(lambda: len(begun(trained)) == 6)
-    guarded = GuardedStudy("e", LOCATION, spec)
+    guarded = GuardedStudy("e", location(), spec)
     wait_until(lambda: [v.step for v in guarded.read().running] == [8])
     (verdict,) = guarded.read().running
     assert (verdict.state, verdict.stop) == ("unknown", False)
@@ -163,10 +166,10 @@ def test_a_stop_outlives_its_launcher(project):
     folder, ledger = project / "out", open_ledger()
     run_id = claim(ledger, jobs(SPEC)[0])
     stop = GuardStop("doomed", 8, "it cannot win", 1.0, 12.0)
-    records = ExitRecords(folder, LOCATION, "e")
+    records = ExitRecords(folder, location(), "e")
     records.keep(ExitRecord("trial-0", run_id, Exit(-2, interrupted=True), stop=stop))
     records.close()
-    open_ledger().deliver_left_records(ExitRecords(folder, LOCATION, "e"))
+    open_ledger().deliver_left_records(ExitRecords(folder, location(), "e"))
     assert tag(run_of(project, 0)) == {"state": "doomed", "step": 8, "reason": "it cannot win", "at": 1.0, "length": 12.0}
 
 
@@ -178,7 +181,7 @@ def test_a_stopped_trial_is_continued_in_a_new_run(trained, kind):
     notices = Notices()
     running = Background(guarded_plan(trained, spec, notifier=notices), continued=("trial-5",))
     wait_until(lambda: begun(trained) == list("0123455"))
-    guarded = GuardedStudy("e", LOCATION, spec)
+    guarded = GuardedStudy("e", location(), spec)
     wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
     wait_until(lambda: "doomed" in notices.events)  # the guard of the launch has judged it as well
     (trained / "go").touch()
@@ -253,7 +256,7 @@ def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
     notices = Notices()
     running = Background(guarded_plan(trained, spec, notifier=notices), continued=("trial-5",))
     wait_until((trained / "from-8").exists)
-    guarded = GuardedStudy("e", LOCATION, spec)
+    guarded = GuardedStudy("e", location(), spec)
     wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
     if by == "hook":
         wait_until(lambda: (trained / "from-8").read_text() == "doomed")
