@@ -17,20 +17,10 @@ from advisor.execution.engines import Exit, Task, Training
 from advisor.execution.guarding import StudyGuard
 from advisor.execution.job import Job, Key
 from advisor.execution.job_env import check_command, create_private_folder, job_command, job_environment
-from advisor.execution.ledger import Ledger
+from advisor.execution.ledger import Ledger, record
 from advisor.execution.ledger.claims import HEARTBEAT_INTERVAL_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import BLOCKED_STATES
-from advisor.execution.ledger.record import (
-    DELIVERY_POLL_INTERVAL_S,
-    FAILED_STATUSES,
-    MAX_STORE_WAIT_S,
-    CallRejectedError,
-    DataPendingError,
-    JobOutcome,
-    StoreOutage,
-    StoreUnreachableError,
-)
 from advisor.execution.plan import LaunchPlan, Summary, SummaryCallback
 from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError, convert_write_errors
 from advisor.system.notifier import NOTIFICATION_EVENTS, Notification
@@ -88,9 +78,9 @@ class _JobLauncher:
         self._records = ExitRecords(plan.folder, plan.location, plan.experiment)
         self._begun: list[_BegunJob] = []
         self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
-        self._outage = StoreOutage(self._report_news)
+        self._outage = record.StoreOutage(self._report_news)
         self._lost: dict[Key, int] = {}
-        self._new_outcomes: list[JobOutcome] = []
+        self._new_outcomes: list[record.JobOutcome] = []
         self._guard = None if plan.guard is None else StudyGuard(plan.guard)
         self._guard_error: str | None = None
 
@@ -100,7 +90,7 @@ class _JobLauncher:
             self._ledger.deliver_left_records(self._records)
             self._ledger.record_orphans()
             entries = self._ledger.entries()
-        except StoreUnreachableError as error:
+        except record.StoreUnreachableError as error:
             message = f"the tracking store does not answer: {error}; run the same command again when it does"
             raise UnansweredError(message) from None
         repeats = self._plan.spec.seeds or 1
@@ -124,8 +114,8 @@ class _JobLauncher:
                 return
             if self._outage.has_lasted_too_long() and all(item.exit is not None for item in self._begun):
                 raise AdvisorError(
-                    f"the store has not answered for {MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command again when it "
-                    f"does: how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
+                    f"the store has not answered for {record.MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command again when "
+                    f"it does: how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
                 )
             time.sleep(pause)
 
@@ -148,7 +138,7 @@ class _JobLauncher:
                 if not new:  # the queue may return an ended job again, for example if its run was deleted in MLflow
                     break
             self._outage.end()
-        except StoreUnreachableError:
+        except record.StoreUnreachableError:
             self._outage.note()
         self._start_claimed(claimed)
         return more
@@ -159,7 +149,7 @@ class _JobLauncher:
             if self._records.others:
                 self._ledger.deliver_left_records(self._records)
             begun = self._ledger.begin(jobs)
-        except StoreUnreachableError:
+        except record.StoreUnreachableError:
             for job in reversed(jobs):
                 self._plan.queue.requeue(job)
             raise
@@ -184,7 +174,8 @@ class _JobLauncher:
             started = plan.engine.start(tasks)
         except BaseException:
             for _, run_id in claimed:
-                with suppress(StoreUnreachableError, CallRejectedError):  # the claim expires when this launcher ends
+                # Otherwise, the claim expires when this launcher ends.
+                with suppress(record.StoreUnreachableError, record.CallRejectedError):
                     self._ledger.release(run_id)
             raise
         until = None if plan.timeout_s is None else time.time() + plan.timeout_s
@@ -223,10 +214,10 @@ class _JobLauncher:
         """Mark the run as stopped, and end its process, which continues while the tracking store is unreachable."""
         try:
             self._ledger.mark_stop(item.run_id, stop)
-        except StoreUnreachableError:
+        except record.StoreUnreachableError:
             self._outage.note()
             return
-        except CallRejectedError:
+        except record.CallRejectedError:
             return  # the run was deleted, which is reported when its job ends
         item.stop = stop
         item.training.stop()
@@ -243,9 +234,9 @@ class _JobLauncher:
         try:
             self._ledger.send_heartbeat(item.run_id, details)
             self._outage.end()
-        except CallRejectedError:
+        except record.CallRejectedError:
             pass  # the run was deleted, which is reported when its job ends
-        except StoreUnreachableError:
+        except record.StoreUnreachableError:
             self._outage.note()
             return False
         return True
@@ -271,13 +262,13 @@ class _JobLauncher:
         try:
             outcome = self._ledger.end(item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_OF_LOST_JOB, stop=item.stop)
             self._outage.end()
-        except CallRejectedError as error:
+        except record.CallRejectedError as error:
             self._report_news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
             outcome, exit = None, Exit(1, interrupted=True)
-        except DataPendingError:
-            item.record_retry_at = time.monotonic() + DELIVERY_POLL_INTERVAL_S
+        except record.DataPendingError:
+            item.record_retry_at = time.monotonic() + record.DELIVERY_POLL_INTERVAL_S
             return
-        except StoreUnreachableError:
+        except record.StoreUnreachableError:
             self._outage.note()
             return
         self._begun.remove(item)
@@ -290,7 +281,7 @@ class _JobLauncher:
             self._report_news(failure)
             if item.stop is not None:
                 self._notify("stopped", item.job.name, item.stop.step, failure)
-            elif outcome.status in (*FAILED_STATUSES, "diverged"):
+            elif outcome.status in (*record.FAILED_STATUSES, "diverged"):
                 self._notify("not_finite" if outcome.status == "diverged" else "failed", item.job.name, None, failure)
             self._new_outcomes.append(outcome)
             self._check_first_outcomes()
@@ -336,7 +327,7 @@ class _JobLauncher:
                 item.training.stop()
 
 
-def _describe_failure(item: _BegunJob, outcome: JobOutcome) -> str:
+def _describe_failure(item: _BegunJob, outcome: record.JobOutcome) -> str:
     """Return one line about a failed job; empty if the job did not fail."""
     if outcome.status == "complete":
         return ""

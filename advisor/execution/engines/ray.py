@@ -63,10 +63,7 @@ class RayTraining:
         self._result = actor.train.remote(task, str(Path.cwd()))
         self._stop_requests = 0
         self._exit: Exit | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self._exit is not None
+        self.ended = False
 
     def poll(self) -> Exit | None:
         """Return how the training process ended, or None while it runs; `lost` if its node failed."""
@@ -81,6 +78,7 @@ class RayTraining:
             except self._ray.exceptions.RayError as error:
                 self._exit = Exit(1, last_line=str(error).strip().splitlines()[-1])
             finally:
+                self.ended = True
                 self._ray.kill(self._actor)  # killing the Ray actor releases its GPUs
         return self._exit
 

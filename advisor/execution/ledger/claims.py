@@ -50,25 +50,22 @@ class JobClaimer:
             "command": command,
         }
         self.held: set[str] = set()
-        self._slurm = SlurmQueue()
+        self.slurm = SlurmQueue()
         self._heartbeats: dict[str, tuple[float, float]] = {}
         """Maps run ids to (latest heartbeat on the launcher's clock, time on our clock when we first saw it)."""
 
     def tag_text(self, details: Mapping[str, Any]) -> str:
         return json.dumps({**self._identity, "seen": time.time(), **details})
 
-    def refresh_slurm(self) -> None:
-        self._slurm.forget_last_query()
-
     def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> JobState:
-        """Return the state of a job by its claim. Read the claim only after calling `refresh_slurm`."""
+        """Return the state of a job by its claim. Read the claim only after forgetting the last query of `slurm`."""
         if claim.get("state") == "done":
             return "done"
         if claim.get("launcher") == self._identity["launcher"]:
             return "busy" if run_id in self.held else "open"  # not held: the store was unreachable during `begin`
         state: JobState = "open"
         if claim.get("state") != "interrupted":
-            in_slurm = self._slurm.has_claimed_job(claim)
+            in_slurm = self.slurm.has_claimed_job(claim)
             if in_slurm:
                 return "busy"
             if not self._is_on_this_machine(claim):
@@ -91,21 +88,25 @@ class JobClaimer:
             return "busy"
         return "open" if now - self._heartbeats[run_id][1] > MIN_SILENT_POLLING_S else "silent"
 
+    def kill_if_overdue(self, claim: Mapping[str, Any]) -> bool:
+        """Kill the training process, with all that it started, if it runs on this machine beyond its time limit and lost its
+        launcher. Return whether it was killed."""
+        is_overdue = (
+            self._is_on_this_machine(claim)
+            and not _is_process_running(claim.get("pid"), claim.get("began"))
+            and _is_process_running(claim.get("training"), claim.get("training_began"))
+            and time.time() > float(claim.get("until") or float("inf"))
+        )
+        if is_overdue:
+            signal_process_group(int(claim["training"]), KILL_SIGNAL)
+        return is_overdue
+
     def is_launcher_running(self, claim: Mapping[str, Any]) -> bool:
         """Return True if the claiming launcher runs on this machine and is not this process."""
         return (
             self._is_on_this_machine(claim)
             and claim.get("pid") != os.getpid()
             and _is_process_running(claim.get("pid"), claim.get("began"))
-        )
-
-    def is_overdue(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if the process runs on this machine, has exceeded its time limit, and lost its launcher."""
-        return bool(
-            self._is_on_this_machine(claim)
-            and not _is_process_running(claim.get("pid"), claim.get("began"))
-            and _is_process_running(claim.get("training"), claim.get("training_began"))
-            and time.time() > float(claim.get("until") or float("inf"))
         )
 
 
@@ -116,12 +117,6 @@ def read_claim(text: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return claim if isinstance(claim, dict) else {}
-
-
-def kill_training(claim: Mapping[str, Any]) -> None:
-    """Kill the training process of the claim on this machine, with all processes that it started."""
-    if _is_process_running(claim.get("training"), claim.get("training_began")):
-        signal_process_group(int(claim["training"]), KILL_SIGNAL)
 
 
 def _is_process_running(pid: object, began: object) -> bool:

@@ -296,8 +296,7 @@ class Ledger:
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
                 continue  # skip runs that no launcher started, and jobs whose end is already recorded
-            if self._claimant.is_overdue(claim):
-                claims.kill_training(claim)
+            if self._claimant.kill_if_overdue(claim):
                 self.end(run_id, Exit(-9, timed_out=True))
             elif self._claimant.state(run_id, claim, run.info.status) == "done":
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))

@@ -76,7 +76,7 @@ class StudyRuns:
             runs += page
             token = page.token
             if not token:
-                self._claimant.refresh_slurm()
+                self._claimant.slurm.forget_last_query()
                 return runs
 
     def entries(self) -> list[JobEntry]:
