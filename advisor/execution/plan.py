@@ -92,8 +92,7 @@ class EndedRunLines:
         for place, (key, outcome) in enumerate(summary.outcomes.items(), start=1):
             if key not in before and outcome.status == "complete":
                 value = "complete" if outcome.best is None else f"{self._metric} {outcome.best:.3g}"
-                leader = (
-                    "" if best is None or best[1] == outcome.best else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
-                )
+                leads = best is None or best[1] == outcome.best
+                leader = "" if leads or best is None else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
                 lines.append(f"{place} of {summary.total}: {job_name(key, self._seed)}, {value}{leader}")
         return lines

@@ -139,13 +139,15 @@ def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
     yield f"{margin}params[{name!r}] = {_value_expression(name, parameter)}{reason_comment(parameter)}"
 
 
+class _ParamsLookup(ast.NodeTransformer):
+    """Makes a formula read the hyperparameters from the dictionary `params`."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
+
+
 def _value_expression(name: str, parameter: Parameter) -> str:
     if parameter.formula is not None:
-
-        class _ParamsLookup(ast.NodeTransformer):
-            def visit_Name(self, node: ast.Name) -> ast.expr:
-                return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
-
         tree = _ParamsLookup().visit(copy.deepcopy(formula.parse_formula(parameter.formula).syntax_tree))
         computed = ast.unparse(ast.fix_missing_locations(tree))
         return f"round({computed})" if parameter.type == "int" else computed
