@@ -47,7 +47,6 @@ class RunVerdict:
     run_id: str
     trial: str
     state: str
-    """State of the trial, as defined in `advisor.engine.guard`."""
     step: int
     length: float | None
     """Planned length of the trial in steps, if known."""
@@ -239,8 +238,6 @@ def lower_priority() -> None:
 
 
 class WatchedRun:
-    """Reads the state of one MLflow run."""
-
     def __init__(self, guarded: GuardedStudy, run_id: str) -> None:
         self._location, self._experiment, self._run_id = guarded.location, guarded.experiment, run_id
         self._client: Any = None

@@ -22,7 +22,6 @@ trials have ended, or the launch failed · other events: verdicts of `advisor.en
 MESSAGE_INTERVAL_S = 60.0
 """Minimum seconds between two messages. Messages that arrive sooner are combined into a later one."""
 COMMAND_TIMEOUT_S = 30.0
-"""Seconds after which the user's command is killed."""
 _MAX_MESSAGE_CHARS = 500
 _MAX_BUNDLED_MESSAGES = 20
 

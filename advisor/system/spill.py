@@ -21,7 +21,6 @@ ColumnArrays = tuple[NDArray[Any], ...]
 MAX_POINTS_IN_MEMORY = 10_000_000
 """Maximum number of points of a study in memory; each point takes 32 bytes."""
 _MIN_FILE_POINTS = 20_000
-"""Minimum number of points of a metric for its columns to move to a file."""
 
 
 def move_columns_to_file(columns: ColumnArrays, *, fits: bool) -> ColumnArrays:
@@ -64,5 +63,4 @@ def _map_through_file(tables: Sequence[ColumnArrays], folder: Path) -> list[Colu
 
 
 def fits_in_memory(counts: Sequence[int]) -> bool:
-    """Return True if the points of a study may stay in memory. counts: number of points of each metric."""
     return int(np.sum(counts, dtype=np.int64)) <= MAX_POINTS_IN_MEMORY

@@ -15,14 +15,11 @@ __all__ = ["Engine", "Exit", "Task", "Training"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A training process to start."""
-
     name: str
     words: Sequence[str]
     environment: Mapping[str, str]
     """Variables to add to the environment, which may hold a password, so it never appears in arguments or messages."""
     log: Path
-    """File that receives the output."""
     params_file: Path
     """File with the hyperparameters, written before the process starts."""
     params_json: str

@@ -36,7 +36,6 @@ class Exit:
     timed_out: bool = False
     interrupted: bool = False
     last_line: str = ""
-    """Last non-empty line of the output."""
     lost: bool = False
     """True if the exit status is unknown, because the machine failed or was removed from the cluster."""
 
@@ -68,8 +67,6 @@ def is_out_of_memory(text: str) -> bool:
 
 
 class TrainingProcess:
-    """A running training process, whose output goes to a file."""
-
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], log: Path, timeout_s: float | None = None) -> None:
         self._log, self._started, self._timeout_s = log, time.monotonic(), timeout_s
         self._stopped_at: float | None = None

@@ -19,7 +19,6 @@ _MAX_LOG_BYTES = 5_000_000
 _MAX_EXTRA_TRAININGS = 1
 """Number of training processes to submit beyond the capacity of the cluster, so that no resources are idle."""
 _STOP_TIMEOUT_S = 5.0
-"""Seconds within which an actor must accept a stop request."""
 
 
 class RayEngine:
@@ -46,7 +45,6 @@ class RayEngine:
         return max(limit - len(self._trainings), 0)
 
     def start(self, tasks: Sequence[Task]) -> Sequence[RayTraining]:
-        """Start one Ray actor per task. Ray selects the node of each actor."""
         actor = self._actor.options(num_gpus=self._gpus, num_cpus=self._cpus, max_concurrency=2, max_restarts=0)
         started = [RayTraining(self._ray, actor.remote(), task) for task in tasks]
         self._trainings += started

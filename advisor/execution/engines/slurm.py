@@ -77,7 +77,6 @@ class SlurmEngine:
         return 0 if self._parallel is not None and unfinished else MAX_ARRAY_JOBS
 
     def start(self, tasks: Sequence[Task]) -> Sequence[SlurmTraining]:
-        """Submit the tasks as one job array of SLURM."""
         for task in tasks:
             _stop_request_path(task).unlink(missing_ok=True)
             task.log.unlink(missing_ok=True)
@@ -95,7 +94,6 @@ class SlurmQueue:
     """The jobs in SLURM's queue; a single query reads all jobs, at most once in `_QUERY_INTERVAL_S` seconds."""
 
     def __init__(self, *options: str) -> None:
-        """options: options of squeue that select the jobs to list."""
         self.answers = 0
         self._options = options
         self._queried_at, self._jobs = -math.inf, frozenset[str]()
@@ -162,7 +160,6 @@ class SlurmTraining:
             self._job.cancel(check=False)
 
     def note(self) -> Mapping[str, Any]:
-        """Return the job's SLURM id, or the identity of the process on this machine."""
         if self._queue is None:
             return process_identity(int(self._job.job_id))
         return {"slurm": str(self._job.job_id)}

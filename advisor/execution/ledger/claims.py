@@ -18,7 +18,6 @@ from advisor.execution.engines.slurm import SlurmQueue
 from advisor.system.processes import KILL_SIGNAL, signal_process_group
 
 HEARTBEAT_INTERVAL_S = 30.0
-"""Seconds between two heartbeats that a launcher sends."""
 MAX_HEARTBEAT_AGE_S = 150.0
 """Maximum seconds since the latest heartbeat of a launcher on another machine. Beyond it, the launcher counts as silent."""
 MIN_SILENT_POLLING_S = 75.0
@@ -77,7 +76,6 @@ class JobClaimer:
         return "done" if state == "open" and run_status in ("FINISHED", "FAILED") else state
 
     def _is_on_this_machine(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if the process ids in the claim belong to this machine and container."""
         return all(claim.get(part) == self._identity[part] for part in ("host", "space"))
 
     def _heartbeat_state(self, run_id: str, seen: float) -> JobState:

@@ -14,7 +14,6 @@ _TABLE_LAYOUT = TableLayout(step="step")
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders, one for each `metrics.csv`; raise AdvisorError if there is none."""
     path = files.require_existing_path(source, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
     if path.is_dir():
         root, folders = path, [file.parent for file in files.find_files(path, _METRICS_FILE.__eq__)]

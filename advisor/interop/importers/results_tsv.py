@@ -78,7 +78,6 @@ class ResultsTsv:
     """Column that contains the objective; by default, the first numeric column after the commit."""
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the rows of a table, or of each results.tsv in a folder; raise AdvisorError for a missing or invalid table."""
         root = files.require_existing_path(source, f"a {_TABLE_FILE_NAME} or of a folder with one")
         paths = files.find_files(root, _TABLE_FILE_NAME.__eq__) if root.is_dir() else [root]
         if not paths:

@@ -151,7 +151,6 @@ class RunList:
 
     runs: Sequence[SourceRun]
     notes: Sequence[str] = ()
-    """Messages to the user about the source, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,6 @@ class TidyTables:
     curves: Path
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the trials as runs; raise AdvisorError if a table is invalid."""
         trials = _read_trials(Path(source))
         points = _SortedPoints(self.curves, trials)
 
@@ -264,7 +263,6 @@ class _TypedTable:
             start += batch.num_rows
 
     def error(self, column: str, row: int, problem: str) -> AdvisorError:
-        """Return the error to raise for an invalid cell. row: index of the row, starting at 0."""
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:

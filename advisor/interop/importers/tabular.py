@@ -38,12 +38,10 @@ class TableImporter:
     run: str | None = None
     """Name of the column with the run names; None: the first usual name, else each file is one run."""
     params: Sequence[str] = ()
-    """Names of the columns that contain parameters."""
     time: str | None = None
     """Name of the time column; None: the first usual name, else points have no time."""
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the runs in a file, or in all files of a folder; raise AdvisorError if no file has suitable columns."""
         suffixes = _FILE_SUFFIXES[self.kind]
         root = files.require_existing_path(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
         found = files.find_files(root, lambda name: name.lower().endswith(suffixes))

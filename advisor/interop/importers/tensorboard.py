@@ -34,7 +34,6 @@ _RECORD_FRAME_BYTES = 16
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders; raise AdvisorError if there are no event files."""
     path = files.require_existing_path(source, "a folder with TensorBoard's event files")
     if not path.is_dir() and _EVENT_FILE_INFIX not in path.name:
         raise AdvisorError(f"{files.printable_text(path)} is not an event file of TensorBoard")

@@ -30,7 +30,6 @@ _POSITIVE_INTEGER_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders; raise AdvisorError if there is none."""
     path = files.require_existing_path(source, f"a Trainer's output folder or {_TRAINER_STATE_FILE}")
     if path.is_dir():
         root, states = path, files.find_files(path, _TRAINER_STATE_FILE.__eq__)
@@ -72,7 +71,6 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return (content of the file, its entries of logged values)."""
     state = files.read_json(path)
     if not isinstance(state, dict) or "log_history" not in state:
         raise AdvisorError(f"{files.printable_text(path)} has no log_history, which a Trainer's state has")
@@ -142,7 +140,6 @@ def _objective_tags(
 
 
 def _arguments_in_model_card(path: Path) -> dict[str, str]:
-    """Return the entries under "Training hyperparameters" in a model card that Trainer wrote."""
     arguments: dict[str, str] = {}
     inside = False
     for line in files.read_bytes(path, _MAX_CARD_BYTES).decode("utf-8", "replace").splitlines():

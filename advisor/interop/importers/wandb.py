@@ -42,7 +42,6 @@ _MAX_RECORDS_BEFORE_RUN = 20
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a file, or in a folder and its subfolders; raise AdvisorError if there is none."""
     path = files.require_existing_path(source, "a wandb folder, a .wandb file or an exported history")
     if not path.is_dir():
         if path.suffix != ".wandb":
@@ -88,7 +87,6 @@ def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
 
 
 def _run_from_summary(folder: Path, root: Path) -> SourceRun:
-    """Return a W&B run without a .wandb file."""
     name = files.run_name(folder.parent if folder.name == "files" and folder != root else folder, root)
     config, summary = folder / _CONFIG_FILE, folder / _SUMMARY_FILE
 
@@ -106,7 +104,6 @@ class _RunRecords:
     summary: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     status: RunStatus = "KILLED"
-    """The status remains KILLED unless the records state how the run ended."""
     started_ms: int | None = None
     last_step: int = 0
     notes: list[str] = field(default_factory=list)

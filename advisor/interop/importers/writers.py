@@ -46,18 +46,13 @@ RunWrittenCallback = Callable[[NewRun, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """An MLflow run that an earlier import wrote."""
-
     run_id: str
     state: str | None
-    """Digest of the run's source files at the last import, from a tag of the run; None without this tag."""
+    """Digest of the run's source files at the last import, if known."""
 
 
 class RunWriter(ABC):
-    """Writes runs into a tracking store."""
-
     def __init__(self, store: Any) -> None:
-        """store: MLflow's object for the tracking store."""
         self._store = store
 
     def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
@@ -116,7 +111,6 @@ class ClientWriter(RunWriter):
         self._threads = 1 if location.kind == "files" else _MAX_THREADS
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
-        """See `RunWriter.write`."""
         with quiet_mlflow(LATER_REQUEST_SETTINGS):
             super().write(name, tags, runs, on_written)
 
