@@ -61,27 +61,17 @@ def open_study(
     """
     spec = study if isinstance(study, StudySpec) else load_study_file(Path(study))
     location = parse_tracking_uri(tracking_uri) if tracking_uri else default_location_for_writing()
-    name = experiment or spec.study
-    records = ExitRecords(study_folder(None if out is None else Path(out), spec.study), location, name)
-    guarded = GuardedStudy(name, location, spec) if guard else None
-    return OpenStudy(spec, Ledger(location, name, spec), records, location, name, guarded)
+    folder = study_folder(None if out is None else Path(out), spec.study)
+    return OpenStudy(spec, location, experiment or spec.study, folder, guard=guard)
 
 
 class OpenStudy:
     """An open study, with the MLflow record of its trials."""
 
-    def __init__(
-        self,
-        spec: StudySpec,
-        ledger: Ledger,
-        records: ExitRecords,
-        location: StoreLocation,
-        experiment: str,
-        guarded: GuardedStudy | None,
-    ) -> None:
-        self.spec = spec
-        self._guard = None if guarded is None else StudyGuard(guarded)
-        self._ledger, self._records, self._location, self._experiment = ledger, records, location, experiment
+    def __init__(self, spec: StudySpec, location: StoreLocation, experiment: str, folder: Path, *, guard: bool) -> None:
+        self.spec, self._location, self._experiment = spec, location, experiment
+        self._ledger, self._records = Ledger(location, experiment, spec), ExitRecords(folder, location, experiment)
+        self._guard = StudyGuard(GuardedStudy(experiment, location, spec)) if guard else None
         self._current: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:

@@ -27,7 +27,6 @@ from advisor.execution.ledger.record import CallRejectedError, StoreUnreachableE
 from advisor.history.pool import add_earlier_trials
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import StudySpec
-from advisor.model.study import Study
 from advisor.tracking import read_rounds, read_study
 from advisor.tracking.stores.client import open_client
 from advisor.tracking.stores.location import StoreLocation, absolute_uri, parse_tracking_uri, require_local
@@ -80,21 +79,6 @@ def store_read_pause_s(reading_s: float, interval_s: float = STORE_READ_INTERVAL
     return max(interval_s, MIN_PAUSE_TO_READ_RATIO * reading_s)
 
 
-def judge(study: Study) -> tuple[RunVerdict, ...]:
-    return tuple(
-        RunVerdict(
-            run_id=v.trial.id,
-            trial=v.trial.name,
-            state=v.state,
-            step=v.step,
-            length=v.length if v.length < float("inf") else None,
-            stop=v.stop and "continued" not in v.trial.facts and not is_last_step(v.step, v.length),
-            message=str(v.message),
-        )
-        for v in running_verdicts(study)
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class GuardedStudy:
     """A study whose running trials are judged, and the settings with which to read the study."""
@@ -127,7 +111,19 @@ class GuardedStudy:
         failed = {t.name: t.reason or t.facts.get("error", "") for t in study.trials if t.status == "infeasible"}
         stops = {t.name: read_guard_stop(t.facts.get("stopped")) for t in study.trials if t.status != "complete"}
         stopped = {name: (stop.step, stop.reason) for name, stop in stops.items() if stop is not None}
-        return Reading(study.name, judge(study), failed, stopped)
+        running = tuple(
+            RunVerdict(
+                run_id=v.trial.id,
+                trial=v.trial.name,
+                state=v.state,
+                step=v.step,
+                length=v.length if v.length < float("inf") else None,
+                stop=v.stop and "continued" not in v.trial.facts and not is_last_step(v.step, v.length),
+                message=str(v.message),
+            )
+            for v in running_verdicts(study)
+        )
+        return Reading(study.name, running, failed, stopped)
 
     def to_json(self) -> str:
         """Return the fields as one line of JSON, without the URI, which may hold a password."""
