@@ -77,7 +77,8 @@ def test_hopeless_trainings_are_stopped_once_and_recorded(trained, monkeypatch):
     assert running.summary.failed == 0
 
 
-def test_a_stopped_trial_is_marked_before_its_process_ends(trained):
+def test_a_stopped_trial_is_marked_before_its_process_ends(trained, monkeypatch):
+    monkeypatch.setattr(process, "STOP_GRACE_S", 5.0)
     (trained / "stubborn").touch()  # it ignores Ctrl-C, so its process goes on for a while
     spec = SPEC.model_copy(update={"trials": 6})
     running = Background(guarded_plan(trained, spec))

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 from forks import run_script
 from launches import SPEC, claim, client_of, wait_until
@@ -80,10 +81,11 @@ def test_a_training_whose_killed_launcher_did_not_note_it_is_not_repeated(projec
 
 
 def test_a_training_beyond_its_time_limit_is_killed_if_its_launcher_failed(project):
-    orphan(project, "noted")
+    pid, _ = orphan(project, "noted")
     ledger = open_ledger()
     time.sleep(0.1)
     ledger.record_orphans()
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     (entry,) = ledger.entries()
     assert (entry.state, entry.outcome.status, entry.outcome.error) == ("done", "stopped", "timeout")
 

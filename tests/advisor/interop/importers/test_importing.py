@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from fault_servers import Postgres
@@ -57,7 +58,8 @@ def grow_and_compare(uri):
     assert (before.status, before.ended) == ("RUNNING", None)
     again = import_runs(RunList([source_run("r", POINTS, "2", params={"lr": 0.2, "new": "x"})]), tracking_uri=uri)
     assert (again.written, again.completed, again.skipped) == (0, 1, 0)
-    third = import_runs(RunList([source_run("r", POINTS, "2")]), tracking_uri=uri)
+    unread = replace(source_run("r", POINTS, "2"), read=lambda: pytest.fail("an unchanged run is read"))
+    third = import_runs(RunList([unread]), tracking_uri=uri)
     assert (third.completed, third.skipped, third.points) == (0, 1, 0)
     touched = import_runs(RunList([source_run("r", POINTS, "3", params={"lr": 0.1})]), tracking_uri=uri)
     assert (touched.completed, touched.skipped, touched.points) == (0, 1, 0)
