@@ -9,7 +9,7 @@ import click
 from advisor.cli.options import tracking_option
 from advisor.execution.ledger.ledger import Ledger
 from advisor.interop.exports import KINDS, export as render
-from advisor.interop.exports.exporter import PastTrial
+from advisor.interop.exports.search_spaces import PastTrial
 from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load_study_file

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.interop.exports.exporter import PastTrial, TrialParams
+    from advisor.interop.exports.search_spaces import PastTrial, TrialParams
     from advisor.model.spec import StudySpec
 
 KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
@@ -25,7 +25,6 @@ def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, pas
     if points is not None and not points:
         raise AdvisorError("there is no trial to export; request at least one with -n")
     from advisor.interop.exports import optuna, search_spaces  # slow: they import `advisor.model`
-    from advisor.interop.exports.exporter import StudyExport
 
     render = optuna.render if kind == "optuna" else getattr(search_spaces, kind)
-    return render(StudyExport(spec, points, past))
+    return render(search_spaces.StudyExport(spec, points, past))

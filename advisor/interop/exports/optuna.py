@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from advisor.interop.exports.exporter import (
+from advisor.interop.exports.search_spaces import (
     StudyExport,
     comment_line,
     only_possible_value,

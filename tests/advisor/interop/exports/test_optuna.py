@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 
 from advisor.cli import main
 from advisor.interop.exports import export
-from advisor.interop.exports.exporter import PastTrial
+from advisor.interop.exports.search_spaces import PastTrial
 from advisor.model.spec_yaml import format_study_file, load_study_file
 from advisor.planning.sampling.halton import draw_trials
 from advisor.tracking import latest_spec
