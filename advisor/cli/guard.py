@@ -14,7 +14,7 @@ import psutil
 
 from advisor.cli.options import direction_option, objective_option, study_option, tracking_option
 from advisor.contract.guard_file import GuardVerdict, write_verdict
-from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, lower_priority, store_read_pause_s
+from advisor.execution.guarding import GuardedStudy, RunVerdict, WatchedRun, lower_priority, store_read_pause_s
 from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec_yaml import load_study_file
 from advisor.model.words import align_columns, clean, count
