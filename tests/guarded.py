@@ -63,10 +63,10 @@ def guarded_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, *, 
     return make_plan(project, spec, uri, engine, guard=guard, stop_doomed=stop_doomed, **more)
 
 
-def log_study(uri, *, running=(3.0,) * 8, whole=WHOLE, clock_s=0.0, backwards=False, **tags):
+def log_study(uri, *, running=(3.0,) * 8, whole=WHOLE, clock_s=0.0, **tags):
     """Log complete trials and a running trial with these values. Return the id of the running trial.
 
-    whole: number of complete trials. clock_s: offset of the running trial's clock. backwards: log its later steps first.
+    whole: number of complete trials. clock_s: offset of the running trial's clock.
     """
     client = MlflowClient(uri)
     experiment = client.create_experiment("e")
@@ -78,8 +78,7 @@ def log_study(uri, *, running=(3.0,) * 8, whole=WHOLE, clock_s=0.0, backwards=Fa
         run = client.create_run(experiment, tags=own, run_name=f"trial-{i}")
         client.log_param(run.info.run_id, "lr", 0.1 / (1 + i))
         now = int(1000 * (time.time() + (clock_s if last else 0.0)))
-        order = -1 if last and backwards else 1
-        points = [Metric("val/loss", value, now + order * step, step) for step, value in enumerate(curve, 1)]
+        points = [Metric("val/loss", value, now + step, step) for step, value in enumerate(curve, 1)]
         client.log_batch(run.info.run_id, points)
         if not last:
             client.set_terminated(run.info.run_id)

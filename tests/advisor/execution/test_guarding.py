@@ -108,19 +108,6 @@ def test_a_guard_that_only_reports_stops_nothing(trained):
     assert set(running.end().values()) == {"complete"}
 
 
-def test_a_wrong_length_of_training_stops_nothing(trained):
-    spec = SPEC.model_copy(update={"max_train_steps": EVALUATIONS // 2, "trials": 6})
-    running = Background(guarded_plan(trained, spec))
-    wait_until(lambda: len(begun(trained)) == 6)
-    guarded = GuardedStudy("e", location(), spec)
-    wait_until(lambda: [v.step for v in guarded.read().running] == [8])
-    (verdict,) = guarded.read().running
-    assert (verdict.state, verdict.stop) == ("unknown", False)
-    assert "so the plan is wrong" in verdict.message
-    (trained / "go").touch()
-    assert set(running.end().values()) == {"complete"}
-
-
 def test_nothing_is_stopped_while_the_store_is_away(training, proxy):
     uri = f"http://127.0.0.1:{proxy.port}"
     running = Background(guarded_plan(training, launches.SPEC, uri))
@@ -302,13 +289,6 @@ def test_clocks_that_differ_change_no_verdict(database, clock_s):
     run_id = log_study(database, clock_s=clock_s)
     (verdict,) = GuardedStudy("e", parse_tracking_uri(database)).read().running
     assert (verdict.run_id, verdict.state, verdict.stop, verdict.length) == (run_id, "doomed", True, EVALUATIONS)
-
-
-def test_evaluations_out_of_order_stop_nothing(database):
-    log_study(database, backwards=True)
-    (verdict,) = GuardedStudy("e", parse_tracking_uri(database)).read().running
-    assert (verdict.state, verdict.stop) == ("unknown", False)
-    assert "out of order" in verdict.message
 
 
 def test_the_guard_ends_with_its_launcher(database):
