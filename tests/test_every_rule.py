@@ -12,9 +12,8 @@ import pytest
 import yaml
 from studies import make_study
 
-from advisor.engine.example import RuleExample, example_path, load_example
 from advisor.engine.judge import judge
-from advisor.engine.pages import chapter_of_rule
+from advisor.engine.pages import RuleExample, chapter_of_rule, example_path, load_example
 from advisor.engine.registry import load_rules
 from advisor.model.change import Advise
 from advisor.model.spec import Parameter

@@ -1,7 +1,4 @@
-"""The file through which `advisor guard --watch` passes its latest verdict on a run to the training's hook.
-
-The file holds one JSON object, and does not exist before the first verdict. This module uses only the standard library.
-"""
+"""The file through which `advisor guard --watch` passes its latest verdict, one JSON object, to the training's hook."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def write_verdict(path: Path, verdict: GuardVerdict) -> None:
 
 
 def read_verdict(path: Path) -> GuardVerdict | None:
-    """Return the latest verdict; None if no verdict was written yet or the file is damaged."""
+    """Return the latest verdict; None if there is none yet or the file is damaged."""
     try:
         data = json.loads(path.read_bytes())
         if not isinstance(data["stop"], bool):

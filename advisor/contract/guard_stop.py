@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 _MAX_REASON_CHARS = 600
-"""Maximum number of characters of a reason, so that tracking servers of all versions accept the tag."""
+"""Maximum number of characters that tracking servers of all versions accept."""
 _STOP_PREDICATES = {"doomed": "could not become the best", "not_finite": "had an objective that was not finite"}
 
 
@@ -19,11 +19,11 @@ class GuardStop:
     step: int
     """Last evaluated step."""
     reason: str
-    """Message of the guard; empty if the record contains none."""
+    """Message of the guard, if the record contains one."""
     at: float = 0.0
-    """Time of the decision in seconds since 1970; 0 if the record contains none."""
+    """Seconds since 1970; 0 if the record contains none."""
     length: float | None = None
-    """Planned number of steps of the training; None if unknown."""
+    """Planned number of steps, if known."""
 
     @property
     def status(self) -> str:
@@ -32,11 +32,11 @@ class GuardStop:
 
     @property
     def stop_reason_phrase(self) -> str:
-        """Reason for the stop as a phrase without numbers, such as "could not become the best"."""
+        """Reason as a phrase without numbers."""
         return _STOP_PREDICATES.get(self.state, "had another reason")
 
     def tag_text(self) -> str:
-        """Return the text for the tag `contract.TAG_GUARD_STOP`. A reason that is too long for a tag is truncated."""
+        """Return the text for the tag; a reason that is too long is truncated."""
         content = asdict(self)
         if self.length is None:
             del content["length"]
@@ -49,7 +49,7 @@ def is_last_step(step: float, length: float | None) -> bool:
 
 
 def read_guard_stop(text: str | None) -> GuardStop | None:
-    """Return the record from the text of the tag `contract.TAG_GUARD_STOP`; None without a tag or with invalid text."""
+    """Return the record from the text of the tag; None without a tag or with invalid text."""
     try:
         found = json.loads(text or "")
         state, step, at, length = found["state"], int(found["step"]), float(found.get("at", 0.0)), found.get("length")

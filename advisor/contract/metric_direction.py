@@ -1,7 +1,4 @@
-"""Infers from a metric's name whether lower or higher values are better.
-
-The module uses only the standard library, because adapters import it.
-"""
+"""Infers from a metric's name whether lower or higher values are better, using only the standard library for adapters."""
 
 from __future__ import annotations
 
@@ -14,15 +11,8 @@ DataSplit = Literal["train", "valid", "test"]
 Direction = Literal["minimize", "maximize"]
 
 SPLIT_BY_WORD: Mapping[str, DataSplit] = {
-    "train": "train",
-    "training": "train",
-    "valid": "valid",
-    "validation": "valid",
-    "val": "valid",
-    "eval": "valid",
-    "evaluation": "valid",
-    "dev": "valid",
-    "holdout": "valid",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "validation", "val", "eval", "evaluation", "dev", "holdout"), "valid"),
     "test": "test",
 }
 _WORD_ALIASES = {
@@ -47,10 +37,9 @@ _HIGHER_IS_BETTER = frozenset(
     "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
 _VAGUE_WORDS = frozenset("score average match".split())
-"""Words that mean "higher is better" only if no other word names the quantity, as "score" does not in "FID score"."""
+"""They imply "higher is better" only if no other word names the quantity, as "score" does not in "FID score"."""
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words whose direction is reversed by a preceding "negative". The word "negative" does not reverse other words: "negative
-precision" may be the precision on negative examples."""
+"""Words that "negative" reverses, unlike "negative precision", perhaps the precision on negative examples."""
 _TARGET_EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
@@ -62,7 +51,6 @@ def words_of_metric(name: str) -> tuple[str, ...]:
 
 
 def split_of_metric(name: str) -> DataSplit | None:
-    """Return the data split of the metric; None if the name contains no split."""
     return next((SPLIT_BY_WORD[word] for word in words_of_metric(name) if word in SPLIT_BY_WORD), None)
 
 
@@ -72,12 +60,11 @@ def quantity_words(name: str) -> tuple[str, ...]:
 
 
 def direction_of_metric(name: str) -> Direction | None:
-    """Return the direction in which the metric improves; None if its name does not show the direction."""
-    # Do not split at capital letters here, because that would cut "mAP" and "mIoU" into pieces.
-    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLIT_BY_WORD]
+    """Return the direction in which the metric improves; None if its name does not show it."""
+    whole, parts = _words(name)
     if "to" in whole[1:] and _TARGET_EFFORT_WORDS & set(whole[: whole.index("to", 1)]):
         return "minimize"  # an effort to reach a target, such as time_to_accuracy
-    word = _deciding_word(whole, quantity_words(name))
+    word = _deciding_word(whole, parts)
     if word is None:
         return None
     negated = bool({"neg", "negative"} & set(whole)) and (word in _NEGATABLE_WORDS or {"log", "loss"} <= set(whole))
@@ -85,25 +72,23 @@ def direction_of_metric(name: str) -> Direction | None:
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
-    """Return True if the metric's name clearly implies the opposite direction, as "val_accuracy" does for "minimize". Vague
-    words such as "score" do not contradict a direction."""
+    """Return True if the name clearly implies the opposite direction; vague words such as "score" do not."""
     clear = direction_of_metric(name)
-    return clear is not None and clear != direction and not _is_direction_vague(name)
+    return clear is not None and clear != direction and _deciding_word(*_words(name)) not in _VAGUE_WORDS
 
 
-def _is_direction_vague(name: str) -> bool:
-    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLIT_BY_WORD]
-    return _deciding_word(whole, quantity_words(name)) in _VAGUE_WORDS
+def _words(name: str) -> tuple[list[str], tuple[str, ...]]:
+    # The whole words are not split at capital letters, which would cut "mAP" and "mIoU" into pieces.
+    return [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLIT_BY_WORD], quantity_words(name)
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
-    """Return the last word of a metric name that implies a direction. A vague word such as "score" counts only if no other word
-    implies a direction."""
+    """Return the last word that implies a direction; a vague one such as "score" counts only without others."""
     directed = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
     return next((w for w in directed if w not in _VAGUE_WORDS), directed[0] if directed else None)
 
 
 def _base_word_with_direction(word: str) -> str | None:
-    """Return the base of a word if it implies a direction, such as accuracy for acc1 or map for map50; else None."""
+    """Return the base of a word if it implies a direction, such as accuracy for acc1 or map for map50."""
     plain = (_WORD_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
     return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)

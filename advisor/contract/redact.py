@@ -1,8 +1,7 @@
 """Removes passwords and other secrets from messages, tags and files, using only the standard library.
 
-`register_address_secrets` parses every address that the user provides. From then on, `redact` hides the password of the address
-in every text, however it is quoted. Regular expressions are used only for text of unknown origin; their running time is
-proportional to the length of the text.
+`register_address_secrets` parses every address that the user provides; then `redact` hides its password in every text, however
+it is quoted. Regular expressions are used only for text of unknown origin; their running time is proportional to its length.
 """
 
 from __future__ import annotations
@@ -11,38 +10,36 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO_PATTERN = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""Pattern of the user and password of an address inside a text. The pattern limits the length of the password, because the
-password may contain a slash or an @."""
+"""User and password of an address; their length is limited, because the password may contain a slash or an @."""
 _ASSIGNMENT_PATTERN = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _SECRET_VARIABLE_PATTERN = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
-"""Pattern of names of environment variables with secret values, such as PGPASSWORD, MLFLOW_TRACKING_TOKEN or SSH_KEY."""
+"""Environment variables with secret values, such as PGPASSWORD, MLFLOW_TRACKING_TOKEN or SSH_KEY."""
 _MIN_SECRET_CHARS = 6
-"""Minimum number of characters of a secret value to hide; shorter values may be ordinary words."""
+"""Shorter values may be ordinary words."""
 _MAX_ERROR_CHARS = 20_000
-"""Maximum number of characters of an error's text to read, because some errors quote large data."""
+"""Maximum number of characters of an error to read, because some errors quote large data."""
 _MIN_PASSWORD_CHARS = 3
-"""Minimum number of characters of a password to hide, if the password comes from an address that the user provided."""
+"""The same for a password in an address that the user provided."""
 HIDDEN_TEXT = "***"
 _DATABASE_DIALECTS = {"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "redshift", "snowflake"}
-"""SQLAlchemy dialects whose addresses may contain a password. Drivers of these databases split passwords from addresses
-differently than `urllib` does."""
+"""SQLAlchemy dialects whose drivers split passwords from addresses differently than `urllib` does."""
 
 _secret_replacements: dict[str, str] = {}
-"""Maps each text to hide to its replacement; the texts are the user's addresses and their passwords in every form of quoting."""
+"""Replacement of each text to hide: the user's addresses and their passwords in every form of quoting."""
 
 
 def register_address_secrets(address: str) -> str:
-    """Return an address without its secrets, and hide these secrets in all texts from now on.
+    """Return an address without its secrets, and hide these in all texts from now on. A value that is not an address is
+    returned unchanged.
 
-    address: one complete address that the user provided, for example as the value of an option. `urllib` splits user and
-    password from a web address. In a database address, user and password end at the last @, whatever characters they contain. A
-    value that is not an address is returned unchanged.
+    address: one complete address from the user. `urllib` splits user and password from a web address; in a database address,
+    they end at the last @, whatever characters they contain.
     """
     scheme, user, host = _split_address(address)
     if scheme is None:
@@ -64,23 +61,17 @@ def _register_secret(secret: str, shortest: int = _MIN_SECRET_CHARS) -> None:
 
 
 def redact(text: str) -> str:
-    """Return `text` with its secrets hidden.
-
-    Secrets are passwords of known addresses, `user:password@` and `password=...` in any text, and the values of environment
-    variables whose names denote secrets.
-    """
+    """Return `text` with its secrets hidden: passwords of known addresses, `user:password@` and `password=...`, and the values
+    of environment variables whose names denote secrets."""
     return _hide_assigned_values(_hide_known_values_and_userinfo(text))
 
 
 def redact_value(value: str) -> str:
-    """Redact a whole value, such as the value of a parameter or an argument. If the value is an address, its secrets are also
-    hidden from now on."""
+    """Redact a whole value, such as that of a parameter; if it is an address, its secrets are hidden from now on."""
     return redact(register_address_secrets(value))
 
 
 def _hide_assigned_values(text: str) -> str:
-    """Hide values that are assigned to names of secrets, as in `password=…`."""
-
     def hide(match: re.Match[str]) -> str:
         name = match["name"]
         return f"{name}={HIDDEN_TEXT}" if _is_secret_name(name.lstrip("0123456789_.-")) else match.group()
@@ -103,7 +94,7 @@ def _any_text_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=2)
 def _environment_secrets_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    """Return a pattern that matches the environment's secrets, raw or URL-quoted, longest first; None if there are no secrets."""
+    """Return a pattern of the environment's secrets, raw or URL-quoted, longest first; None without any."""
     found = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
     longest = sorted((value for value in found if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value))
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)") if longest else None
@@ -118,19 +109,14 @@ def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[s
 
 
 def _forms_of_secret(secret: str) -> set[str]:
-    """Return the forms in which a secret may appear in a text: raw, URL-quoted, URL-unquoted, escaped, on one line, or line by
-    line."""
+    """Return the forms of a secret in a text: raw, URL-quoted, URL-unquoted, escaped, on one line, or line by line."""
     plain = {secret, unquote(secret)}
     lines = {line.strip() for form in plain for line in form.splitlines()} if "\n" in secret else set()
     plain |= {" ".join(form.split()) for form in plain} | lines
-    escaped = {escape(form)[1:-1] for form in plain for escape in (repr, json.dumps, _json_without_escapes)}
+    escaped = {escape(form)[1:-1] for form in plain for escape in (repr, json.dumps, partial(json.dumps, ensure_ascii=False))}
     # `quote` refuses surrogates by default, and the bytes of a variable that are not UTF-8 are surrogates.
     quoted = {form(text, errors="surrogatepass") for text in plain for form in (quote, quote_plus)}
     return quoted | {quote(text, safe="", errors="surrogatepass") for text in plain} | plain | escaped
-
-
-def _json_without_escapes(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _split_address(address: str) -> tuple[str | None, str, str]:
@@ -154,7 +140,7 @@ def _query_parameters(address: str) -> list[tuple[str, str]]:
 
 
 def one_line_error(error: BaseException | str, limit: int = 300) -> str:
-    """Return an error as one line of at most `limit` characters, with the error's class first and without secrets."""
+    """Return an error as one line of at most `limit` characters, with its class first and without secrets."""
     return redact(" ".join(redact(_error_text(error)).split()))[:limit]
 
 
@@ -166,7 +152,7 @@ def _error_text(error: BaseException | str) -> str:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return the operating system's reason for a network error; for any other error, return the same as `one_line_error`."""
+    """Return the operating system's reason for a network error; for any other error, the same as `one_line_error`."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper
@@ -192,7 +178,6 @@ def _is_secret_name(name: str) -> bool:
 
 
 def denotes_secret(name: str) -> bool:
-    """Return True if the name denotes a password, a key or a token."""
     return _SECRET_NAME_PATTERN.search(name) is not None
 
 
@@ -201,19 +186,17 @@ _QUOTED_ASSIGNMENT_PATTERN = re.compile(
     r"""(\"{3}|'{3}|["'])(.+?)\3""",
     re.DOTALL,
 )
-"""Pattern of a quoted text that code or configuration assigns to a name, a subscript or a key."""
+"""Quoted text that code or configuration assigns to a name, a subscript or a key."""
 _UNQUOTED_ASSIGNMENT_PATTERN = re.compile(
     r"(?m)^([+ -]?[ \t]*+(?:export[ \t]++)?)([\w.-]++)([ \t]*+[:=]\s{0,100}+)([^\s#'\"(){}\[\],]++)[ \t]*+$"
 )
-"""Pattern of an unquoted text that a line of configuration assigns to a name."""
+"""Unquoted text that a line of configuration assigns to a name."""
 _HARMLESS_VALUES = {"None", "True", "False", "null", "true", "false", "str", "bytes", "int", "float", "bool", HIDDEN_TEXT}
 
 
 def redact_code(text: str) -> str:
-    """Return code or configuration in which values that are assigned to passwords, keys and tokens are hidden.
-
-    Code without a secret value stays unchanged, as in `def f(token=None)`, `password: str` or `key = args.key`.
-    """
+    """Return code or configuration in which values assigned to passwords, keys and tokens are hidden. Code without a secret
+    stays unchanged, as in `def f(token=None)`, `password: str` or `key = args.key`."""
 
     def hide_quoted_secret(match: re.Match[str]) -> str:
         name, between, mark, _ = match.groups()
@@ -239,16 +222,15 @@ def register_argument_secrets(arguments: Iterable[str]) -> None:
 _CREDENTIAL_HEADER_PATTERN = re.compile(
     r"(?i)\b(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?(?:[a-z]{1,20}\s{1,9})?|bearer\s{1,9})[^\s'\"]++"
 )
-"""Pattern of an HTTP header with a credential, or of the header's scheme and credential alone."""
+"""HTTP header with a credential, or its scheme and credential alone."""
 _KEY_ARGUMENT_PATTERN = re.compile(r"\b(key\s{0,9}=\s{0,9})('[^'\n]*+'|\"[^\"\n]*+\")")
-"""Pattern of a quoted text as the argument `key` of a call, as in `wandb.login(key="...")`."""
+"""Quoted argument `key` of a call, as in `wandb.login(key="...")`."""
 _UNQUOTED_ENTRY_PATTERN = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^\s'\"(){}\[\],]++)")
-"""Pattern of an unquoted value in JSON or YAML within one line."""
+"""Unquoted value in JSON or YAML within one line."""
 
 
 def _redact_argument(argument: str) -> str:
-    """Return an argument of a command line with its secrets hidden. The argument may contain code, configuration or an HTTP
-    header."""
+    """Return an argument, possibly with code, configuration or an HTTP header, with its secrets hidden."""
 
     def hide(match: re.Match[str]) -> str:
         name, between, value = match.groups()
@@ -259,7 +241,7 @@ def _redact_argument(argument: str) -> str:
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without the values of options, variables, keywords and headers whose names denote secrets."""
+    """Return a command line without the values of options, variables, keywords and headers that denote secrets."""
     register_argument_secrets(arguments)
     safe: list[str] = []
     hide_next = False

@@ -1,8 +1,7 @@
 """Corrects the confidences of findings with `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
 
-A rule computes the confidence of a finding from a statistical test. For each rule and several confidence values, the table
-lists the share of findings whose advice was right in simulated studies with a known optimum. Reports interpolate between the
-shares in the table, and show the result as the probability that the advice is right.
+A rule computes a confidence from a statistical test. For several values of it, the table lists the share of findings whose
+advice was right in simulated studies with a known optimum; reports show the interpolated share.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import csv
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+
+import numpy as np
 
 from advisor.engine.registry import path_of_rule_table
 from advisor.engine.relation import MIN_CAUSE_CONFIDENCE
@@ -22,13 +22,11 @@ CALIBRATION_FILE_NAME = "calibration.csv"
 
 @dataclass(frozen=True)
 class CalibrationPoint:
-    """One point of a rule's calibration map, which maps the rule's own confidence to the probability that its advice is right."""
+    """One point of a rule's map from its own confidence to the probability that its advice is right."""
 
     rule: str
     stated: float
-    """Confidence that the rule itself computes."""
     right: float
-    """Probability that the advice of the finding is right."""
     findings: int
     """Number of findings from which the probability was estimated."""
 
@@ -47,24 +45,16 @@ def table() -> dict[str, tuple[CalibrationPoint, ...]]:
 
 
 def corrected_confidence(stated: float, knots: tuple[CalibrationPoint, ...]) -> float:
-    """Return the corrected confidence: interpolated linearly between the points of the map, constant beyond them, and equal to
-    `stated` without any points."""
+    """Return the confidence, interpolated between the points of the map and constant beyond; `stated` without points."""
     if not knots:
         return stated
-    for left_knot, right_knot in pairwise(knots):
-        if left_knot.stated <= stated <= right_knot.stated and left_knot.stated < right_knot.stated:
-            share = (stated - left_knot.stated) / (right_knot.stated - left_knot.stated)
-            return left_knot.right + share * (right_knot.right - left_knot.right)
-    return knots[0].right if stated < knots[0].stated else knots[-1].right
+    return float(np.interp(stated, [k.stated for k in knots], [k.right for k in knots]))
 
 
 def calibrate_finding(finding: Finding, *, measured: bool = True) -> Finding:
-    """Return the finding with its confidence replaced by the probability that its advice is right.
-
-    measured: True if the rule's calibration map was measured on findings of this kind; if False, the function only multiplies
-    the confidence by the finding's `doubt`. A warning becomes a note if its advice is more likely wrong than right, so that
-    planning does not act on it.
-    """
+    """Return the finding with the probability that its advice is right as confidence. measured: False if the rule's map does
+    not hold for it, so that only its `doubt` counts. A warning that is more likely wrong than right becomes a note, on which
+    planning does not act."""
     knots = table().get(finding.rule, ()) if measured else ()
     confidence = round(corrected_confidence(finding.confidence, knots) * finding.doubt, 3)
     update: dict[str, object] = {"confidence": confidence, "doubt": 1.0}
@@ -74,7 +64,7 @@ def calibrate_finding(finding: Finding, *, measured: bool = True) -> Finding:
 
 
 def describe_calibration(rule: str) -> str | None:
-    """Return a sentence that states how often the rule's advice was right in simulated studies; None if this was not measured."""
+    """Return a sentence on how often the rule's advice was right in simulated studies; None if this was not measured."""
     knots = table().get(rule, ())
     if not knots:
         return None

@@ -1,24 +1,33 @@
-"""Marks findings that another finding causes, so that a report has one headline for each cause. Each rule declares which
-findings of other rules cause its findings, or are caused by them."""
+"""Marks findings that another finding causes, so that a report has one headline for each cause.
+
+Each rule declares which findings of other rules cause its findings, or are caused by them. These causal links form a directed
+graph without cycles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from itertools import product
+from typing import TypeAlias, get_args
 
-from advisor.engine.links import causal_node, causal_ranks, find_causal_links
-from advisor.engine.relation import MIN_CAUSE_CONFIDENCE, CausalLink
+from advisor.engine.relation import MIN_CAUSE_CONFIDENCE, CausalLink, FindingPlace, Relation, finding_place
 from advisor.engine.rule import Rule
-from advisor.model.finding import Explanation, Finding, Goal, Verdict
+from advisor.model.errors import AdvisorError
+from advisor.model.finding import Explanation, Finding, Goal, Severity, Verdict
 from advisor.model.words import lower_first_letter
+
+CausalNode: TypeAlias = tuple[str, FindingPlace, Severity]
+"""All findings of one rule with the same severity and place ("somewhere" or "everywhere")."""
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
     """Set `explained_by` on each finding that another finding causes, and return the verdicts. If a critical finding prevents a
     rule from judging the study, and this rule found nothing, the rule counts as not assessed.
 
-    If a finding has several causes, prefer a cause that must be fixed before the finding's changes are made. Among the
-    remaining causes, prefer the one with the highest priority in planning, then the earliest one in the causal order.
+    Of several causes, prefer one that must be fixed before the finding's changes are made, then the one with the highest
+    priority in planning, then the earliest in the causal order.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
@@ -27,7 +36,7 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
 
     def explained(effect: Finding) -> Finding:
         causes = [
-            (not link.relation.waits, goals.index(cause.goal), order[causal_node(cause)], i, link, cause)
+            (not link.relation.waits, goals.index(cause.goal), order[_causal_node(cause)], i, link, cause)
             for i, cause in enumerate(findings)
             for link in links
             if (link.cause, link.effect) == (cause.rule, effect.rule) and link.applies(effect, cause)
@@ -35,7 +44,9 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
         if not causes:
             return effect
         *_, link, cause = min(causes, key=lambda c: c[:4])
-        return effect.model_copy(update={"explained_by": _build_explanation(link, cause)})
+        because, waits = link.relation.because, link.relation.waits
+        explanation = Explanation(rule=cause.rule, subject=cause.subject, side=cause.side, because=because, waits=waits)
+        return effect.model_copy(update={"explained_by": explanation})
 
     critical = {f.rule for f in findings if f.severity == "critical" and f.confidence >= MIN_CAUSE_CONFIDENCE}
     blind = {k.effect: k.relation.because for k in links if k.relation.blinds and k.cause in critical}
@@ -51,14 +62,8 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
     return tuple(map(assessed, verdicts))
 
 
-def _build_explanation(link: CausalLink, cause: Finding) -> Explanation:
-    return Explanation(
-        rule=cause.rule, subject=cause.subject, side=cause.side, because=link.relation.because, waits=link.relation.waits
-    )
-
-
 def find_cause(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding that explains `effect`, among `findings`; None if there is none."""
+    """Return the finding that explains `effect`, if it is among `findings`."""
     explanation = effect.explained_by
     if explanation is None:
         return None
@@ -67,7 +72,62 @@ def find_cause(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
 
 
 def find_first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
-    """Return the first cause in the causal chain of `finding`; return `finding` itself if no other finding explains it."""
+    """Return the first cause in the causal chain of `finding`, or `finding` itself."""
     while (cause := find_cause(finding, findings)) is not None:
         finding = cause
     return finding
+
+
+# --- the causal graph ----------------------------------------------------------------------------------------------------------
+
+
+def _causal_node(finding: Finding) -> CausalNode:
+    return finding.rule, finding_place(finding), finding.severity
+
+
+def find_causal_links(rules: Iterable[Rule]) -> tuple[CausalLink, ...]:
+    """Return all causal links between these rules, declared by the cause or by the effect."""
+    rules = tuple(rules)
+    known_ids = {rule.rule_id() for rule in rules}
+    return tuple(link for link in _declared_links(rules) if link.cause in known_ids and link.effect in known_ids)
+
+
+@lru_cache(maxsize=8)
+def causal_ranks(links: tuple[CausalLink, ...]) -> Mapping[CausalNode, int]:
+    """Return the rank of each node, with causes before effects. Raises CycleError if the links form a cycle."""
+    sorter: TopologicalSorter[CausalNode] = TopologicalSorter()
+    for link in links:
+        ends = link.relation.cause_at, link.relation.effect_at
+        places = product(*(get_args(FindingPlace) if place is None else (place,) for place in ends))
+        for (at_cause, at_effect), cause, effect in product(places, get_args(Severity), get_args(Severity)):
+            if link.allows(cause, effect):
+                sorter.add((link.effect, at_effect, effect), (link.cause, at_cause, cause))
+    return {node: rank for rank, node in enumerate(sorter.static_order())}
+
+
+def check_relations(rules: Iterable[Rule]) -> None:
+    """Raise AdvisorError if a relation names a rule that does not exist, or if the relations form a cycle."""
+    rules = tuple(rules)
+    known_ids = {rule.rule_id() for rule in rules}
+    for link in _declared_links(rules):
+        for rule, other in ((link.cause, link.effect), (link.effect, link.cause)):
+            if rule not in known_ids:
+                raise AdvisorError(
+                    f"the rule {other!r} has a relation to {rule!r}, which does not exist; `advisor rules` lists them"
+                )
+    try:
+        causal_ranks(find_causal_links(rules))
+    except CycleError as error:
+        circle = " → ".join(dict.fromkeys(node[0] for node in reversed(error.args[1])))
+        raise AdvisorError(f"these rules explain each other in a circle: {circle}; drop one of the relations") from None
+
+
+def _declared_links(rules: Iterable[Rule]) -> Iterator[CausalLink]:
+    rules = tuple(rules)
+    needing = tuple(rule.rule_id() for rule in rules if rule.needs_learning)
+    for rule in rules:
+        own = rule.rule_id()
+        for relations, explains in ((rule.explains, True), (rule.explained_by, False)):
+            for relation in (relations,) if isinstance(relations, Relation) else relations:
+                for other in needing if relation.rules == "needs_learning" else relation.rules:
+                    yield CausalLink(own, other, relation) if explains else CausalLink(other, own, relation)

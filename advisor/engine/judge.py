@@ -19,7 +19,7 @@ from advisor.model.study import Study
 from advisor.model.words import number
 
 NON_NETWORK_CHAPTERS = ("space", "decision")
-"""Folders of built-in rules that also apply to models other than neural networks."""
+"""Folders of built-in rules that also apply to other models than neural networks."""
 _WORKLOAD_MISMATCH_REASONS: Mapping[WorkloadKind, str] = {
     "reinforcement-learning": "the runs train a policy, to which this rule does not apply",
     "gan": "the runs train adversarial networks, to which this rule does not apply",
@@ -27,7 +27,7 @@ _WORKLOAD_MISMATCH_REASONS: Mapping[WorkloadKind, str] = {
     "self-supervised": "the runs learn without labels, to which this rule does not apply",
     "no-network": "the runs train no network",
 }
-"""Reason why a rule does not apply to a kind of workload."""
+"""Why a rule does not apply to a kind of workload."""
 
 
 MAX_FINDINGS = 10_000
@@ -37,13 +37,11 @@ MAX_FINDINGS = 10_000
 def judge(
     study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None, calibrate: bool = True
 ) -> tuple[Verdict, ...]:
-    """Return one verdict per rule, in the order of the rules. `on_rule` is called with the id of each rule before this rule
-    runs.
+    """Return one verdict per rule, in the order of the rules. `on_rule` is called with the id of each rule before it runs.
 
-    calibrate: True to correct each confidence by the rule's calibration table and to multiply it by the finding's `doubt`.
-
-    If a rule does not end or raises any exception except MissingData, it is reported as broken, and the remaining rules still
-    run. Findings that other findings cause get the attribute `explained_by` (see `advisor.engine.explain`).
+    calibrate: correct each confidence by the rule's calibration table and by the finding's `doubt`. A rule that does not end or
+    raises any exception except MissingData is broken; the remaining rules still run. Findings that others cause get
+    `explained_by`.
     """
     rules = tuple(rules)
     verdicts = []
@@ -59,17 +57,7 @@ def judge(
 
 
 def _judge_rule(study: Study, rule: Rule) -> Verdict:
-    if study.probe is not None and study.probe not in rule.probes:
-        reason = f"the runs are a {study.probe} probe, which cannot show this problem"
-        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
-    if not _applies_to_workload(rule, study.kind):
-        reason = f"{_WORKLOAD_MISMATCH_REASONS.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
-        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
-    if study.target is not None and rule.compares_results:
-        reason = (
-            f"training stopped when {study.spec.objective.metric} reached about {number(study.target)}, so results are equal by "
-            "design; to compare settings, train all of them equally long"
-        )
+    if (reason := _reason_rule_does_not_apply(study, rule)) is not None:
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     try:
         findings = run_with_limits(rule.rule_id(), lambda: _findings_of_rule(rule, study))
@@ -91,8 +79,17 @@ def _findings_of_rule(rule: Rule, study: Study) -> tuple[Finding, ...]:
     return findings
 
 
-def _applies_to_workload(rule: Rule, kind: WorkloadKind) -> bool:
-    """Return True if the rule applies to this kind of workload."""
-    if kind == "no-network" and chapter_of_rule(rule) not in NON_NETWORK_CHAPTERS and chapter_of_rule(rule) in rule_chapters():
-        return False
-    return kind not in rule.not_for
+def _reason_rule_does_not_apply(study: Study, rule: Rule) -> str | None:
+    if study.probe is not None and study.probe not in rule.probes:
+        return f"the runs are a {study.probe} probe, which cannot show this problem"
+    chapter = chapter_of_rule(rule)
+    about_networks = chapter not in NON_NETWORK_CHAPTERS and chapter in rule_chapters()
+    if study.kind in rule.not_for or (study.kind == "no-network" and about_networks):
+        reason = _WORKLOAD_MISMATCH_REASONS.get(study.kind, f"the workload is {study.kind}")
+        return f"{reason}; pass --kind if that is wrong"
+    if study.target is not None and rule.compares_results:
+        return (
+            f"training stopped when {study.spec.objective.metric} reached about {number(study.target)}, so results are equal by "
+            "design; to compare settings, train all of them equally long"
+        )
+    return None

@@ -12,30 +12,26 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAX_RULE_CPU_S = 300.0
-"""Maximum processor time of one rule, in seconds. docs/decisions.md explains this limit."""
+"""Maximum processor seconds of one rule, explained in docs/decisions.md."""
 MAX_WAIT_S = 1800
-"""Maximum wall-clock time of one rule, in seconds; it limits rules that wait, for example for a server."""
+"""Maximum wall-clock seconds of one rule, for rules that wait."""
 MAX_STOP_WAIT_S = 2.0
-"""Maximum time, in seconds, to wait until a stopped rule ends. After this time, the rule's thread continues in the background,
-and its result is ignored."""
+"""Maximum seconds until a stopped rule ends; then its thread continues in the background, and its result is ignored."""
 
 _stopped_rules: set[str] = set()
-"""Ids of the rules that were stopped in this process. Stopped rules are not started again; otherwise, each refresh of a live
-page would take the full time limit."""
+"""Rules that were stopped in this process; each refresh of a live page would take the full time limit again."""
 
 
 def forget_stopped_rules() -> None:
-    """Forget which rules were stopped, so that they can run again."""
     _stopped_rules.clear()
 
 
 class TooLongError(Exception):
-    """Raised if a rule does not end. The message completes the sentence "The rule was stopped: it …"."""
+    """Raised if a rule does not end. The message completes "The rule was stopped: it …"."""
 
 
 class _RuleTimeout(SystemExit):
-    """Raised inside the thread of a rule to end the rule. `except Exception` does not catch this exception, and a thread that
-    ends with it prints no traceback."""
+    """Ends the thread of a rule without a traceback; `except Exception` does not catch it."""
 
 
 class _ThreadedCall(threading.Thread, Generic[T]):
@@ -61,17 +57,13 @@ class _ThreadedCall(threading.Thread, Generic[T]):
                 self._ended = True
 
     def result(self) -> T:
-        """Return the result of the call or raise its error; the call must have ended."""
         if self._error is not None:
             raise self._error
         return self._result[0]
 
     def cpu_s(self) -> float:
-        """Return the processor seconds of the thread; 0 on systems without per-thread clocks (macOS, Windows).
-
-        On systems without per-thread clocks, only the wall-clock limit applies, because the processor time of the process
-        includes other threads.
-        """
+        """Return the processor seconds of the thread; 0 without per-thread clocks (macOS, Windows), where only the wall-clock
+        limit applies, because the processor time of the process includes other threads."""
         if self._clock is None:
             return 0.0
         try:
@@ -80,20 +72,15 @@ class _ThreadedCall(threading.Thread, Generic[T]):
             return 0.0
 
     def stop(self) -> None:
-        """Raise an exception in the thread, and a second one if the rule catches the first.
-
-        Between the two exceptions, the rule can finish its `finally` blocks.
-        """
+        """Raise an exception in the thread, and a second one if the rule catches the first. Between, `finally` blocks can
+        finish."""
         for _ in range(2):
             self._raise_in_thread()
             self.join(MAX_STOP_WAIT_S / 2)
 
     def _raise_in_thread(self) -> None:
-        """Raise `_RuleTimeout` in the thread if it is still running.
-
-        The lock prevents the thread from ending during this call. If the thread ended, a new thread could get its identifier
-        and be stopped instead.
-        """
+        """Raise `_RuleTimeout` in the thread if it is still running. The lock prevents the thread from ending during this call:
+        a new thread could get its identifier and be stopped instead."""
         if not self._end_lock.acquire(timeout=MAX_STOP_WAIT_S):
             return
         try:
@@ -104,10 +91,8 @@ class _ThreadedCall(threading.Thread, Generic[T]):
 
 
 def run_with_limits(rule: str, work: Callable[[], T]) -> T:
-    """Run a rule by calling `work`, and return its result or raise its error. Raises TooLongError if the call exceeds a time limit.
-
-    A rule that was stopped is not started again in this process.
-    """
+    """Run a rule by calling `work`, and return its result or raise its error. Raises TooLongError beyond a time limit; a rule
+    that was stopped is not started again in this process."""
     if rule in _stopped_rules:
         raise TooLongError("was stopped in an earlier analysis and is not started again")
     call = _ThreadedCall(work)

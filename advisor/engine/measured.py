@@ -1,5 +1,7 @@
-"""Reads the detection and false-alarm rates of rules on labelled studies from `measured.csv`, which
-`benchmarks/quality/diagnosis.py` writes."""
+"""Reads how often rules fired on labelled studies and in small real trainings.
+
+`benchmarks/quality/diagnosis.py` writes `measured.csv`; `lm_rules.py` and `finetuning.py` write `trained.csv` with `--write`.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +13,41 @@ from functools import lru_cache
 from advisor.engine.registry import path_of_rule_table
 
 MEASURED_FILE_NAME = "measured.csv"
+TRAINED_FILE_NAME = "trained.csv"
 STUDY_SIZE_GROUPS: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
-"""Groups of study sizes for which rates are computed separately: (maximum number of trials, group name)."""
+"""(Maximum number of trials, name) of groups of study sizes."""
 MIN_STUDIES_FOR_RATE = 10
-"""Minimum number of studies to state a rate; a rate from fewer studies, such as 1 of 1, says almost nothing."""
+"""Minimum number of studies to state a rate."""
 
 
 @dataclass(frozen=True)
 class MeasuredCounts:
-    """Counts of correct and wrong findings of one rule on labelled studies of one size group. Several near-identical studies
-    count as one study, so counts can be fractional.
-    """
+    """Findings of one rule on labelled studies of one size group; near-identical studies count as one, so counts can be
+    fractional."""
 
     rule: str
     trials: str
-    """Size group of the studies: the number of trials, in words."""
+    """Size group of the studies, in words."""
     positives: float
-    """Number of labelled studies in which the rule must fire."""
+    """Studies in which the rule must fire."""
     detected: float
     negatives: float
-    """Number of labelled studies in which the rule must not fire."""
+    """Studies in which the rule must not fire."""
     false_alarms: float
     not_assessed: float
-    """Number of labelled studies that lack the data that the rule needs."""
+    """Studies that lack the data that the rule needs."""
 
     def csv_row(self) -> tuple[str, ...]:
-        """Return the counts as a row of the CSV file."""
         values = [getattr(self, f.name) for f in fields(self)]
         return tuple(v if isinstance(v, str) else f"{v:.4g}" for v in values)
+
+
+def _read_rows(file: str) -> list[dict[str, str]]:
+    path = path_of_rule_table(file)
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
 
 
 def size(trials: int) -> str:
@@ -48,24 +57,20 @@ def size(trials: int) -> str:
 
 @lru_cache(maxsize=1)
 def _all_measured_counts() -> dict[str, tuple[MeasuredCounts, ...]]:
-    path = path_of_rule_table(MEASURED_FILE_NAME)
-    if not path.is_file():
-        return {}
-    table: dict[str, list[MeasuredCounts]] = {}
-    with path.open(newline="", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            rule, trials, counts = row.pop("rule"), row.pop("trials"), {k: float(v) for k, v in row.items()}
-            table.setdefault(rule, []).append(MeasuredCounts(rule, trials, **counts))
-    return {rule: tuple(rows) for rule, rows in table.items()}
+    table: dict[str, tuple[MeasuredCounts, ...]] = {}
+    for row in _read_rows(MEASURED_FILE_NAME):
+        rule, trials, counts = row.pop("rule"), row.pop("trials"), {k: float(v) for k, v in row.items()}
+        table[rule] = (*table.get(rule, ()), MeasuredCounts(rule, trials, **counts))
+    return table
 
 
 def measured_counts(rule: str) -> tuple[MeasuredCounts, ...]:
-    """Return the counts of a rule for each size group, smallest studies first; empty if no labelled study tests the rule."""
+    """Return the counts of a rule, smallest studies first; empty if no labelled study tests it."""
     return _all_measured_counts().get(rule, ())
 
 
 def describe_measured_rates(rows: Iterable[MeasuredCounts]) -> str | None:
-    """Return a sentence with the detection and false-alarm rates over all study sizes; None if there are too few studies."""
+    """Return a sentence with the rates over all study sizes; None if there are too few studies."""
     rows = list(rows)
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)
     negatives, alarms = sum(r.negatives for r in rows), sum(r.false_alarms for r in rows)
@@ -81,3 +86,45 @@ def describe_measured_rates(rows: Iterable[MeasuredCounts]) -> str | None:
 
 def _count_text(weight: float) -> str:
     return f"{round(weight, 1):g}"
+
+
+# --- small real trainings ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainedCounts:
+    """Findings of one rule in studies of small real trainings, with the problem that it detects switched on or off."""
+
+    rule: str
+    script: str
+    """Script in `benchmarks/quality` that runs the studies, with arguments that choose a trainer."""
+    positives: int
+    """Studies with the problem."""
+    detected: int
+    negatives: int
+    """Studies without it."""
+    false_alarms: int
+
+    def rate_texts(self) -> tuple[str, str]:
+        """Return in how many studies with and without the problem the rule fired."""
+        return f"{self.detected} of {self.positives}", f"{self.false_alarms} of {self.negatives}"
+
+
+def trained_table() -> tuple[TrainedCounts, ...]:
+    """Return all rows; empty if the file is missing."""
+    rows = _read_rows(TRAINED_FILE_NAME)
+    return tuple(TrainedCounts(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in rows)
+
+
+def trained_counts(rule: str) -> tuple[TrainedCounts, ...]:
+    return tuple(row for row in trained_table() if row.rule == rule)
+
+
+def replace_script_rows(script: str, rows: Iterable[TrainedCounts]) -> None:
+    """Replace the rows of a benchmark script in the table."""
+    names = [f.name for f in fields(TrainedCounts)]
+    kept = [row for row in trained_table() if row.script != script]
+    with path_of_rule_table(TRAINED_FILE_NAME).open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(names)
+        lines.writerows([getattr(row, n) for n in names] for row in sorted([*kept, *rows], key=lambda r: (r.rule, r.script)))

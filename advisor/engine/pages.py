@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import yaml
 
 from advisor.engine import calibration
-from advisor.engine.example import RuleExample, load_example
-from advisor.engine.grounds import EVIDENCE_KIND_TEXTS
-from advisor.engine.measured import MeasuredCounts, measured_counts
+from advisor.engine.measured import MeasuredCounts, measured_counts, trained_counts
+from advisor.engine.relation import EVIDENCE_KIND_TEXTS
 from advisor.engine.rule import Rule
-from advisor.engine.trained import TrainedCounts, trained_counts
+from advisor.model.frozen import FrozenModel
+
+
+class RuleExample(FrozenModel):
+    """A one-line description of a study, the first finding of a rule on it, and the finding's changes."""
+
+    study: str
+    message: str
+    action: str
+    changes: tuple[str, ...] = ()
+
+
+def example_path(rule: type[Rule]) -> Path:
+    """Return the path of the example file next to the rule's file."""
+    return Path(inspect.getfile(rule)).with_suffix(".example.yaml")
+
+
+def load_example(rule: type[Rule]) -> RuleExample | None:
+    """Return the golden example of a rule, if it has one."""
+    path = example_path(rule)
+    return RuleExample.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+_RATES_HEAD = "| trials | fires where it must | of | fires where it must not | of | lacks data |", "|---|---|---|---|---|---|"
 
 
 def rule_page(rule: type[Rule]) -> str:
-    """Return the documentation page of a rule: its docstring, example, thresholds with defaults, measured rates and playbook
-    section."""
-    lines = [f"# {rule.rule_id()}", "", rule.page(), *_format_example(load_example(rule))]
+    lines = [f"# {rule.rule_id()}", "", rule.page()]
+    if (example := load_example(rule)) is not None:
+        lines += ["", "## Example", f"A study of {example.study}.", "", f"> {example.message} {example.action}", ""]
+        lines += [f"- `{change}`" for change in example.changes]
     if rule.model_fields:
         lines += ["", "## Thresholds"]
         description = rule.described()
@@ -23,43 +50,20 @@ def rule_page(rule: type[Rule]) -> str:
         lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
     if rule.grounds:
         lines += ["", rule.grounds.evidence_sentence()]
-    lines += [
-        "",
-        "## Measured",
-        *_measured_rates_table(measured_counts(rule.rule_id())),
-        *_training_measurements(trained_counts(rule.rule_id())),
-    ]
+    lines += ["", "## Measured"]
+    if rows := measured_counts(rule.rule_id()):
+        lines += ["On labelled studies (`python benchmarks/quality/diagnosis.py`):", "", *_RATES_HEAD]
+        lines += map(_measured_rates_row, rows)
+    else:
+        lines.append("No labelled study tests this rule; the section “How sure” says what is known.")
+    for row in trained_counts(rule.rule_id()):
+        on, off = row.rate_texts()
+        where = f"On small real trainings (`python benchmarks/quality/{row.script}`)"
+        lines += ["", f"{where}, it fired in {on} studies with the cause and in {off} without it."]
     if (right := calibration.describe_calibration(rule.rule_id())) is not None:
         lines += ["", right]
     lines += ["", f"Playbook: “{rule.playbook}”"]
     return "\n".join(lines)
-
-
-def _format_example(example: RuleExample | None) -> list[str]:
-    if example is None:
-        return []
-    lines = ["", "## Example", f"A study of {example.study}.", "", f"> {example.message} {example.action}"]
-    return [*lines, "", *(f"- `{change}`" for change in example.changes)]
-
-
-def _measured_rates_table(rows: Sequence[MeasuredCounts]) -> list[str]:
-    """Return a Markdown table of detection and false-alarm rates by number of trials. Several near-identical labelled studies
-    count as one."""
-    if not rows:
-        return ["No labelled study tests this rule; the section “How sure” says what is known."]
-    head = ["| trials | fires where it must | of | fires where it must not | of | lacks data |", "|---|---|---|---|---|---|"]
-    return ["On labelled studies (`python benchmarks/quality/diagnosis.py`):", "", *head, *map(_measured_rates_row, rows)]
-
-
-def _training_measurements(rows: Sequence[TrainedCounts]) -> list[str]:
-    """Return one sentence for each script that measured the rule on real training runs, in which the problem that the rule
-    detects was switched on or off."""
-    sentences = []
-    for row in rows:
-        on, off = row.rate_texts()
-        where = f"On small real trainings (`python benchmarks/quality/{row.script}`)"
-        sentences += ["", f"{where}, it fired in {on} studies with the cause and in {off} without it."]
-    return sentences
 
 
 def _measured_rates_row(m: MeasuredCounts) -> str:
@@ -81,15 +85,13 @@ def source_file(rule: Rule) -> str:
 
 
 def rules_readme_text(rules: Iterable[Rule]) -> str:
-    """Return the text of `rules/README.md`."""
     intro = "Generated by `make docs`; do not edit. Each rule is one file; `advisor explain RULE` prints its page."
     rules = list(rules)
     return f"# Rules\n\n{intro}\n\n{rule_tables(rules, source_file)}\n\n{beyond_playbook_table(rules)}\n"
 
 
 def rule_tables(rules: Iterable[Rule], link: Callable[[Rule], str]) -> str:
-    """Return a Markdown table for each folder of rules, with one row per rule. link: function that returns the link target for
-    a rule."""
+    """Return a Markdown table for each folder of rules. link: function that returns the link target for a rule."""
     lines: list[str] = []
     last = ""
     for rule in rules:
@@ -101,8 +103,7 @@ def rule_tables(rules: Iterable[Rule], link: Callable[[Rule], str]) -> str:
 
 
 def beyond_playbook_table(rules: Iterable[Rule]) -> str:
-    """Return a Markdown table of the rules whose claims do not come from the Deep Learning Tuning Playbook, with the evidence
-    and the measured rates of each rule."""
+    """Return a Markdown table of the rules whose claims do not come from the playbook, with their evidence and rates."""
     lines = [
         "## Rules beyond the playbook",
         "",

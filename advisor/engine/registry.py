@@ -14,28 +14,27 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from advisor.engine.links import check_relations
+from advisor.engine.explain import check_relations
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 
 BUILT_IN_RULES_PACKAGE = "advisor_rules"
-"""Name of the package that contains the built-in rules."""
 ENTRY_POINT_GROUP = "advisor.rules"
 
 ThresholdSettings: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Thresholds that the user has overridden: {rule id: {threshold: value}}."""
+"""{rule id: {threshold: value}} that the user has overridden."""
 
 
 def path_of_rule_table(file: str) -> Path:
-    """Return the path of a table of counts or confidences in the folder of the built-in rules."""
+    """Return the path of a table in the folder of the built-in rules."""
     return Path(importlib.import_module(BUILT_IN_RULES_PACKAGE).__path__[0]) / file
 
 
 def load_rules(*, settings: ThresholdSettings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
-    """Return all rules with the user's thresholds applied. Built-in rules come first, in the declared order of their folders.
+    """Return all rules with the user's thresholds applied; built-in rules first, in the declared order of their folders.
 
-    Raises AdvisorError if a rule file cannot be loaded, two rules have the same id, `settings` names an unknown rule or
-    threshold, a threshold is invalid, a relation names an unknown rule, or the relations form a cycle.
+    Raises AdvisorError for a rule file that cannot be loaded, two rules with one id, unknown rules or thresholds in `settings`,
+    an invalid threshold, a relation to an unknown rule, or relations that form a cycle.
     """
     settings = dict(settings or {})
     classes: dict[str, type[Rule]] = {}
@@ -51,8 +50,7 @@ def load_rules(*, settings: ThresholdSettings | None = None, directories: Iterab
 
 
 def rule_chapters() -> tuple[str, ...]:
-    """Return the names of the folders of the built-in rules. Folders with a declared order come first, followed by all other
-    folders of rules."""
+    """Return the folders of the built-in rules; those with a declared order come first."""
     package = importlib.import_module(BUILT_IN_RULES_PACKAGE)
     folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
     declared: tuple[str, ...] = package.CHAPTERS

@@ -1,5 +1,4 @@
-"""Declares that findings of one rule cause findings of another rule. A report shows a cause as a headline, and the effects of
-this cause below the headline."""
+"""What a rule declares about itself: the evidence for its claims, and which findings of other rules it causes or explains."""
 
 from __future__ import annotations
 
@@ -28,46 +27,41 @@ FindingPlace = Literal["somewhere", "everywhere"]
 """"somewhere" if a finding has a subject in the search space, "everywhere" if it concerns the whole space."""
 
 MIN_CAUSE_CONFIDENCE = 0.5
-"""Minimum confidence of a finding that may explain other findings."""
+"""Minimum confidence of a cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """Declares which findings of other rules are effects or causes of a rule's findings. A rule declares effects in its
-    attribute `explains` and causes in `explained_by`."""
+    """Which findings of other rules are effects (`Rule.explains`) or causes (`Rule.explained_by`) of a rule's findings."""
 
     rules: tuple[str, ...] | Literal["needs_learning"]
-    """Ids of the other rules in the relation, or "needs_learning" for all rules that set `Rule.needs_learning`."""
+    """Ids of the other rules, or all that set `Rule.needs_learning`."""
     shares: SharedProperty
     because: str
-    """One sentence that explains how the effect follows from the cause; it is shown below the effect."""
+    """One sentence on how the effect follows from the cause, shown below the effect."""
     waits: bool = True
-    """True if changes for the effect must wait until the cause is fixed; False if they help to fix the cause or are useful in
-    any case."""
+    """True if changes for the effect wait until the cause is fixed."""
     cause_at: FindingPlace | None = None
-    """Place that a finding must have to be a cause; None for any place."""
+    """Place of a cause; None for any."""
     effect_at: FindingPlace | None = None
-    """Place that a finding must have to be an effect; None for any place."""
+    """Place of an effect; None for any."""
     min_severity: Severity = "note"
     """Minimum severity of the cause."""
     max_severity: Severity = "critical"
     """Maximum severity of the effect."""
     blinds: bool = False
-    """True if a critical cause prevents the effect's rule from judging the study, so that the rule counts as not assessed if it
-    finds nothing."""
+    """True if a critical cause prevents the effect's rule from judging: it then counts as not assessed if it finds nothing."""
 
 
 @dataclass(frozen=True)
 class CausalLink:
-    """A causal relation from one rule (the cause) to another rule (the effect)."""
-
     cause: str
     effect: str
     relation: Relation
 
     def applies(self, effect: Finding, cause: Finding) -> bool:
-        """Return True if the finding `cause` explains the finding `effect` in this relation. A finding never explains a more
-        severe finding, and an uncertain finding explains no other finding."""
+        """Return True if the finding `cause` explains the finding `effect`: never a more severe one, and never if it is
+        uncertain."""
         fits = all(
             place is None or place == finding_place(finding)
             for place, finding in ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
@@ -80,14 +74,13 @@ class CausalLink:
         )
 
     def allows(self, cause: Severity, effect: Severity) -> bool:
-        """Return True if a finding of severity `cause` can explain a finding of severity `effect`."""
+        """Return True if a finding of severity `cause` can explain one of severity `effect`."""
         order = get_args(Severity)  # most severe first
         explains = max(order.index(cause), order.index(self.relation.max_severity)) <= order.index(effect)
         return explains and order.index(cause) <= order.index(self.relation.min_severity)
 
 
 def finding_place(finding: Finding) -> FindingPlace:
-    """Return "somewhere" if the subject of the finding is a hyperparameter of the search space, else "everywhere"."""
     return "everywhere" if finding.subject is None else "somewhere"
 
 
@@ -115,3 +108,35 @@ def _have_one_subject(effect: Finding, cause: Finding) -> bool:
     if effect.subject is None or cause.subject is None:
         return False
     return bool(set(effect.subject.split(" × ")) & set(cause.subject.split(" × ")))
+
+
+# --- evidence for claims that do not come from the Deep Learning Tuning Playbook -------------------------------------------------
+
+EvidenceKind = Literal["mechanism", "count", "test", "literature"]
+"""The kind of evidence for a claim:
+
+- mechanism: it follows from the formula of an algorithm
+- count: it is a number in the logs, compared with a limit beyond noise
+- test: a statistical test on the study
+- literature: publications report it; the analysed study does not show it
+"""
+EVIDENCE_KIND_TEXTS: dict[EvidenceKind, str] = {
+    "mechanism": "how the algorithm works",
+    "count": "a number in the logs",
+    "test": "a statistical test on the study",
+    "literature": "the literature, without a test on the study",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grounds:
+    """The evidence for the finding and for the advice of a rule, and its source."""
+
+    finding: EvidenceKind
+    advice: EvidenceKind
+    source: str
+    """Papers or documentation, such as "arXiv 2309.14322"."""
+
+    def evidence_sentence(self) -> str:
+        finding, advice = EVIDENCE_KIND_TEXTS[self.finding], EVIDENCE_KIND_TEXTS[self.advice]
+        return f"The finding rests on {finding}. The advice rests on {advice}. Source: {self.source}."

@@ -1,5 +1,4 @@
-"""The base class of rules. The docstring of a rule is its documentation page; its class attributes declare its relations to
-other rules."""
+"""The base class of rules. The docstring of a rule is its page; its class attributes declare its relations to other rules."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from advisor.engine.grounds import Grounds
-from advisor.engine.relation import Relation
+from advisor.engine.relation import Grounds, Relation
 from advisor.model.change import Advise, Change
 from advisor.model.evidence import AnyEvidence
 from advisor.model.finding import Finding, Goal, Severity
@@ -27,11 +25,11 @@ from advisor.model.study import Study, Trial
 __all__ = ["Count", "Expectation", "Factor", "Grounds", "Relation", "Rule", "Settled", "Share"]
 
 Count = Annotated[int, Field(ge=1)]
-"""Type of a threshold that is an integer of at least 1."""
+"""Threshold that is an integer of at least 1."""
 Share = Annotated[float, Field(gt=0, lt=1)]
-"""Type of a threshold between 0 and 1 (exclusive)."""
+"""Threshold between 0 and 1 (exclusive)."""
 Factor = Annotated[float, Field(gt=0)]
-"""Type of a threshold that is a positive factor."""
+"""Threshold that is a positive factor."""
 
 
 Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "fewer-failures", "denser"]
@@ -55,54 +53,48 @@ Settled = Literal["quiet", "not-fired"]
 
 
 class Rule(BaseModel):
-    """A check of a study that finds one kind of problem. The fields of a rule class are its thresholds. Each threshold has a
-    type and a docstring, and users can override its value.
+    """A check of a study for one kind of problem. The fields of a rule class are its thresholds, which users can override.
 
-    A rule receives a study and yields findings about it. A rule creates no plots, writes no logs and reads no data except the
-    study. If the study lacks data that the rule needs, the rule raises `MissingData`.
+    A rule creates no plots, writes no logs and reads no data except the study. If the study lacks data, it raises
+    `MissingData`.
     """
 
     # `use_attribute_docstrings` is off, because reading the source of each rule takes longer than many rules take to run.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     playbook: ClassVar[str]
-    """Title of the section of the Deep Learning Tuning Playbook that the rule is based on."""
+    """Section of the Deep Learning Tuning Playbook that the rule is based on."""
     grounds: ClassVar[Grounds | None] = None
-    """The evidence for the finding and the advice of a rule that does not come from the Deep Learning Tuning Playbook; None for
-    other rules."""
+    """The evidence for a rule that does not come from the Deep Learning Tuning Playbook; None for other rules."""
     goal: ClassVar[Goal]
-    """Topic of the rule's findings; it determines their priority in planning."""
+    """Topic of the findings; it determines their priority in planning."""
     probes: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of probes (short diagnostic runs) that the rule can analyse in addition to normal studies; see
-    `advisor.contract.TAG_PROBE`."""
+    """Kinds of probes that the rule can also analyse; see `advisor.contract.TAG_PROBE`."""
     not_for: ClassVar[frozenset[WorkloadKind]] = frozenset()
-    """Kinds of workload to which the rule does not apply. `judge.NON_NETWORK_CHAPTERS` lists the rules for models other than neural
-    networks."""
+    """Workloads to which the rule does not apply; see also `judge.NON_NETWORK_CHAPTERS`."""
     compares_results: ClassVar[bool] = False
-    """Whether the rule compares the results or lengths of trials. A rule that compares results does not apply if all training
-    runs stopped at a target value."""
+    """Whether the rule compares results or lengths of trials, so that it does not apply if all runs stopped at a target value.
+    """
     needs_order: ClassVar[bool] = False
-    """Whether the rule depends on the order of the trials' results. If results do not rank the trials, a rule that depends on
-    their order counts as not assessed when it finds nothing."""
+    """Whether the rule depends on the order of results; if results tie, it counts as not assessed when it finds nothing."""
     needs_learning: ClassVar[bool] = False
-    """Whether the rule reads differences between trials, or shapes of curves, which are chance if no trial learned anything."""
+    """Whether the rule reads differences or shapes of curves that are chance if no trial learned anything."""
     explains: ClassVar[Relation | tuple[Relation, ...]] = ()
-    """Relations to findings of other rules that are effects of this rule's findings."""
+    """Relations to effects of this rule's findings."""
     explained_by: ClassVar[Relation | tuple[Relation, ...]] = ()
-    """Relations to findings of other rules that are causes of this rule's findings."""
+    """Relations to causes of this rule's findings."""
     predicts: ClassVar[Expectation] = "settled"
-    """The outcome that the rule's advice predicts for the next study."""
+    """The outcome that the advice predicts."""
     before_exploitation: ClassVar[Settled | None] = None
-    """Verdict of this rule that the study design `exploit` requires; None if `exploit` does not depend on the rule."""
+    """Verdict that the study design `exploit` requires of this rule, if any."""
     while_running: ClassVar[bool] = False
-    """True if the rule can judge a running trial from the data that the trial has logged so far."""
+    """True if the rule can judge a running trial by the data so far."""
     as_if_ended: ClassVar[bool] = False
-    """True if the rule judges a running trial as if it had ended as planned, once the trial has done half of its planned steps."""
+    """True if the rule judges a running trial as if it had ended, once half of its planned steps are done."""
     unmeasured: ClassVar[frozenset[str]] = frozenset()
-    """Subjects of findings for which the calibration of the rule's confidence was not measured. The confidences of findings
-    with such subjects are not corrected."""
+    """Subjects of findings whose confidences are not corrected, because their calibration was not measured."""
     id: ClassVar[str | None] = None
-    """Id of the rule; None if it follows from the rule's file name."""
+    """Id of the rule, if it does not follow from the file name."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield the rule's findings on the study, most important first."""
@@ -110,17 +102,16 @@ class Rule(BaseModel):
 
     @classmethod
     def rule_id(cls) -> str:
-        """Return the rule's stable id: its file name in kebab-case, such as `many-stopped` for `many_stopped.py`."""
+        """Return the rule's stable id: its file name in kebab-case."""
         return cls.id or cls.__module__.rpartition(".")[2].replace("_", "-")
 
     @classmethod
     def page(cls) -> str:
-        """Return the documentation page of the rule, which is its docstring."""
         return inspect.cleandoc(cls.__doc__ or "")
 
     @classmethod
     def described(cls) -> dict[str, str]:
-        """Return the docstring of each threshold of the rule, keyed by the threshold's name."""
+        """Return the docstring of each threshold of the rule, by name."""
         texts: dict[str, str] = {}
         for owner in (c for c in reversed(cls.__mro__) if issubclass(c, Rule) and c is not Rule):
             with contextlib.suppress(OSError, TypeError):  # the class has no source file, for example in a notebook
@@ -130,7 +121,7 @@ class Rule(BaseModel):
 
     @classmethod
     def summary(cls) -> str:
-        """Return the first paragraph of the rule's documentation page."""
+        """Return the first paragraph of the rule's page."""
         return cls.page().partition("\n\n")[0].replace("\n", " ")
 
     def finding(
@@ -165,7 +156,6 @@ class Rule(BaseModel):
 
 
 def _field_docstrings(tree: ast.stmt) -> dict[str, str]:
-    """Return the docstring below each field of a class, keyed by the field's name."""
     texts = {}
     for field, following in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
         match field, following:

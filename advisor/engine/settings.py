@@ -1,4 +1,4 @@
-"""Reads thresholds that the user set in `advisor.toml`, or in the table `[tool.advisor]` of `pyproject.toml`."""
+"""Reads thresholds that the user set in `advisor.toml` or in the table `[tool.advisor]` of `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ _SETTINGS_KEYS = ("rules",)
 
 
 def find_settings(folder: Path) -> ThresholdSettings:
-    """Return {rule id: thresholds} from the nearest settings file in `folder` or its parents; empty if there is no settings file.
-
-    Raises AdvisorError if the file is not valid TOML or contains any key other than `rules`.
-    """
+    """Return {rule id: thresholds} from the nearest settings file in `folder` or its parents; empty without one. Raises
+    AdvisorError if the file is not valid TOML or contains any key other than `rules`."""
     for home in (folder, *folder.parents):
         own = home / "advisor.toml"
         if own.is_file():

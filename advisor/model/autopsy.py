@@ -15,8 +15,7 @@ class _RecordPart(BaseModel):
 
 
 class TensorFacts(_RecordPart):
-    """Facts about one tensor, such as its shape and its largest value. `bad` is the number of non-finite values; `max` and
-    `rms` are computed from the finite values."""
+    """One tensor. `bad` is the number of non-finite values; `max` and `rms` come from the finite ones."""
 
     name: str = ""
     shape: tuple[int, ...] = ()
@@ -31,19 +30,12 @@ class TensorFacts(_RecordPart):
 
     @property
     def weight_gain(self) -> float:
-        """Gain of a weight matrix: root mean square of the weights times the square root of the number of inputs. Usual
-        initialisations have a gain of about 1."""
+        """Root mean square of the weights times the root of the number of inputs; about 1 in usual initialisations."""
         return (self.rms or 0.0) * math.sqrt(math.prod(self.shape[1:])) if len(self.shape) > 1 else 0.0
-
-    @property
-    def layer_name(self) -> str:
-        """Name of the layer that contains the tensor."""
-        return self.name.rpartition(".")[0] or self.name
 
 
 class TensorList(_RecordPart):
-    """Summary of several tensors: number of tensors, names of non-finite tensors, and facts about the first non-finite and the
-    largest ones."""
+    """Summary of several tensors: names of non-finite ones, and facts about the first non-finite and the largest ones."""
 
     tensors: int = 0
     bad: int = 0
@@ -53,14 +45,13 @@ class TensorList(_RecordPart):
 
 
 class OptimizerState(_RecordPart):
-    """Summary of the state of an optimizer. `explained` is the share of the non-finite parameter values for which the estimated
-    second moment of the gradient is 0."""
+    """`explained`: share of the non-finite parameter values whose estimated second moment of the gradient is 0."""
 
     explained: float | None = None
 
 
 class OptimizerFacts(_RecordPart):
-    """Facts about an optimizer: its class, the hyperparameters of each parameter group, and its state."""
+    """An optimizer with the hyperparameters of each parameter group."""
 
     name: str = Field("", alias="class")
     groups: tuple[dict[str, Any], ...] = ()
@@ -80,7 +71,7 @@ class ForwardFault(_RecordPart):
 
 
 class BackwardFault(_RecordPart):
-    """The operations of the backward pass between the last non-finite gradient and the next finite gradient."""
+    """The operations of the backward pass between the last non-finite and the next finite gradient."""
 
     operations: tuple[str, ...] = ()
     custom: tuple[str, ...] = ()
@@ -89,8 +80,7 @@ class BackwardFault(_RecordPart):
 
 
 class BatchFacts(_RecordPart):
-    """Facts about the batch at which a non-finite value appeared first, and about the following batches. `batch` is None if the
-    training hook did not see this batch or no longer held it."""
+    """The batch of the first non-finite value, None if the hook did not hold it, and the following batches."""
 
     step: int = 0
     batch: tuple[TensorFacts, ...] | None = None
@@ -100,7 +90,7 @@ class BatchFacts(_RecordPart):
 
 
 class CallCounts(_RecordPart):
-    """Numbers of optimizer steps, backward passes and gradient clipping calls before the record was written."""
+    """Calls before the record was written."""
 
     steps: int = 0
     backwards: int = 0
@@ -108,7 +98,7 @@ class CallCounts(_RecordPart):
 
 
 class HistoryRow(_RecordPart):
-    """Values that were logged at one training step."""
+    """Values of one training step."""
 
     step: int
     loss: float | None = None
@@ -132,7 +122,7 @@ class LoggedHistory(_RecordPart):
 
 
 class AutopsyRecord(BatchFacts):
-    """The whole record. `late` is True if non-finite values were detected `lag` steps late, after they had changed the model."""
+    """The whole record. `late`: non-finite values were detected `lag` steps late, after they had changed the model."""
 
     metric: str = ""
     value: str = ""
@@ -145,25 +135,25 @@ class AutopsyRecord(BatchFacts):
     start_norm: float = 0.0
     """L2 norm of all parameters at the start of training."""
     scale: float | None = None
-    """Loss scale of the gradient scaler; None if the training uses no gradient scaler."""
+    """Loss scale of the gradient scaler, if any."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()
     grad_versions: tuple[int, ...] = ()
-    """Number of in-place changes of each of the first few gradients since the gradient was created."""
+    """Number of in-place changes of each of the first few gradients."""
     forward_fault: ForwardFault | None = None
     graph: BackwardFault | None = None
     backward_loss: float | None = None
     losses: tuple[float, float] = (math.nan, math.nan)
-    """(last finite loss on which `backward` was called, loss that was logged for the same backward pass)"""
+    """(Last finite loss on which `backward` was called, loss logged for the same backward pass)."""
     spikes: tuple[BatchFacts, ...] = ()
     counts: CallCounts = CallCounts()
     history: Annotated[LoggedHistory, BeforeValidator(_to_history_rows)] = LoggedHistory()
 
 
 def read_autopsy_record(text: bytes | str) -> AutopsyRecord:
-    """Parse a record from JSON text. Raises AdvisorError if the JSON text is damaged."""
+    """Parse a record from JSON. Raises AdvisorError if it is damaged."""
     try:
         return AutopsyRecord.model_validate_json(text)
     except (ValidationError, KeyError, TypeError) as error:

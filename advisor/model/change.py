@@ -23,13 +23,11 @@ class SetRange(FrozenModel):
     scale: AxisScale
     why: str
     limited: bool = False
-    """If True, no later study may exceed the high end, because the machine cannot train with higher values."""
+    """True if no later study may exceed the high end, because the machine cannot train with higher values."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the new range of the parameter, clipped to the parameter's declared limits.
-
-        The parameter keeps its type and role; a parameter that was not searched becomes a nuisance parameter.
-        """
+        """Return the spec with the new range, clipped to the declared limits. The parameter keeps its type and role; one that
+        was not searched becomes a nuisance parameter."""
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
@@ -50,20 +48,15 @@ class FixParameter(FrozenModel):
     value: HyperparameterValue
     why: str
     for_now: bool = False
-    """If True, the final study, which uses an adaptive sampler, searches the hyperparameter again."""
+    """True if the final study, with an adaptive sampler, searches the hyperparameter again."""
     new_scores: bool = False
-    """True if results with this value are not comparable with earlier results, as after a longer maximum length of completions."""
+    """True if results with this value are not comparable with earlier ones."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec in which the parameter is fixed at the value."""
         old = spec.parameters.get(self.parameter)
-        when = old.when if old is not None else None
-        kind = old.type if old is not None else None
+        kept: dict[str, Any] = {} if old is None else {"type": old.type, "limits": old.limits, "when": old.when}
         former_domain = old.domain if old is not None and old.searched and self.for_now else None
-        limits = old.limits if old is not None else None
-        new = Parameter(
-            role="fixed", type=kind, value=self.value, limits=limits, searched_in=former_domain, when=when, why=self.why
-        )
+        new = Parameter(role="fixed", value=self.value, searched_in=former_domain, why=self.why, **kept)
         return spec.with_parameter(self.parameter, new)
 
 
@@ -94,7 +87,7 @@ class AddParameter(FrozenModel):
     parameter: Parameter
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the added parameter; unchanged if the spec already searches this parameter."""
+        """Return the spec with the added parameter; unchanged if it is already searched."""
         old = spec.parameters.get(self.name)
         if old is not None and old.searched:
             return spec
@@ -110,8 +103,7 @@ class SetField(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the new value of the field. If the field is `max_train_steps`, fixed hyperparameters that count
-        epochs or steps are scaled by the same factor."""
+        """Return the spec with the new value; `max_train_steps` also scales fixed hyperparameters that count epochs or steps."""
         changed = spec.model_copy(update={self.field: self.value})
         if self.field != "max_train_steps" or not spec.max_train_steps:
             return changed
@@ -133,8 +125,7 @@ class SetSchedule(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the new settings of the schedule. Fixed parameters that pass the schedule to the training script
-        are changed as well."""
+        """Return the spec with the new settings, also in fixed parameters that pass the schedule to the training script."""
         changed = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
         for name, parameter in spec.parameters.items():
             value = self.schedule.get("kind" if is_transformers_schedule_name(name) else name)
@@ -149,14 +140,12 @@ class RepeatTrial(FrozenModel):
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, HyperparameterValue]
     rivals: tuple[dict[str, HyperparameterValue], ...] = ()
-    """Other settings that are repeated as often as the main one, to compare them with it."""
+    """Other settings that are repeated as often, to compare them."""
     seeds: Annotated[int, Field(ge=1)]
-    """Number of seeds with which each setting is repeated."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return a spec whose trials repeat the settings. Hyperparameters that have the same value in all repeated settings
-        become fixed."""
+        """Return a spec whose trials repeat the settings; hyperparameters with equal values in all of them become fixed."""
         tried = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in tried for name in setting)
         differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
@@ -166,27 +155,18 @@ class RepeatTrial(FrozenModel):
             else spec.fix_value(n, self.parameters[n], why="as in the best trial so far")
             for n in names
         }
-        return spec.model_copy(
-            update={
-                "parameters": parameters,
-                "forbidden": (),
-                "settings": tuple({n: s[n] for n in differing if n in s} for s in tried) if self.rivals else (),
-                "trials": len(tried),
-                "seeds": self.seeds,
-                "notes": (),
-            }
-        )
+        settings = tuple({n: s[n] for n in differing if n in s} for s in tried) if self.rivals else ()
+        update = {"parameters": parameters, "forbidden": (), "settings": settings, "trials": len(tried), "seeds": self.seeds}
+        return spec.model_copy(update={**update, "notes": ()})
 
 
 def _are_equal_values(one: HyperparameterValue | None, other: HyperparameterValue | None) -> bool:
-    """Return True if two values of a hyperparameter are equal apart from rounding."""
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-6)
     return one == other
 
 
 def _scientific_parameter(old: Parameter | None, values: tuple[HyperparameterValue, ...], why: str) -> Parameter:
-    """Return the parameter as a scientific one, so that the study compares the given values."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
 
@@ -198,7 +178,6 @@ class Forbid(FrozenModel):
     region: Region
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with one more forbidden region."""
         return spec.model_copy(update={"forbidden": (*spec.forbidden, self.region)})
 
 
@@ -207,20 +186,20 @@ class Reparametrise(FrozenModel):
 
     kind: Literal["reparametrise"] = "reparametrise"
     parameter: str
-    """Name of the hyperparameter that is computed instead of searched."""
+    """Hyperparameter that is computed instead of searched."""
     by: str
-    """Name of the combination of hyperparameters to search instead."""
+    """Combination of hyperparameters to search instead."""
     formula: str
-    """Formula that computes the old hyperparameter from `by` and other hyperparameters."""
+    """Computes the old hyperparameter from `by` and others."""
     equals: str
-    """Formula that computes `by` from the old hyperparameter and others, for earlier trials."""
+    """Computes `by` from the old hyperparameter and others, for earlier trials."""
     low: float
     high: float
     scale: AxisScale
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return a spec that searches `by` and computes the old parameter from it; unchanged if the old parameter is missing."""
+        """Return a spec that searches `by` and computes the old parameter from it; unchanged if the old one is missing."""
         old = spec.parameters.get(self.parameter)
         if old is None:
             return spec
@@ -243,12 +222,11 @@ class Advise(FrozenModel):
 
     kind: Literal["advise"] = "advise"
     text: str
-    """The advice as one imperative sentence."""
+    """One imperative sentence."""
     new_scores: bool = False
-    """True if the advice changes the validation data, so that later scores cannot be compared with earlier ones."""
+    """True if later scores cannot be compared with earlier ones, because the validation data change."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the advice added to its notes."""
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
@@ -262,20 +240,18 @@ class RunPlan(FrozenModel):
     kind: Literal["plan"] = "plan"
     plan: StudyDesignName
     parameter: str | None = None
-    """Name of the hyperparameter that the study design concerns."""
+    """Hyperparameter that the study design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Measurements that a rule passes to the study design, by name. The module of each study design lists the names of its
-    measurements."""
+    """Measurements by name, as the module of each study design lists them."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the reason for the study design as a further note. The study design itself depends on the whole
-        analysed study, so it is created elsewhere."""
+        """Return the spec with the reason as a further note; the design itself depends on the whole analysed study."""
         return Advise(text=f"{self.why}.").apply(spec)
 
 
 def only_saves_trials(change: Change) -> bool:
-    """Return True if the change only saves trials, because it fixes an unimportant hyperparameter or drops inferior values."""
+    """Return True if the change only fixes an unimportant hyperparameter or drops inferior values."""
     return isinstance(change, DropValues) or (isinstance(change, FixParameter) and change.for_now)
 
 
@@ -296,7 +272,7 @@ Change = Annotated[
 
 
 def change_training_length(study: Study, steps: int, why: str) -> Change:
-    """Return a change of `max_train_steps` to `steps`; if the study counts time instead of steps, return advice as text."""
+    """Return a change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
     if study.unit in ("second", "millisecond"):
         return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
     return SetField(field="max_train_steps", value=steps, why=why)

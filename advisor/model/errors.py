@@ -30,8 +30,7 @@ class NothingToJudge(AdvisorError):  # noqa: N818 - the exception reports missin
 
 @contextmanager
 def convert_os_errors(what: str, hint: str = "") -> Iterator[None]:
-    """Turn an OSError into an AdvisorError that says what failed, why, and what to do. what: the failed action; hint: what to
-    do."""
+    """Turn an OSError into an AdvisorError. what: the failed action; hint: what to do."""
     try:
         yield
     except OSError as error:

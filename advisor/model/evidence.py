@@ -26,7 +26,7 @@ class Mark(FrozenModel):
     step: int
     label: str
     lasting: bool = False
-    """True if the curve stays at a new level from this step on, so the mark is no spike."""
+    """True if the curve stays at a new level from this step on."""
 
 
 class AxisEvidence(FrozenModel):
@@ -35,13 +35,13 @@ class AxisEvidence(FrozenModel):
     kind: Literal["axis"] = "axis"
     parameter: str
     caption: MessageField
-    """Caption of the plot: one sentence on what the plot shows."""
+    """One sentence on what the plot shows."""
     trials: tuple[str, ...] = ()
-    """Ids of the trials that the plot highlights."""
+    """Ids of highlighted trials."""
     lines: tuple[Line, ...] = ()
-    """Values of the hyperparameter that the plot marks, such as the edge of a region in which trials fail."""
+    """Values that the plot marks, such as the edge of a region in which trials fail."""
     next_low: float | None = None
-    """Lower end of the recommended range of the hyperparameter; None if no range is recommended."""
+    """Ends of the recommended range, if any."""
     next_high: float | None = None
 
 
@@ -50,14 +50,13 @@ class CurveEvidence(FrozenModel):
 
     kind: Literal["curves"] = "curves"
     metrics: tuple[str, ...]
-    """Names of the plotted metrics, as the trials logged them."""
     caption: MessageField
     trials: tuple[str, ...]
     marks: tuple[Mark, ...] = ()
     lines: tuple[Line, ...] = ()
-    """Values of the metric that the plot marks, such as a threshold."""
+    """Values of the metric that the plot marks."""
     shares: bool = False
-    """True if the metrics are shares; the axis then goes from 0 to 1, so that small changes do not look large."""
+    """True if the axis goes from 0 to 1, so that small changes do not look large."""
 
 
 class HistogramEvidence(FrozenModel):
@@ -65,10 +64,10 @@ class HistogramEvidence(FrozenModel):
 
     kind: Literal["histogram"] = "histogram"
     quantity: str
-    """Name and unit of the quantity on the histogram's axis."""
+    """Name and unit."""
     caption: MessageField
     edges: tuple[float, ...]
-    """Bin edges of the histogram, shape (bins + 1,)."""
+    """Shape (bins + 1,)."""
     counts: tuple[int, ...]
     lines: tuple[Line, ...] = ()
     log: bool = False
@@ -79,7 +78,7 @@ class FigureEvidence(FrozenModel):
 
     kind: Literal["figures"] = "figures"
     rows: tuple[tuple[str, MessageField], ...]
-    """Rows of the table, each a pair (label, value with its unit)."""
+    """(Label, value with its unit)."""
 
 
 AnyEvidence: TypeAlias = AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence
@@ -130,7 +129,7 @@ def curve_plot(
     lines: Mapping[str, float] | None = None,
     shares: bool = False,
 ) -> CurveEvidence:
-    """Return a plot of the curves of one or several metrics in the given trials. lines: values to mark, by label."""
+    """Return a plot of the curves of metrics in the given trials. lines: values to mark, by label."""
     return CurveEvidence(
         metrics=(metrics,) if isinstance(metrics, str) else tuple(metrics),
         caption=caption,

@@ -20,8 +20,7 @@ Severity = Literal["critical", "warning", "note"]
 Goal = Literal[
     "pipeline", "stability", "infeasible", "boundary", "sampling", "steps", "regularisation", "efficiency", "exploitation"
 ]
-"""Topic of a finding; the topics are in the order of the Deep Learning Tuning Playbook. Work on a topic pays off only after the
-findings on all earlier topics are resolved."""
+"""Topic of a finding, in the order of the Deep Learning Tuning Playbook: work on it pays off only after all earlier topics."""
 
 
 MissingDataKind = Literal[
@@ -40,7 +39,6 @@ MissingDataKind = Literal[
     "design",  # the check applies only to studies of another kind, such as a sweep of batch sizes
     "other",
 ]
-"""Kind of data that a study lacks."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +48,11 @@ class DataNeed:
 
     lack: MissingDataKind
     at_least: int | None = None
-    """Minimum number of items that the rule needs, such as evaluations, settings or repeats; None if no number is required."""
+    """Minimum number of items, such as evaluations, settings or repeats, if any."""
 
 
 class MissingData(Exception):  # noqa: N818 - not an error: the engine turns this exception into a verdict
-    """Raised by a rule that cannot judge the study, because the study lacks data. The message names the missing data and says
-    what to log."""
+    """Raised by a rule that cannot judge the study. The message names the missing data and says what to log."""
 
     def __init__(self, message: str, *, needs: MissingDataKind = "other", at_least: int | None = None) -> None:
         super().__init__(message)
@@ -63,7 +60,6 @@ class MissingData(Exception):  # noqa: N818 - not an error: the engine turns thi
 
 
 def require_searched_hyperparameters(study: Study) -> None:
-    """Raise MissingData if the study varied no hyperparameter."""
     if not study.searched:
         raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
 
@@ -74,12 +70,11 @@ class Explanation(FrozenModel):
     rule: str
     subject: str | None = None
     side: RangeSide | None = None
-    """Low or high end of the range that the causing finding is about. Rule, subject and side together identify the causing
-    finding."""
+    """Rule, subject and side together identify the causing finding."""
     because: str
-    """Sentence that says why the cause leads to the finding."""
+    """Sentence on why the cause leads to the finding."""
     waits: bool = True
-    """If True, the finding's changes wait until its cause is fixed, because that may resolve the finding."""
+    """True if the finding's changes wait until its cause is fixed, because that may resolve the finding."""
 
 
 class Finding(FrozenModel):
@@ -89,26 +84,23 @@ class Finding(FrozenModel):
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the finding's advice is right. The rule computes the probability by a statistical test, and
-    `advisor.engine.calibration` corrects it."""
+    """Probability that the advice is right, from a statistical test, corrected by `advisor.engine.calibration`."""
     doubt: Annotated[float, Field(gt=0, le=1, exclude=True)] = 1.0
-    """Factor on the confidence, below 1 if the study violates an assumption of the rule's statistical test. The engine applies
-    the factor after the calibration, and then resets it to 1."""
+    """Factor on the confidence if the study violates an assumption of the test; applied after the calibration, then reset."""
     subject: str | None = None
-    """Name of the hyperparameter or metric that the finding is about."""
+    """Hyperparameter or metric that the finding is about."""
     side: RangeSide | None = None
     trials: tuple[str, ...] = ()
     """Ids of the trials that support the finding."""
     message: MessageField
-    """The result of the rule in one sentence, with numbers and units."""
+    """The result in one sentence, with numbers and units."""
     action: MessageField
-    """The recommended action in one imperative sentence."""
+    """One imperative sentence."""
     playbook: str
-    """Title of the section in the Deep Learning Tuning Playbook that contains the finding's advice."""
+    """Section of the Deep Learning Tuning Playbook that contains the advice."""
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
     explained_by: Explanation | None = None
-    """Link to the finding that explains this one; None if no other finding explains it."""
 
     def __str__(self) -> str:
         return f"{self.severity}: {clean(str(self.message))} {clean(str(self.action))} ({self.rule})"
@@ -118,11 +110,8 @@ class Finding(FrozenModel):
 
 
 def sort_by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> list[Finding]:
-    """Return the findings in the playbook's order of topics, then by severity, and findings with changes before mere advice.
-
-    Other ties are broken by effect, largest first. effects: share of the variation that each hyperparameter explains; empty if
-    unknown.
-    """
+    """Return the findings in the playbook's order of topics, then by severity, with changes before mere advice, then by effect.
+    effects: share of the variation that each hyperparameter explains; empty if unknown."""
     goals, severities = get_args(Goal), get_args(Severity)
 
     def key(finding: Finding) -> tuple[int, int, bool, float, float, str]:
@@ -145,8 +134,7 @@ class Verdict(FrozenModel):
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Reason why the rule could not judge the study or is broken. If the rule found nothing, the reason may name the data that
-    it checked."""
+    """Why the rule could not judge the study or is broken, or which data it checked."""
     needs: DataNeed | None = None
-    """Data that the rule needs but the study lacks; None if no data are missing."""
+    """Data that the study lacks, if any."""
     findings: tuple[Finding, ...] = ()

@@ -1,8 +1,5 @@
-"""Parses arithmetic formulas over hyperparameters, such as `effective_learning_rate * (1 - momentum)`, in a study file.
-
-A formula consists of numbers, names, `+ - * / **` and parentheses. `ast` parses a formula to a syntax tree that we evaluate
-ourselves, so a formula is never executed as code.
-"""
+"""Parses arithmetic formulas over hyperparameters, such as `effective_learning_rate * (1 - momentum)`, in a study file. We
+evaluate the syntax tree ourselves, so a formula of numbers, names, `+ - * / **` and parentheses is never executed as code."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _MAX_FORMULA_LENGTH = 300
-"""Maximum number of characters of a formula. Readable formulas are shorter; only longer ones can nest deeply enough to exhaust
-the stack."""
+"""Maximum number of characters; longer formulas can nest deeply enough to exhaust the stack."""
 _BRACED_NAME_PATTERN = re.compile(r"\{([^{}]+)\}")
 _WORD_PATTERN = re.compile(r"[^\W\d]\w*")
 _BINARY_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -36,12 +32,12 @@ class Formula:
     """A parsed arithmetic formula; `parse_formula` creates it."""
 
     names: frozenset[str]
-    """Names of the hyperparameters that occur in the formula."""
+    """Hyperparameters in the formula."""
     syntax_tree: ast.expr
-    """Syntax tree of the formula. Do not change it: `parse_formula` returns the same formula again for the same text."""
+    """Do not change it: `parse_formula` returns the same formula again."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
-        """Return the value of the formula; None if a hyperparameter is missing or no number, or if the value is not finite."""
+        """Return the value; None if a hyperparameter is missing or no number, or if the value is not finite."""
         try:
             value = _evaluate_node(self.syntax_tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
@@ -51,10 +47,8 @@ class Formula:
 
 @lru_cache(maxsize=1000)
 def parse_formula(text: str) -> Formula:
-    """Parse the text of a formula. A name that is no valid Python identifier must be in braces, as in `{optimizer/lr}`.
-
-    Raises ValueError if the text is not an arithmetic formula.
-    """
+    """Parse a formula. A name that is no Python identifier is in braces, as in `{optimizer/lr}`. Raises ValueError if it is not
+    arithmetic."""
     if len(text) > _MAX_FORMULA_LENGTH:
         raise ValueError(f"a formula has at most {_MAX_FORMULA_LENGTH} characters")
     braced: dict[str, str] = {}
@@ -71,14 +65,14 @@ def parse_formula(text: str) -> Formula:
 
 
 def _placeholder_for(word: str, braced: dict[str, str]) -> str:
-    """Return a placeholder for a word that Python would normalise, such as `µ`; return any other word unchanged."""
+    """Return a placeholder for a word that Python would normalise, such as `µ`; any other word unchanged."""
     if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
         return word
     return braced.setdefault(word, f"braced_{len(braced)}_")
 
 
 class _NameReplacer(ast.NodeTransformer):
-    """Replaces the placeholders in a syntax tree by the original names, and joins the parts of dotted names."""
+    """Replaces placeholders by the original names, and joins the parts of dotted names."""
 
     def __init__(self, braced: Mapping[str, str]) -> None:
         self._braced = braced

@@ -9,11 +9,8 @@ from advisor.model.study import Study, Trial
 
 
 def searched_learning_rates(study: Study) -> tuple[str, FloatArray] | None:
-    """Return (name of the searched learning rate, its value in each trial, shape (number of trials,)); None if none is
-    searched.
-
-    If the study searches several learning rates, one per optimizer, return the first one that the best trial has.
-    """
+    """Return (name of the searched learning rate, its value in each trial); None if none is searched. Of several, one per
+    optimizer, it is the first that the best trial has."""
     rate_names = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
     if not rate_names:
         return None
@@ -24,15 +21,14 @@ def searched_learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
 
 def rate_name(study: Study) -> str | None:
-    """Return the name of the study's learning rate; None if the study has none. A learning rate that the study or its baseline
-    searches takes precedence over other learning rates."""
+    """Return the name of the study's learning rate, a searched one first; None without one."""
     rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
     searched_names = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
     return next((n for n in rate_names if n in searched_names), rate_names[0] if rate_names else None)
 
 
 def peak_learning_rate(study: Study, trial: Trial) -> float:
-    """Return the trial's peak learning rate, from its hyperparameters or else from logged facts; NaN if unknown."""
+    """Return the peak learning rate, from hyperparameters or else from logged facts; NaN if unknown."""
     rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
     values = (as_number(trial.params[n]) for n in rates)
     return next((v for v in values if v > 0), trial.fact("optimizer.learning_rate"))

@@ -117,15 +117,13 @@ MessagePart: TypeAlias = "str | Name | Code | Number | Objective | Setting | Per
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A sentence of literal text and typed values. `say` creates a message; `str` converts it to plain text.
-
-    Messages are equal if their plain texts are equal, so that a report equals its copy that was read from JSON.
-    """
+    """A sentence of literal text and typed values; `say` creates one. Messages are equal if their plain texts are, so that a
+    report equals its copy that was read from JSON."""
 
     parts: tuple[MessagePart, ...]
 
     def render(self, show: Callable[[MessagePart], str]) -> str:
-        """Return the sentence as text; `show` formats each part, also the parts of nested messages."""
+        """Return the sentence as text; `show` formats each part, also of nested messages."""
         return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -149,11 +147,8 @@ _FIELD_PATTERN = re.compile(r"\{(\w+)\}")
 
 
 def say(template: str, **values: MessagePart | float) -> Message:
-    """Return a message: the template, in which typed values replace the `{fields}`. A float without a type is shown with three
-    significant digits.
-
-    Raises KeyError if a field of the template has no value, and TypeError if a value belongs to no field.
-    """
+    """Return a message: the template, in which typed values replace the `{fields}`; a plain float is shown with three digits.
+    Raises KeyError if a field has no value, and TypeError if a value belongs to no field."""
     words = _FIELD_PATTERN.split(template)
     if unused := values.keys() - set(words[1::2]):
         raise TypeError(f"the template has no field {', '.join(sorted(unused))}")
@@ -162,12 +157,12 @@ def say(template: str, **values: MessagePart | float) -> Message:
 
 
 def lower_bound(value: float) -> Number:
-    """Return the number rounded down, for use after "at least", so that the true value is not smaller than the shown number."""
+    """Return the number rounded down to three digits, for use after "at least"."""
     return Number(_rounded_to_three_digits(value, ROUND_FLOOR), 3)
 
 
 def upper_bound(value: float) -> Number:
-    """Return the number rounded up, for use after "at most", so that the true value is not larger than the shown number."""
+    """Return the number rounded up to three digits, for use after "at most"."""
     return Number(_rounded_to_three_digits(value, ROUND_CEILING), 3)
 
 
@@ -179,13 +174,11 @@ def _rounded_to_three_digits(value: float, rounding: str) -> float:
 
 
 def value_with_limit(value: MessagePart | float, limit: MessagePart | float) -> Message:
-    """Return a message that states a measured value and the limit of this value."""
     return say("{value} (limit {limit})", value=value, limit=limit)
 
 
 def list_message(items: Iterable[MessagePart], limit: int = 3) -> Message:
-    """Return a message that lists the items, such as `a, b and c`. If there are more than `limit` items, the message ends with
-    the number of items that it leaves out."""
+    """Return a message such as `a, b and c`, or with the number of items left out beyond `limit`."""
     unique = list(dict.fromkeys(items))
     shown_items = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
     parts: list[MessagePart] = []
@@ -195,7 +188,7 @@ def list_message(items: Iterable[MessagePart], limit: int = 3) -> Message:
 
 
 def join_items(items: Iterable[MessagePart], separator: str = ", ") -> Message:
-    """Return a message of all items in order, including duplicates, with the separator between them."""
+    """Return a message of all items in order, including duplicates."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
 
@@ -207,14 +200,13 @@ def p_value_text(p: float) -> str:
 
 
 def end_with_full_stop(message: Message | str) -> Message:
-    """Return the message with a full stop at its end, unless it already ends with punctuation."""
+    """Return the message with a full stop, unless it already ends with punctuation."""
     text = str(message)
     return Message((message, sentence(text)[len(text.rstrip()) :]))
 
 
 def first_sentence(message: Message) -> Message:
-    """Return the first sentence of a message, with a full stop at its end. A full stop inside a name or a value does not end
-    the sentence."""
+    """Return the first sentence with a full stop. One inside a name or a value does not end the sentence."""
     parts: list[MessagePart] = []
     for part in _flatten_message(message):
         if parts and isinstance(part, str) and part[:1].isspace() and isinstance(parts[-1], str) and parts[-1][-1:] == ".":

@@ -1,8 +1,5 @@
-"""Lists hyperparameters of well-known optimizers, and the usual ranges of their values.
-
-The list follows the Deep Learning Tuning Playbook, section "How should Adam's hyperparameters be tuned?". Optimizers differ:
-for example, a good learning rate for SGD is about a hundred times as high as a good one for Adam.
-"""
+"""Lists hyperparameters of well-known optimizers with the ranges of a first search, as in the Deep Learning Tuning Playbook,
+section "How should Adam's hyperparameters be tuned?"."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ from advisor.model.space import AxisScale, HyperparameterValue, is_learning_rate
 from advisor.model.spec import StudySpec
 
 TRIALS_FOR_RATE_ONLY = 10
-"""Number of trials that suffices to tune the learning rate alone. With more trials, the Deep Learning Tuning Playbook tunes
-more hyperparameters."""
+"""Number of trials up to which the Deep Learning Tuning Playbook tunes only the learning rate."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class TunableHyperparameter:
     name: str
     min_trials: int
     default: float
-    """Value that the hyperparameter has in studies with too few trials to tune it."""
+    """Value in studies with too few trials to tune it."""
     low: float
     high: float
     scale: AxisScale = "log"
@@ -48,8 +44,7 @@ HYPERPARAMETERS_BY_OPTIMIZER: Mapping[str, tuple[TunableHyperparameter, ...]] = 
     "nesterov": _SGD_HYPERPARAMETERS,
     "rmsprop": (_LEARNING_RATE, _MOMENTUM, TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
-"""Tunable hyperparameters of each optimizer, with the ranges of a first search. The ranges are wide on purpose, but contain no
-unusual learning rates; later reports move or narrow them."""
+"""The ranges are wide on purpose, but contain no unusual learning rates; later reports move or narrow them."""
 
 _HYPERPARAMETER_ALIASES = {"epsilon": "eps"}
 _OPTIMIZER_BY_WORD = {
@@ -61,37 +56,34 @@ _OPTIMIZER_BY_WORD = {
     "adamw": "adamw",
     "adam": "adam",
 }
-"""Maps words in optimizer names to the optimizer that they denote. If a name contains several of these words, the first one in
-this order counts."""
+"""Words in optimizer names; the first one in this order counts."""
 
 
 def optimizer_in_value(value: HyperparameterValue) -> str | None:
-    """Return the name of the optimizer in a value such as `torch.optim.SGD` or `adamw_torch`; None if the optimizer is unknown."""
+    """Return the optimizer in a value such as `torch.optim.SGD` or `adamw_torch`; None if it is unknown."""
     text = "".join(words_of_name(str(value).partition("(")[0].rpartition(".")[2]))
     return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
 
 
 def optimizer_name(params: Mapping[str, HyperparameterValue], facts: Mapping[str, str]) -> str:
-    """Return the name of a trial's optimizer, from its hyperparameters or else from logged facts; empty if the name is unknown."""
+    """Return the optimizer of a trial, from its hyperparameters or else from logged facts; empty if unknown."""
     chosen = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
     return next(chosen, facts.get("optimizer", ""))
 
 
 def denotes_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
-    """Return True if a name such as lr, adam_beta1 or eps denotes the hyperparameter `rung` of the given optimizer."""
+    """Return True if a name such as lr, adam_beta1 or eps denotes the hyperparameter `rung` of the optimizer."""
     short = "".join(words_of_name(name)).removeprefix(optimizer)
     return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _HYPERPARAMETER_ALIASES.get(rung))
 
 
 def need_different_ranges(values: Iterable[HyperparameterValue]) -> bool:
-    """Return True if the given optimizers need different ranges of their hyperparameters. An unknown optimizer counts as
-    different from all other optimizers."""
+    """Return True if the optimizers need different ranges; an unknown one differs from all others."""
     return len({HYPERPARAMETERS_BY_OPTIMIZER.get(optimizer_in_value(v) or "", v) for v in values}) > 1
 
 
 def shared_learning_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """Return (hyperparameter that chooses the optimizer, learning rate) if optimizers with different usual rates share one
-    learning rate."""
+    """Return (choice of the optimizer, learning rate) if optimizers with different usual rates share one learning rate."""
     choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if choice is None or not need_different_ranges(spec.searched[choice].options):
         return None

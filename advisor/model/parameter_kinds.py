@@ -39,7 +39,7 @@ _NON_ARCHITECTURE_WORDS = frozenset(
 
 
 def is_architecture_size(name: str) -> bool:
-    """Return True if the name denotes a size of the model, such as depth, width, hidden size, kernel size or number of heads."""
+    """Return True if the name denotes a size of the model, such as depth, hidden size or number of heads."""
     words = set(words_of_name(name))
     if words & _NON_ARCHITECTURE_WORDS or any(word.startswith("init") for word in words) or is_training_length(name):
         return False
@@ -49,7 +49,7 @@ def is_architecture_size(name: str) -> bool:
 
 
 def searches_architecture(study: Study, name: str) -> bool:
-    """Return True if the study searches this hyperparameter, and the hyperparameter is a size of the neural network."""
+    """Return True if the study searches this hyperparameter, a size of the neural network."""
     parameter = study.searched.get(name)
     if parameter is None or study.kind == "no-network" or any(isinstance(v, str | bool) for v in parameter.options):
         return False
@@ -58,14 +58,13 @@ def searches_architecture(study: Study, name: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def is_batch_size(name: str) -> bool:
-    """Return True if the name denotes the training batch size."""
     words = set(words_of_name(name))
     is_size = bool(words & {"bs", "batchsize"}) or {"batch", "size"} <= words
     return is_size and not words & (_OTHER_BATCH_WORDS | _AUTO_BATCH_WORDS)
 
 
 def is_regulariser(name: str) -> bool:
-    """Return True if the name denotes the strength of a regulariser, such as dropout, weight decay or label smoothing."""
+    """Return True if the name denotes the strength of a regulariser, such as dropout or weight decay."""
     words = set(words_of_name(name))
     if {"drop", "last"} <= words:  # drop_last is an option of data loaders
         return False
@@ -77,7 +76,7 @@ def is_regulariser(name: str) -> bool:
 
 
 def is_clipping_threshold(name: str) -> bool:
-    """Return True if the name denotes a limit on the gradient norm, such as max_grad_norm or clip_norm."""
+    """Return True if the name denotes a limit on the gradient norm, such as max_grad_norm."""
     words = set(words_of_name(name))
     if words & _OTHER_CLIPPING_WORDS:
         return False
@@ -86,23 +85,21 @@ def is_clipping_threshold(name: str) -> bool:
 
 
 def can_be_fractional(name: str) -> bool:
-    """Return True if the name denotes a quantity that need not be an integer, such as a learning rate or a regulariser's
-    strength."""
     return is_learning_rate(name) or is_regulariser(name)
 
 
 def belongs_to_optimizer(name: str) -> bool:
-    """Return True if the hyperparameter belongs to the optimizer or the learning-rate schedule, such as momentum or warmup."""
+    """Return True if the hyperparameter belongs to the optimizer or the learning-rate schedule."""
     return is_learning_rate(name) or (bool(set(words_of_name(name)) & _OPTIMIZER_WORDS) and not is_regulariser(name))
 
 
 def concerns_machine_only(name: str) -> bool:
-    """Return True if the parameter concerns only hardware, data loading or logging, so that results do not depend on it."""
+    """Return True if the name concerns only hardware, data loading or logging, on which results do not depend."""
     return bool(set(words_of_name(name)) & _MACHINE_WORDS)
 
 
 def batch_size(trial: Trial) -> float:
-    """Return the trial's training batch size, from logged facts or else from its hyperparameters; NaN if unknown."""
+    """Return the training batch size, from logged facts or else from hyperparameters; NaN if unknown."""
     size = trial.fact("batch_size")
     if size > 0:
         return size
@@ -111,7 +108,7 @@ def batch_size(trial: Trial) -> float:
 
 @lru_cache(maxsize=10_000)
 def chooses_optimizer(name: str) -> bool:
-    """Return True if the name denotes the choice of the optimizer, which decides what other hyperparameters mean."""
+    """Return True if the name denotes the choice of the optimizer, which decides what others mean."""
     words = words_of_name(name)
     while words and words[-1] in ("name", "type", "class", "kind", "choice"):
         words.pop()

@@ -1,8 +1,7 @@
 """Defines the placeholders through which a training command receives settings of the study that are no hyperparameters.
 
-`{max_train_steps}` and `{evaluate_every}` are replaced by numbers of steps. `{schedule}` is replaced by the kind of
-learning-rate schedule, and `{schedule.decay_steps}` by one of its numbers. `{seed}` is replaced by a different seed in each run
-of the study.
+`{max_train_steps}` and `{evaluate_every}` are numbers of steps, `{schedule}` is the kind of learning-rate schedule, and
+`{schedule.decay_steps}` one of its numbers. `{seed}` differs in each run of the study.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from advisor.model.spec import StudySpec
 
 SCHEDULE = "schedule"
 TRAINER_OUTPUT_OPTION = "--output-dir trainer-output/{run_id}"
-"""Option that gives each run of a Transformers trainer its own checkpoint folder, so that runs do not overwrite checkpoints."""
+"""Gives each run of a Transformers trainer its own folder for checkpoints."""
 
 
 def placeholder_values(spec: StudySpec) -> dict[str, str]:
-    """Return the values of the placeholders that are the same in all runs of the study."""
+    """Return the placeholders that are the same in all runs of the study."""
     study_fields = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
     schedule = dict(spec.schedule or {})
     schedule_fields = {f"{SCHEDULE}.{name}": value for name, value in schedule.items() if name != "kind"}
@@ -25,12 +24,7 @@ def placeholder_values(spec: StudySpec) -> dict[str, str]:
 
 
 def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
-    """Return the placeholders, other than hyperparameters, that the command needs so that the training script follows the
-    study.
-
-    `max_train_steps` is left out if a hyperparameter sets the number of steps. `schedule` is left out if a hyperparameter sets
-    the kind of schedule.
-    """
+    """Return the placeholders that the command needs, without those that a hyperparameter sets."""
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     kind = (spec.schedule or {}).get("kind")
     in_parameters = {
@@ -48,5 +42,5 @@ def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
 
 
 def command_option(name: str) -> str:
-    """Return the usual command-line option for a placeholder, such as `--max-train-steps {max_train_steps}`."""
+    """Return the usual option for a placeholder, such as `--max-train-steps {max_train_steps}`."""
     return f"--{name.removeprefix(SCHEDULE + '.').replace('_', '-')} {{{name}}}"

@@ -23,7 +23,7 @@ UnitShare = Annotated[float, Field(ge=0, le=1)]
 
 
 _LEAD_CONFIDENCE = 0.9
-"""Confidence that the lead of a better trial is not due to its seed, if the standard deviation between seeds is known."""
+"""Confidence that the lead of a better trial is not due to its seed."""
 
 
 class _FiniteModel(FrozenModel):
@@ -38,16 +38,15 @@ class BestBeyond(_FiniteModel):
     parameter: str
     side: Literal["low", "high"]
     end: float
-    """End of the hyperparameter's range before the range was extended."""
+    """End of the range before it was extended."""
     than: float | None = None
-    """Best objective value so far; None if the next study changes more than the search space, so that results are not
-    comparable."""
+    """Best objective value so far; None if results are not comparable."""
     noise: float = 0.0
     """Standard deviation of the objective between seeds; 0 if unknown."""
 
     @property
     def min_lead(self) -> float:
-        """Minimum lead of the best trial beyond the end; a smaller lead may be due to its seed."""
+        """Minimum lead of the best trial beyond the end that is not due to its seed."""
         return NormalDist().inv_cdf(_LEAD_CONFIDENCE) * math.sqrt(2) * self.noise
 
 
@@ -62,7 +61,6 @@ class BestNear(_FiniteModel):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """(lowest, highest) value of the hyperparameter that counts as near the predicted value"""
         return self.value / self.factor, self.value * self.factor
 
 
@@ -72,9 +70,7 @@ class BestReaches(_FiniteModel):
     kind: Literal["best-reaches"] = "best-reaches"
     value: float
     expected: float | None = None
-    """The most likely best objective value of the next study."""
     than: float
-    """Best objective value before the next study."""
 
 
 class ShareOfTrials(_FiniteModel):
@@ -82,12 +78,12 @@ class ShareOfTrials(_FiniteModel):
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
-    """Kind of trial that is counted: "failed" (diverged, crashed or learned nothing) or "better" (at least as good as `value`)."""
+    """"failed" (diverged, crashed or learned nothing) or "better" (at least as good as `value`)."""
     value: float | None = None
     at_most: UnitShare | None = None
     at_least: UnitShare | None = None
     was: UnitShare
-    """Share of trials of this kind in the earlier study, on which the prediction is based."""
+    """Share in the earlier study."""
 
 
 class Settled(_FiniteModel):
@@ -107,34 +103,27 @@ class Prediction(_FiniteModel):
 
     rule: str
     subject: str | None = None
-    """Name of the hyperparameter or metric that the advice is about."""
+    """Hyperparameter or metric that the advice is about."""
     expects: Expected
     probability: UnitShare | None = None
-    """Probability that the prediction comes true; None if unknown."""
+    """Probability that the prediction comes true, if known."""
 
 
 def round_significant(value: float, digits: int = 4) -> float:
-    """Round a predicted value to a few significant digits, because predictions are not exact."""
+    """Round a predicted value, because predictions are not exact."""
     return float(f"{value:.{digits}g}")
 
 
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
-    """Return the prediction as one phrase, with its probability if this is known."""
+    """Return the prediction as one phrase, with its probability if known."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
-    saves = (
-        "; this change saves trials or steps and does not aim at a better value"
-        if _expects_no_improvement(prediction.expects)
-        else ""
-    )
-    return f"{_describe_expectation(prediction, objective)}{likely}{saves}"
+    saves = "; this change saves trials or steps and does not aim at a better value"
+    return f"{_describe_expectation(prediction, objective)}{likely}{saves * _expects_no_improvement(prediction.expects)}"
 
 
 def _expects_no_improvement(expectation: Expected) -> bool:
-    """Return True if the predicted best objective value is, up to rounding, no better than the best value so far."""
-    return isinstance(expectation, BestReaches) and expectation.expected in (
-        expectation.than,
-        round_significant(expectation.than, 3),
-    )
+    best = (expectation.than, round_significant(expectation.than, 3)) if isinstance(expectation, BestReaches) else ()
+    return isinstance(expectation, BestReaches) and expectation.expected in best
 
 
 def _describe_expectation(prediction: Prediction, objective: Objective) -> str:
@@ -150,27 +139,11 @@ def _describe_expectation(prediction: Prediction, objective: Objective) -> str:
             low, high = map(short_text, expects.ends)
             return f"the best trial has {expects.parameter} from {low} to {high}, near {short_text(expects.value)}"
         case BestReaches():
-            likely = (
-                ""
-                if expects.expected is None or _expects_no_improvement(expects)
-                else f", most likely {short_text(expects.expected)}"
-            )
+            unknown = expects.expected is None or _expects_no_improvement(expects)
+            likely = "" if unknown else f", most likely {short_text(expects.expected)}"
             return f"the best {metric} is {bound} {short_text(expects.value)}{likely} (it was {short_text(expects.than)})"
         case ShareOfTrials():
             what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short_text(expects.value)}"
             side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
             return f"{side} {share(part or 0.0)} of the trials {what} (it was {share(expects.was)})"
     return f"{prediction.rule} does not find this problem again"
-
-
-__all__ = [
-    "BestBeyond",
-    "BestNear",
-    "BestReaches",
-    "Expected",
-    "Prediction",
-    "Settled",
-    "ShareOfTrials",
-    "describe_prediction",
-    "round_significant",
-]

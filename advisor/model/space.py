@@ -1,7 +1,7 @@
 """Defines `Domain`: the values that a hyperparameter may have, and the scale on which they are measured.
 
-All code converts between values and positions in a range by `Domain.to_positions` and `Domain.value_at_position`. Therefore all
-code measures learning rates in decades and dropout rates linearly.
+All code converts between values and positions in a range by `Domain`, so all code measures learning rates in decades and
+dropout rates linearly.
 """
 
 from __future__ import annotations
@@ -17,37 +17,31 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
 HyperparameterValue: TypeAlias = bool | int | float | str
-"""Value of a hyperparameter, as a study file states it."""
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 RELATIVE_VALUE_TOLERANCE = 1e-6
-"""Maximum relative difference between values that count as equal, because 32-bit floats and text round logged values."""
+"""Maximum relative difference of equal values, because 32-bit floats and text round logged ones."""
 
 MAX_FINITE_VALUE = 1e100
-"""Maximum absolute value that counts as finite. Only diverged runs have values above this maximum, and squares of values below
-it do not overflow."""
+"""Maximum absolute value that counts as finite. Only diverged runs exceed it, and squares below do not overflow."""
 
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
-"""Key of a hyperparameter setting: (name, value as text) of each hyperparameter, sorted by name."""
+"""(Name, value as text) of each hyperparameter, sorted by name."""
 
 ParameterType = Literal["float", "int", "categorical", "bool"]
 RangeSide = Literal["low", "high"]
-"""One end of a range: the low end or the high end."""
 AxisScale = Literal["linear", "log", "reverse-log"]
-"""Scale of a range. The scale "reverse-log" is logarithmic in 1 - value, so that 0.9 to 0.99 is as long as 0.99 to 0.999."""
+""""reverse-log" is logarithmic in 1 - value, so that 0.9 to 0.99 is as long as 0.99 to 0.999."""
 
 
 def setting_key(params: Mapping[str, HyperparameterValue]) -> SettingKey:
-    """Return a key that is equal for equal hyperparameter settings. Numbers are rounded to seven digits, because text and
-    32-bit floats change the digits after that."""
-    return tuple(sorted((name, _rounded_value(value)) for name, value in params.items()))
-
-
-def _rounded_value(value: HyperparameterValue) -> str:
-    return f"{float(value):.7g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    """Return a key that is equal for equal settings. Numbers are rounded to seven digits: text and 32-bit floats change later
+    ones."""
+    numbers = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in params.items()}
+    return tuple(sorted((n, f"{float(v):.7g}" if numbers[n] else str(v)) for n, v in params.items()))
 
 
 class Domain(BaseModel):
@@ -117,12 +111,18 @@ class Domain(BaseModel):
 
     @property
     def numeric(self) -> bool:
-        """True if the domain is a numeric range."""
         return self.low is not None
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """(low, high) of a numeric range."""
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
+    @property
     def declared_limits(self) -> tuple[float, float]:
-        """Limits (minimum, maximum) that the study file declares for the range; infinite if it declares none."""
+        """Limits (minimum, maximum) that the study file declares; infinite if it declares none."""
         minimum, maximum = self.limits or (None, None)
         return -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
 
@@ -135,78 +135,65 @@ class Domain(BaseModel):
 
     @property
     def has_several_values(self) -> bool:
-        """True if the domain contains more than one value."""
         return self.numeric or len(self.options) > 1
 
     @property
     def decades(self) -> float:
         """Width of a range with a log or reverse-log scale, in factors of ten."""
-        assert self.low is not None
-        assert self.high is not None
-        ends = transform_to_scale(np.array([self.low, self.high]), self.scale)
+        ends = transform_to_scale(np.array(self.ends), self.scale)
         return float(ends[1] - ends[0]) / math.log(10)
 
     def to_positions(self, values: Sequence[HyperparameterValue] | FloatArray) -> FloatArray:
-        """Return the positions of `values` on the scale of the range, shape (n,): 0 at `low`, 1 at `high`, and beyond 0 or 1
-        outside the range.
+        """Return the positions of `values` on the scale of the range, (n,): 0 at `low`, 1 at `high`, and beyond outside the
+        range.
 
-        A choice has the position index / (number of choices - 1). The position is NaN for values that have none, such as an
-        unknown choice, text in a range, or zero on a log scale.
+        A choice has the position index / (number of choices - 1). Values without a position, such as an unknown choice, text in
+        a range, or zero on a log scale, get NaN.
         """
         if not self.numeric:
-            index: dict[HyperparameterValue, int] = {}
-            for i, option in enumerate(self.options):
-                index.setdefault(option, i)
+            index = {option: i for i, option in reversed(list(enumerate(self.options)))}
             last = max(len(self.options) - 1, 1)
             return np.array([index[v] / last if v in index else math.nan for v in values], dtype=np.float64)
-        assert self.low is not None
-        assert self.high is not None
         raw = np.array([as_number(v) for v in values], dtype=np.float64)
-        low, high = transform_to_scale(np.array([self.low, self.high]), self.scale)
+        low, high = transform_to_scale(np.array(self.ends), self.scale)
         return np.asarray((transform_to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
 
     def value_at_position(self, position: float) -> HyperparameterValue:
-        """Return the value at `position`; a position outside 0 to 1 is extrapolated along the scale.
-
-        In an integer domain, the value is rounded; choices divide positions from 0 to 1 into equal parts.
-        """
+        """Return the value at `position`, extrapolated along the scale outside 0 to 1. Integers are rounded; choices divide
+        positions from 0 to 1 into equal parts."""
         if not self.numeric:
             options = self.options
             return options[min(max(int(position * len(options)), 0), len(options) - 1)]
-        assert self.low is not None
-        assert self.high is not None
+        low, high = self.ends
         if self.scale == "log":
-            value = math.exp(math.log(self.low) + position * (math.log(self.high) - math.log(self.low)))
+            value = math.exp(math.log(low) + position * (math.log(high) - math.log(low)))
         elif self.scale == "reverse-log":
-            low, high = math.log1p(-self.low), math.log1p(-self.high)
+            low, high = math.log1p(-low), math.log1p(-high)
             value = -math.expm1(low + position * (high - low))
         else:
-            value = self.low + position * (self.high - self.low)
-        if self.type == "int":
-            return round(value)
-        return value
+            value = low + position * (high - low)
+        return round(value) if self.type == "int" else value
 
     def draw(self, position: float) -> HyperparameterValue:
-        """Return the value for a random `position` that is uniformly distributed in [0, 1).
+        """Return the value for a random `position`, uniformly distributed in [0, 1).
 
-        Unlike `value_at_position`, this method draws all integers of a linear range with equal probability. On a log scale, an
-        integer's probability is proportional to the logarithmic length of the interval that is rounded to it. Floats are
-        rounded to 12 significant digits, because the last bit of logarithms differs between platforms.
+        Unlike `value_at_position`, all integers of a linear range have equal probability; on a log scale, it is proportional to
+        the length of the interval that is rounded to the integer. Floats are rounded to 12 significant digits, because the last
+        bit of logarithms differs between platforms.
         """
         if not self.numeric:
             return self.value_at_position(position)
-        assert self.low is not None
-        assert self.high is not None
+        low, high = self.ends
         if self.type != "int":
-            return min(max(float(f"{self.value_at_position(position):.12g}"), self.low), self.high)
-        low, high = math.ceil(self.low), math.floor(self.high)
+            return min(max(float(f"{self.value_at_position(position):.12g}"), low), high)
+        low, high = math.ceil(low), math.floor(high)
         if self.scale == "log":
             edges = math.log(low - 0.5), math.log(high + 0.5)
             return min(max(round(math.exp(edges[0] + position * (edges[1] - edges[0]))), low), high)
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: HyperparameterValue) -> bool:
-        """Return True if the domain contains `value`, with a tolerance of `RELATIVE_VALUE_TOLERANCE` range widths at each end."""
+        """Return True if the domain contains `value`, with `RELATIVE_VALUE_TOLERANCE` range widths at each end."""
         position = float(self.to_positions([value])[0])
         return -RELATIVE_VALUE_TOLERANCE <= position <= 1 + RELATIVE_VALUE_TOLERANCE
 
@@ -215,7 +202,7 @@ class Domain(BaseModel):
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[HyperparameterValue]) -> BoolArray:
-        """Return a mask, shape (n,), of the logged values that the domain contains; see `allows_logged_value`."""
+        """Return a mask, (n,), of the logged values that the domain contains; see `allows_logged_value`."""
         if self.numeric:
             positions = self.to_positions(values)
             return np.asarray((positions >= -RELATIVE_VALUE_TOLERANCE) & (positions <= 1 + RELATIVE_VALUE_TOLERANCE))
@@ -226,19 +213,14 @@ class Domain(BaseModel):
 
 
 def equal_values(value: HyperparameterValue, other: HyperparameterValue) -> bool:
-    """Return True if two values are equal up to rounding. If one of the values is text, upper and lower case are equal."""
-    if isinstance(value, str) or isinstance(
-        other, str
-    ):  # if the choices mix text and numbers, a run logs the number 1 as the text "1"
+    """Return True if two values are equal up to rounding or, if one is text, up to letter case."""
+    if isinstance(value, str) or isinstance(other, str):  # choices may mix the number 1 and the text "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=RELATIVE_VALUE_TOLERANCE)
 
 
 def transform_to_scale(values: FloatArray, scale: AxisScale) -> FloatArray:
-    """Transform `values`, shape (n,), to numbers that increase uniformly along the scale, such as logarithms for a log scale.
-
-    A value that has no position on the scale becomes NaN.
-    """
+    """Transform `values`, (n,), to numbers that increase uniformly along the scale; NaN for values without a position on it."""
     if scale == "linear":
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -247,28 +229,25 @@ def transform_to_scale(values: FloatArray, scale: AxisScale) -> FloatArray:
 
 
 def round_significant(value: float, digits: int = 3) -> float:
-    """Return `value` rounded to `digits` significant digits. For a value just below 1, the distance from 1 is rounded, so that
-    0.9995 does not become 1."""
+    """Round to `digits` significant digits; of a value just below 1, the distance from 1, so that 0.9995 does not become 1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
 
 
 def round_up_steps(steps: float) -> int:
-    """Return the number of steps, rounded up to two significant digits."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
 
 
 MAX_RANGE_END_ROUNDING = 0.01
-"""Maximum rounding error of an inferred range's end, as a share both of the end's value and of the range's width."""
+"""Maximum rounding error of an inferred end, as a share of its value and of the range's width."""
 MAX_RANGE_END_DIGITS = 6
-"""Maximum number of significant digits to which the end of an inferred range is rounded."""
 
 
 def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range away from the range, to two significant digits. More digits are kept if two digits would move
-    the end by more than 1 % of its value or of `width`."""
+    """Round the end of a range away from the range, to two significant digits, or to more if these would move it by more than 1
+    % of its value or of `width`."""
     value = float(f"{value:.12g}")  # remove the rounding errors of earlier computations
     if not value or round_significant(value) == value:
         return value
@@ -302,10 +281,7 @@ _NONNEGATIVE_PARAMETER_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l
 
 
 def natural_limits_of_name(name: str, kind: ParameterType | None = None) -> tuple[float, float]:
-    """Return the limits (low, high) that the name of a hyperparameter implies for its range; infinite if it implies none.
-
-    For example, momentum and dropout must lie between 0 and 1, and learning rates and sizes above 0.
-    """
+    """Return the limits (low, high) that a hyperparameter's name implies, as 0 and 1 for momentum; infinite if it implies none."""
     phrases = _word_sequences(name)
     if phrases & _OPEN_INTERVAL_NAMES or "oneminusmomentum" in phrases:
         return 0.0, 1.0
@@ -319,7 +295,7 @@ def natural_limits_of_name(name: str, kind: ParameterType | None = None) -> tupl
 
 
 def _word_sequences(name: str) -> set[str]:
-    """Return all sequences of one to three successive words of the name, each joined without spaces."""
+    """Return all sequences of one to three successive words of the name, joined without spaces."""
     words = words_of_name(name)
     return {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
 
@@ -327,28 +303,13 @@ def _word_sequences(name: str) -> set[str]:
 _STEP_UNIT_WORDS = {"epoch", "epochs", "steps", "iters", "iterations", "iter", "iteration", "step", "updates"}
 _DATA_UNIT_WORDS = {"tokens", "timesteps"}
 _TRAINING_WORDS = {"train", "training", "total"}
-_TRAINING_COUNT_WORDS = {
-    "max",
-    "num",
-    "number",
-    "n",
-    "no",
-    "nb",
-    "of",
-    "global",
-    "budget",
-    "scheduled",
-    "trainer",
-    *_TRAINING_WORDS,
-}
+_TRAINING_COUNT_WORDS = {*"max num number n no nb of global budget scheduled trainer".split(), *_TRAINING_WORDS}
 
 
 @lru_cache(maxsize=10_000)
 def is_training_length(name: str) -> bool:
     """Return True if the name denotes the length of training, as epochs, max_steps, trainer.maxEpochs and num_iterations do.
-
-    Every word of the name must be about the length, which excludes warmup_steps, steps_per_epoch, eval_steps and step_size.
-    """
+    Every word must be about the length, which excludes warmup_steps, steps_per_epoch, eval_steps and step_size."""
     words = words_of_name(name)
     units = [w for w in words if w in _STEP_UNIT_WORDS]
     if units:
@@ -360,13 +321,11 @@ def is_training_length(name: str) -> bool:
 
 
 def is_number_of_epochs(name: str) -> bool:
-    """Return True if the name denotes the length of training in epochs."""
     return is_training_length(name) and "epoch" in name.lower()
 
 
 def is_transformers_schedule_name(name: str) -> bool:
-    """Return True if Transformers uses this name for the kind of the learning-rate schedule. Study files name the kinds of
-    schedule as Transformers does."""
+    """Return True if Transformers, whose names study files use, calls the kind of schedule so."""
     return words_of_name(name)[-3:] == ["lr", "scheduler", "type"]
 
 
@@ -394,10 +353,10 @@ def is_learning_rate(name: str) -> bool:
 
 
 def scale_of_new_range(name: str, low: float, high: float, scale: AxisScale) -> AxisScale:
-    """Return the scale of a new range of the hyperparameter: `scale`, unless the hyperparameter's name implies another one.
+    """Return the scale of a new range: `scale`, unless the name implies another one.
 
-    A learning rate gets a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps. If this number of
-    steps differs tenfold over the range, the scale is reverse-log: few trials on a linear scale would lie near 1.
+    A learning rate gets a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps: if this number differs
+    tenfold over the range, the scale is reverse-log, because few trials on a linear scale would lie near 1.
     """
     if is_learning_rate(name) and low > 0:
         return "log"

@@ -17,15 +17,13 @@ from advisor.model.space import Domain, HyperparameterValue
 Direction = Literal["minimize", "maximize"]
 ParameterRole = Literal["scientific", "nuisance", "fixed", "derived"]
 MAX_TRIALS = 1_000_000
-"""Maximum number of trials of a study; a larger number is probably a typing error and would take hours to draw."""
+"""A larger number is probably a typing error and would take hours to draw."""
 MAX_SEEDS = 10_000
-"""Maximum number of seeds of each trial."""
 ProbeKind = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME_CHARS = 500
-"""Maximum number of characters of a name; most experiment trackers have a lower limit."""
+"""Most experiment trackers have a lower limit."""
 SAME_IN_ALL_TRIALS = "the same in every trial"
-"""Reason for a fixed parameter whose value is the same in all trials. A study file lists parameters with this reason under
-`constants`."""
+"""Reason for parameters that a study file lists under `constants`."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
@@ -40,18 +38,16 @@ class Objective(BaseModel):
 
     @property
     def chosen_on_test_data(self) -> bool:
-        """True if the name of the metric says that it is computed on test data."""
+        """True if the metric's name says that it is computed on test data."""
         return split_of_metric(self.metric) == "test"
 
     @property
     def final_data(self) -> str:
-        """Phrase that names the data for the one final measurement of the chosen setting."""
         return "data that chose no trial" if self.chosen_on_test_data else "the test set"
 
 
 class SpecEntryError(ValueError):
-    """A validation error in a study file, with the nested keys of the wrong entry. The keys are used to find the line number of
-    the entry."""
+    """A validation error with the nested keys of the wrong entry, to find its line number."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -124,8 +120,7 @@ class Parameter(Domain):
         return self.role not in ("fixed", "derived") and self.has_several_values
 
     def fix_value(self, value: HyperparameterValue, *, why: str) -> Parameter:
-        """Return the parameter with a fixed value. The parameter keeps its declared limits, unless the value lies outside of
-        them."""
+        """Return the parameter with a fixed value; it keeps its declared limits, unless the value lies outside."""
         inside = isinstance(value, str) or self.declared_limits[0] <= value <= self.declared_limits[1]
         limits = self.limits if inside else None
         kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
@@ -133,7 +128,7 @@ class Parameter(Domain):
 
     @property
     def domain(self) -> Domain:
-        """Range or choices of the parameter, without its role in the study."""
+        """Range or choices, without the role in the study."""
         return Domain.model_validate({name: getattr(self, name) for name in Domain.model_fields})
 
 
@@ -156,7 +151,7 @@ class Bounds(BaseModel):
         return self
 
     def contains(self, value: HyperparameterValue) -> bool:
-        """Return True if `value` lies within the bounds or on one of their ends. A text never lies within a numeric range."""
+        """Return True if `value` lies within the bounds or on one of their ends; a text never lies within a range."""
         if self.choices is not None:
             return value in self.choices
         if isinstance(value, str):
@@ -174,7 +169,7 @@ class Region(BaseModel):
     why: str | None = None
 
     def contains(self, trial: Mapping[str, HyperparameterValue]) -> bool:
-        """Return True if a trial {parameter: value} lies in the region; False if the trial lacks a bounded parameter."""
+        """Return True if a trial {parameter: value} lies in the region; False if it lacks a bounded parameter."""
         return all(name in trial and bounds.contains(trial[name]) for name, bounds in self.where.items())
 
 
@@ -255,14 +250,14 @@ class StudySpec(BaseModel):
                 raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
             if name in _all_dependencies(name, formulas):
                 raise SpecEntryError(f"the formula of {name!r} is circular", "parameters", name, "formula")
+        places: list[tuple[str, ...]] = []
         for i, region in enumerate(self.forbidden):
-            for name in region.where:
-                if name not in self.parameters:
-                    raise SpecEntryError(f"{name!r} is not in the study", "forbidden", str(i), "where", name)
+            places += [("forbidden", str(i), "where", name) for name in region.where]
         for i, setting in enumerate(self.settings):
-            for name in setting:
-                if name not in self.parameters:
-                    raise SpecEntryError(f"{name!r} is not in the study", "settings", str(i), name)
+            places += [("settings", str(i), name) for name in setting]
+        for keys in places:
+            if keys[-1] not in self.parameters:
+                raise SpecEntryError(f"{keys[-1]!r} is not in the study", *keys)
         return self
 
     def _check_condition(self, name: str, parameter: Parameter) -> None:
@@ -286,11 +281,8 @@ class StudySpec(BaseModel):
                 raise SpecEntryError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
     def with_computed_values(self, trial: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
-        """Return the trial {parameter: value}, with all further parameters that can be computed from its values.
-
-        `formula` computes derived parameters, and `equals` computes searched parameters. A parameter is left out if its
-        condition is not met, or if its computed value is not finite.
-        """
+        """Return the trial {parameter: value} with all further parameters that `formula` and `equals` compute from it. A
+        parameter is left out if its condition is not met, or if its value is not finite."""
         values = dict(trial)
         missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
         while missing:
@@ -309,21 +301,20 @@ class StudySpec(BaseModel):
         return round(value) if value is not None and parameter.type == "int" else value
 
     def forbidden_region_of(self, trial: Mapping[str, HyperparameterValue]) -> Region | None:
-        """Return the first forbidden region that contains the trial {parameter: value}, or None if no region contains it."""
+        """Return the first forbidden region that contains the trial {parameter: value}, if any."""
         return next((region for region in self.forbidden if region.contains(trial)), None)
 
     @property
     def searched(self) -> dict[str, Parameter]:
-        """The parameters that the study varies, keyed by name."""
+        """The parameters that the study varies, by name."""
         return {name: p for name, p in self.parameters.items() if p.searched}
 
     @property
     def fixed_values(self) -> dict[str, HyperparameterValue]:
-        """The values of the parameters that the study holds constant, keyed by name."""
         return {n: p.value for n, p in self.parameters.items() if p.role == "fixed" and p.value is not None}
 
     def searches_within(self, other: StudySpec) -> bool:
-        """Return True if the other study's search space contains every range and choice that this study searches."""
+        """Return True if the other study's search space contains every range and choice that this one searches."""
         known = other.searched
         for name, new in self.searched.items():
             old = known.get(name)
@@ -335,12 +326,12 @@ class StudySpec(BaseModel):
         return True
 
     def fix_value(self, name: str, value: HyperparameterValue, *, why: str) -> Parameter:
-        """Return the parameter as a fixed one with this value; unchanged if it is already a constant with this value."""
+        """Return the parameter as a fixed one; unchanged if it is already a constant with this value."""
         constant = Parameter(role="fixed", value=value, why=SAME_IN_ALL_TRIALS)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
-        """Return a copy of the study in which the parameter is set; a new parameter comes last."""
+        """Return a copy of the study with the parameter; a new one comes last."""
         return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})
 
 

@@ -21,12 +21,11 @@ from advisor.model.spec import SAME_IN_ALL_TRIALS, Parameter, Region, SpecEntryE
 from advisor.model.words import capitalise, clean, short_text
 
 _MAX_FILE_BYTES = 2_000_000
-"""Maximum size of a study file in bytes."""
 
 
 class _StudyFileLoader(yaml.SafeLoader):
-    """YAML loader with YAML 1.2 scalars. The loader rejects tags, unpaired surrogates, and aliases, because aliases can make a
-    small file expand to a large one."""
+    """YAML loader with YAML 1.2 scalars, without tags, unpaired surrogates, and aliases, by which a small file can expand to a
+    large one."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -43,7 +42,7 @@ class _StudyFileLoader(yaml.SafeLoader):
 
 
 class _StudyFileDumper(yaml.SafeDumper):
-    """YAML dumper that quotes every text that YAML 1.1 or YAML 1.2 would read as another type."""
+    """Quotes every text that YAML 1.1 or YAML 1.2 would read as another type."""
 
 
 _SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
@@ -65,7 +64,7 @@ for _reader in (_StudyFileLoader, _StudyFileDumper):
 
 
 def load_study_file(path: Path) -> StudySpec:
-    """Read a study from a study file. Raises AdvisorError with one line that names the key and the line number of the error."""
+    """Read a study file. Raises AdvisorError with one line that names the key and the line number of the error."""
     with convert_os_errors(f"cannot read the study file {str(path)!r}"), path.open("rb") as file:
         raw = file.read(_MAX_FILE_BYTES + 1)
     if len(raw) > _MAX_FILE_BYTES:
@@ -80,8 +79,7 @@ def load_study_file(path: Path) -> StudySpec:
 
 
 def parse_study_file(text: str, *, source: str = "study file") -> StudySpec:
-    """Parse a study from the text of a study file. Raises AdvisorError with one line about the error. source: name of the text
-    in this line."""
+    """Parse the text of a study file. Raises AdvisorError with one line about the error, which begins with `source`."""
     try:
         loader = _StudyFileLoader(text)
         node = loader.get_single_node()
@@ -129,7 +127,7 @@ def _add_constants(data: dict[Any, Any], source: str) -> None:
 
 
 def find_line_number(text: str, *keys: str) -> int:
-    """Return the line number, from 1, of the innermost of the nested `keys` that occurs in the text of a study file."""
+    """Return the line number, from 1, of the innermost of the nested `keys` in the text of a study file."""
     return _line_of_key(_StudyFileLoader(text).get_single_node(), keys)
 
 
@@ -147,7 +145,7 @@ def _reject_duplicates(node: Any, source: str) -> None:
 
 
 def _line_of_key(node: Any, location: tuple[str, ...]) -> int:
-    """Return the line number of the innermost key of `location` that occurs in the YAML node."""
+    """Return the line number of the innermost key of `location` in the YAML node."""
     line = int(node.start_mark.line) + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -162,7 +160,6 @@ def _line_of_key(node: Any, location: tuple[str, ...]) -> int:
 
 
 def study_file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a study file."""
     full_schema = StudySpec.model_json_schema()
     # StudySpec refers to itself, so pydantic moves its schema to $defs. Users of the schema expect the keys of StudySpec at the
     # top level.
@@ -180,10 +177,8 @@ def study_file_schema() -> dict[str, Any]:
 
 
 def format_study_file(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Container[str] = ()) -> str:
-    """Return the study as YAML, with a comment on each parameter that differs from the study `parent`.
-
-    inferred: names of the parameters of `parent` whose ranges were inferred from trials.
-    """
+    """Return the study as YAML, with a comment on each parameter that differs from the study `parent`. inferred: names of the
+    parameters of `parent` whose ranges were inferred from trials."""
     if parent is None:
         return "\n".join(_study_file_lines(spec, {})) + "\n"
     origin = clean(short_text(parent.study))
@@ -195,7 +190,7 @@ def format_study_file(spec: StudySpec, *, parent: StudySpec | None = None, infer
 
 
 def _study_file_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a study file. differences: comment on each parameter that differs from the preceding round, by name."""
+    """differences: comment on each parameter that differs from the preceding round, by name."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
@@ -250,13 +245,12 @@ def _search_space_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iter
 
 
 def _is_constant(parameter: Parameter) -> bool:
-    """Return True if the parameter has the same value in all trials, so that one line describes it."""
     value = parameter.value
     return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME_IN_ALL_TRIALS)
 
 
 _MAX_TEXT_COLUMNS = 105
-"""Maximum number of columns of a line in a study file; longer texts are wrapped."""
+"""Longer texts are wrapped."""
 _PARAMETER_KEYS = (
     "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
 )  # fmt: skip
@@ -287,7 +281,6 @@ def _region_lines(region: Region) -> Iterator[str]:
 
 
 def _comments_on_differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
-    """Return a comment, by name, on each parameter that differs from that in `parent` in more than its reason."""
     comments = {}
     for name, parameter in spec.parameters.items():
         old_parameter = parent.parameters.get(name)
@@ -300,10 +293,8 @@ def _comments_on_differences(spec: StudySpec, parent: StudySpec, inferred: Conta
 
 
 def describe_parameter(parameter: Parameter, verb: str = "searched") -> str:
-    """Return one line on what the study did with the parameter, such as `searched 1e-05 to 0.001 (log)` or `fixed it at 64`.
-
-    verb: first word of the line if the study searched the parameter.
-    """
+    """Return one line such as `searched 1e-05 to 0.001 (log)` or `fixed it at 64`. verb: its first word if the parameter was
+    searched."""
     if parameter.role == "fixed":
         return f"fixed it at {short_text(parameter.value)}"
     if parameter.formula is not None:
@@ -320,12 +311,10 @@ def _yaml_entry(key: str, value: Any, *, flow: bool = False) -> str:
 
 
 def _reason_lines(text: str) -> Iterator[str]:
-    """Yield the lines that state the reason for a parameter or region in a study file."""
     yield from _wrapped_lines({"why": text}, "    ") if text.isprintable() else ["    " + _yaml_entry("why", text)]
 
 
 def _wrapped_lines(value: Any, indent: str) -> Iterator[str]:
-    """Yield the YAML lines of a value, wrapped at `_MAX_TEXT_COLUMNS` columns."""
     body: str = yaml.dump(value, Dumper=_StudyFileDumper, width=_MAX_TEXT_COLUMNS - len(indent), allow_unicode=True)
     yield from (indent + line for line in body.splitlines())
 

@@ -1,8 +1,7 @@
 """Represents a study as data: trials with their hyperparameters and curves, independent of the experiment tracker.
 
-One block of columns holds all curves of a metric; a `Curve` is a view of a part of the block. The cost of a trial is its
-objective value, with reversed sign if higher values are better, so lower costs are always better. Rules compare costs, so they
-do not need to know the direction of the objective.
+One block of columns holds all curves of a metric; a `Curve` is a view of a part of it. The cost of a trial is its objective
+value, with reversed sign if higher values are better. Rules compare costs, and do not need to know the direction.
 """
 
 from __future__ import annotations
@@ -12,13 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from advisor.model.reading import Decision, WorkloadKind
 from advisor.model.space import BoolArray, FloatArray, HyperparameterValue, IntArray
 from advisor.model.spec import Parameter, StudySpec
+
+T = TypeVar("T")
 
 TrialStatus = Literal[
     "complete",
@@ -31,11 +32,10 @@ TrialStatus = Literal[
     "no_data",
     "running",
 ]
-"""Status of a trial. `advisor.contract.STATUSES` explains the statuses that adapters write; all others are inferred from the
-curves."""
+"""`advisor.contract.STATUSES` explains those that adapters write; all others are inferred from the curves."""
 
 DIGITS = 6
-"""Number of significant digits in which results are compared; results that agree in these digits tie."""
+"""Number of significant digits in which results are compared."""
 
 StepUnit = Literal["step", "epoch", "second", "millisecond"]
 
@@ -73,12 +73,12 @@ Signal = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Curve of one metric in one trial; all arrays have shape (n,). `steps` strictly increase; `values` may be NaN or infinite."""
+    """Curve of one metric in one trial, all arrays (n,). `steps` strictly increase; `values` may be NaN or infinite."""
 
     steps: IntArray
     values: FloatArray
     times: FloatArray
-    """Time of each point, in seconds since the start of the trial; NaN if unknown."""
+    """Seconds since the start of the trial; NaN if unknown."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -88,18 +88,17 @@ class Curve:
 
     @classmethod
     def empty(cls) -> Curve:
-        """Return a curve without points."""
         return cls(np.empty(0, np.int64), np.empty(0), np.empty(0))
 
     @property
     def finite(self) -> Curve:
-        """The points of the curve whose values are finite."""
+        """The points whose values are finite."""
         keep = np.isfinite(self.values)
         return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
 
 
 def round_to_result_digits(value: float) -> float:
-    """Round a result to `DIGITS` significant digits, because sums of the same numbers may differ in the last digits."""
+    """Round a result to `DIGITS` significant digits: sums of the same numbers may differ in the last ones."""
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -109,16 +108,16 @@ _EMPTY_CURVE = Curve.empty()
 
 @dataclass(frozen=True, slots=True)
 class CurveBlock:
-    """All curves of one metric, one trial after another; each curve is sorted by step and has no duplicate steps."""
+    """All curves of one metric, one trial after another, each sorted by step without duplicate steps."""
 
     steps: IntArray
     values: FloatArray
     times: FloatArray
     offsets: IntArray
-    """Array of shape (number of trials + 1,); the points of trial i have the indices offsets[i] to offsets[i + 1] - 1."""
+    """The points of trial i have the indices offsets[i] to offsets[i + 1] - 1."""
 
     def curve(self, trial: int) -> Curve:
-        """Return a view of the curve of the trial with index `trial`; empty if this trial did not log the metric."""
+        """Return a view of the curve of the trial with this index; empty if it did not log the metric."""
         part = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
         return Curve(self.steps[part], self.values[part], self.times[part])
 
@@ -128,7 +127,7 @@ class Trial:
     """One training run with one hyperparameter setting."""
 
     index: int
-    """Index of the trial in `Study.trials`, from 0."""
+    """Index in `Study.trials`."""
     id: str
     """Id of the run in the experiment tracker."""
     name: str
@@ -136,21 +135,19 @@ class Trial:
     params: Mapping[str, HyperparameterValue]
     seed: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts about the run, as text, which an adapter or importer recorded. The keys are the names of tags in
-    `advisor.contract`, without their prefix `advisor.`."""
+    """Facts that an adapter or importer recorded, by the name of their tag in `advisor.contract` without `advisor.`."""
     started: float | None = None
-    """Start time of the trial in seconds since 1970."""
+    """Seconds since 1970."""
     ended: float | None = None
     round: int | None = None
-    """Number of the earlier round to which the trial belongs; None if it belongs to this study."""
+    """Number of the earlier round to which the trial belongs, if any."""
     reason: str = ""
-    """Reason for an inferred status, as a clause such as "its training loss is NaN from step 300 on"; empty for a recorded
-    status."""
+    """Reason for an inferred status, such as "its training loss is NaN from step 300 on"; empty for a recorded one."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags that the user set on the run."""
 
     def fact(self, name: str) -> float:
-        """Return a recorded fact as a number; NaN if the fact is missing or is not a number."""
+        """Return a recorded fact as a number; NaN if it is missing or no number."""
         try:
             return float(self.facts.get(name, "nan"))
         except ValueError:
@@ -163,15 +160,23 @@ class Trial:
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """True if the trial crashed with an error that reports that memory ran out."""
+        """True if the trial crashed with an error that reports it."""
         return self.status == "infeasible" and self.facts.get("error", "").lower().startswith("out of memory")
 
     def parsed_fact(self, name: str) -> Any:
-        """Return a recorded fact, parsed from JSON. Raises ValueError if the fact is missing, malformed or nested too deeply."""
+        """Return a recorded fact, parsed from JSON. Raises ValueError if it is missing, malformed or nested too deeply."""
         try:
             return json.loads(self.facts.get(name, ""))
         except RecursionError:
             raise ValueError(f"the fact {name!r} is nested too deeply") from None
+
+    def json_fact(self, name: str, kind: type[T]) -> T:
+        """Return a recorded fact that is JSON of this type; an empty value if it is missing or something else."""
+        try:
+            value = self.parsed_fact(name)
+        except ValueError:
+            return kind()
+        return value if isinstance(value, kind) else kind()
 
 
 @dataclass(frozen=True)
@@ -179,31 +184,27 @@ class Study:
     """A set of trials with one objective and one search space."""
 
     spec: StudySpec
-    """The study file, which was declared or inferred; it contains every hyperparameter of the study."""
+    """The study file, declared or inferred; it contains every hyperparameter."""
     trials: tuple[Trial, ...]
     metrics: Mapping[str, CurveBlock]
-    """All curves, by the name under which their metric was logged."""
+    """All curves, by the name of their metric."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
-    """Name of the metric that contains each kind of curve, such as "train_loss"."""
+    """Name of the metric with each kind of curve."""
     inferred: Mapping[str, str] = field(default_factory=dict)
-    """Explanations of how properties of the study were inferred that the user did not declare. The keys are "objective",
-    "direction" and names of parameters."""
+    """How undeclared properties were inferred. The keys are "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
-    """Warnings about the data of the study, each one sentence."""
+    """Warnings about the data, each one sentence."""
     unit: StepUnit = "step"
-    """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or a unit of time."""
+    """Optimizer steps, epochs if only these were logged, or a unit of time."""
     kind: WorkloadKind = "unknown"
-    """Kind of workload."""
     target: float | None = None
-    """Objective value at which all trials stopped, so that their results are equal by design; None if trials did not stop this
-    way."""
+    """Objective value at which all trials stopped, so that results are equal by design, if any."""
     lengths: Mapping[str, float] = field(default_factory=dict)
     """Steps per unit of each fixed hyperparameter that sets the training length although its name does not say so."""
     decisions: tuple[Decision, ...] = ()
-    """Decisions on how the experiment was read as a study, which the report states."""
+    """How the experiment was read as a study, as the report states."""
     outside: tuple[Trial, ...] = ()
-    """Trials of earlier rounds that are left out only because they lie outside the search space of this study. Indices of these
-    trials are not valid in this study."""
+    """Trials of earlier rounds outside of the search space; their indices are not valid in this study."""
 
     @property
     def name(self) -> str:
@@ -211,7 +212,6 @@ class Study:
 
     @property
     def minimize(self) -> bool:
-        """True if lower values of the objective are better."""
         return self.spec.objective.direction == "minimize"
 
     def at(self, step: int) -> str:
@@ -219,13 +219,12 @@ class Study:
         return f"{self.unit} {step:,}"
 
     def length(self, steps: int) -> str:
-        """Return a number of steps as text with its unit, such as `1,200 steps`."""
+        """Return a number of steps as text, such as `1,200 steps`."""
         return f"{steps:,} {self.unit}{'s' * (steps != 1)}"
 
     @cached_property
     def probe(self) -> str | None:
-        """Kind of the probe (short diagnostic run), if all runs of the study are probes of one kind; else None (see
-        `advisor.contract.TAG_PROBE`)."""
+        """Kind of the probe (short diagnostic run), if all runs are probes of one kind (see `advisor.contract.TAG_PROBE`)."""
         kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
         return kinds.pop() if len(kinds) == 1 else None
 
@@ -235,19 +234,17 @@ class Study:
         return self.spec.searched
 
     def metric(self, trial: Trial, name: str) -> Curve:
-        """Return the trial's curve of the metric with this name; empty if the trial did not log this metric."""
+        """Return the trial's curve of the metric with this name; empty if it was not logged."""
         block = self.metrics.get(name)
         return _EMPTY_CURVE if block is None else block.curve(trial.index)
 
     def curve(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the trial's curve of a kind such as "train_loss", whatever its metric's name is; empty if the trial did not
-        log it."""
+        """Return the trial's curve of a kind such as "train_loss", whatever its metric's name; empty if it was not logged."""
         name = self.signals.get(signal)
         return _EMPTY_CURVE if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the maximum of the curve in each logging window, because means hide spikes; without logged maxima, return the
-        curve."""
+        """Return the maximum in each logging window, because means hide spikes; without logged maxima, the curve itself."""
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY_CURVE
@@ -264,11 +261,8 @@ class Study:
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's cost on training data: the objective on training data or, if it was not logged, a training loss.
-
-        The curve is empty if the trial logged neither the objective on training data nor a training loss. The objective on
-        training data is comparable with `cost_curve`, but a training loss is not.
-        """
+        """Return the objective on training data, comparable with `cost_curve`, or else a training loss, which is not; empty
+        without both."""
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
             return train_objective if self.minimize else -train_objective
@@ -295,10 +289,8 @@ class Study:
         return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps.
-
-        If the number of planned steps is unknown, return True if the trial was stopped.
-        """
+        """Return True if the trial was pruned or stopped early, or evaluated for less than 90 % of its planned steps; if these
+        are unknown, if it was stopped."""
         if trial.status in ("pruned", "early_stopped"):
             return True
         evaluated = self.cost_curve(trial).steps
@@ -309,12 +301,12 @@ class Study:
 
     @cached_property
     def computed(self) -> dict[Any, Any]:
-        """Cache of results of functions with the decorator `advisor.computed.computed`."""
+        """Cache of functions with the decorator `advisor.computed.computed`."""
         return {}
 
     @cached_property
     def costs(self) -> FloatArray:
-        """Lowest cost of each trial over its training, shape (number of trials,); NaN if the trial has no finite cost."""
+        """Lowest cost of each trial, over all trials; NaN without a finite cost."""
         best = np.full(len(self.trials), np.nan)
         for trial in self.trials:
             finite = self.cost_curve(trial).finite
@@ -324,23 +316,19 @@ class Study:
 
     @cached_property
     def ended(self) -> BoolArray:
-        """Mask of the trials that ended and have data, shape (number of trials,); only these trials count as evidence."""
+        """Mask of the trials that ended and have data; only these count as evidence."""
         return np.array([t.status not in ("running", "no_data") for t in self.trials], dtype=np.bool_)
 
     @cached_property
     def feasible(self) -> BoolArray:
-        """Mask of the trials that have a finite objective and did not fail, shape (number of trials,); it includes pruned
-        trials."""
+        """Mask of the trials with a finite objective that did not fail, including pruned ones."""
         is_feasible = np.array([t.status in _FEASIBLE_STATUSES for t in self.trials], dtype=np.bool_)
         return is_feasible & np.isfinite(self.costs)
 
     @cached_property
     def comparable(self) -> BoolArray:
-        """Mask of the feasible trials that have a result at full length, shape (number of trials,).
-
-        Trials that were pruned or stopped before 90 % of their planned steps are left out, because their results at full length
-        are unknown. If no trial is complete, the mask contains all feasible trials.
-        """
+        """Mask of the feasible trials with a result at full length: not pruned or stopped before 90 % of their planned steps.
+        If no trial is complete, all feasible ones."""
         complete = self.feasible & np.array([not self._is_full_result_unknown(t) for t in self.trials], dtype=np.bool_)
         return complete if complete.any() else self.feasible
 
@@ -350,10 +338,8 @@ class Study:
         return trial.status == "pruned" or stopped
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials, best first: all of the study, or only those in `trials`.
-
-        Trials whose best costs agree to `DIGITS` digits are ordered by their mean cost in the second half of training.
-        """
+        """Return the comparable trials, or those in `trials`, best first. Ties to `DIGITS` digits are ordered by the mean cost
+        in the second half of training."""
         if trials is None:
             return list(self._ranked)
         indices = {t.index for t in trials}
@@ -365,7 +351,7 @@ class Study:
         return sorted(comparable_trials, key=self.rank_key)
 
     def rank_key(self, trial: Trial) -> tuple[float, float]:
-        """Return a key to sort trials by: (best cost, mean cost in the second half of training). Trials with the same key tie."""
+        """Return (best cost, mean cost in the second half of training), by which trials are sorted; equal keys tie."""
         return round_to_result_digits(self.costs[trial.index]), round_to_result_digits(self.late_cost(trial))
 
     def late_cost(self, trial: Trial) -> float:
@@ -374,11 +360,9 @@ class Study:
         return float(np.mean(values[len(values) // 2 :]))
 
     def objective_value(self, cost: float) -> float:
-        """Return the objective value of a cost, with the original sign."""
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Return each trial's position in the range of parameter `name`: 0 at the low end, 1 at the high end, NaN without the
-        parameter."""
+        """Return each trial's position in the range of a parameter: 0 at the low end, 1 at the high end, NaN without it."""
         chosen = self.trials if trials is None else trials
         return self.spec.parameters[name].to_positions([t.params.get(name, "") for t in chosen])

@@ -26,14 +26,13 @@ from advisor.model.space import words_of_name
 from advisor.model.study import Study
 
 HALF_DECADE = math.sqrt(10)
-"""Usual ratio between the best learning rate and each end of a range that is searched around it."""
+"""Usual ratio between the best learning rate and each end of a range around it."""
 
 
 class UsualRates(NamedTuple):
-    """The usual learning rates of one kind of training."""
+    """The usual learning rates of one kind of training, with its name for a sentence."""
 
     training: str
-    """Name of the kind of training, for use in a sentence."""
     low: float
     high: float
 
@@ -59,10 +58,10 @@ RATES_BY_OPTIMIZER = {
     "adafactor": ADAM_RATES._replace(training="Adafactor"),
     "lion": LION_RATES,
 }
-"""Usual learning rates for each word in optimizer names; for example, adamw_torch and paged_adamw_8bit both count as AdamW."""
+"""By word in optimizer names: adamw_torch and paged_adamw_8bit both count as AdamW."""
 
 MAX_SEARCHED_CHARS = 200
-"""Maximum number of characters of a name or value that are searched for words."""
+"""Maximum number of characters that are searched for words."""
 _NOT_PRETRAINED_VALUES = frozenset(("", "0", "false", "no", "none", "null"))
 _ADAPTER_WORDS = frozenset("lora qlora peft".split())
 _PRETRAINED_WORDS = _ADAPTER_WORDS | frozenset("finetune finetuned finetuning pretrained".split())
@@ -70,39 +69,37 @@ _PRETRAINED_WORD_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"
 
 
 def rates_of_optimizer(name: str) -> UsualRates | None:
-    """Return the usual learning rates of the named optimizer; None if the optimizer is unknown."""
+    """Return the usual learning rates of the named optimizer; None if it is unknown."""
     words = [*re.split(r"[^a-z]+", name.lower()), optimizers.optimizer_in_value(name)]
     return next((RATES_BY_OPTIMIZER[w] for w in words if w in RATES_BY_OPTIMIZER), None)
 
 
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:
-    """Return True if the logged parameters of a run show that it fine-tunes a pretrained model."""
+    """Return True if a run's parameters show that it fine-tunes a pretrained model."""
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
     # A run can have a thousand parameters, so a fast check comes first: every matching word contains one of these strings.
     possible = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
-    return possible and any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
+    return possible and any(
+        mentions_pretrained(name) or name.endswith("name_or_path") or mentions_pretrained(str(value))
+        for name, value in params.items()
+        if str(value).strip().lower() not in _NOT_PRETRAINED_VALUES
+    )
 
 
 @lru_cache(maxsize=10_000)
 def mentions_pretrained(text: str) -> bool:
-    """Return True if a name, such as the name of a study, says that a pretrained model is fine-tuned."""
+    """Return True if a name, as of a study, says that a pretrained model is fine-tuned."""
     words = set(words_of_name(text[:MAX_SEARCHED_CHARS]))
     return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_WORD_PAIRS)
 
 
-def _shows_pretrained(name: str, value: str) -> bool:
-    if value.strip().lower() in _NOT_PRETRAINED_VALUES:
-        return False
-    return mentions_pretrained(name) or name.endswith("name_or_path") or mentions_pretrained(value)
-
-
 def is_fine_tuning(study: Study) -> bool:
-    """Return True if the study's name or facts of its trials say that the study fine-tunes a pretrained model."""
+    """Return True if the study's name or facts of its trials say that it fine-tunes a pretrained model."""
     return mentions_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)
 
 
 def trains_adapter(params: Mapping[str, object]) -> bool:
-    """Return True if the logged parameters of a run show that it trains adapters of a pretrained model, and not all weights."""
+    """Return True if a run's parameters show that it trains adapters of a pretrained model."""
     texts = ((str(name), str(value)) for name, value in params.items())
     return any(
         value.strip().lower() not in _NOT_PRETRAINED_VALUES and (_mentions_adapter(name) or _mentions_adapter(value))
@@ -117,6 +114,5 @@ def _mentions_adapter(text: str) -> bool:
 
 
 def fine_tuning_rates(study: Study) -> UsualRates:
-    """Return the usual learning rates of a study that fine-tunes a pretrained model."""
     adapter = _mentions_adapter(study.name) or any("adapter" in t.facts for t in study.trials)
     return ADAPTER_RATES if adapter else FULL_FINE_TUNING_RATES

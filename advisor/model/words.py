@@ -1,5 +1,4 @@
-"""Formats names, words and numbers for display. Names from the tracking store are untrusted, so `clean` must be called for each
-name before it is shown."""
+"""Formats names, words and numbers for display. Names from the tracking store are untrusted: `clean` each before it is shown."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ _TEXT_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2
 
 
 def clean(text: object) -> str:
-    """Return `text` on one line, in which a replacement character stands for control characters, direction marks and lone
-    surrogates."""
+    """Return `text` on one line, with a replacement character for control characters, direction marks and lone surrogates."""
     one_line = _WHITESPACE_PATTERN.sub(" ", str(text)).strip()
     if one_line.isascii() and one_line.isprintable():
         return one_line
@@ -27,7 +25,7 @@ def clean(text: object) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Return `text` in a form that UTF-8 can encode, with a replacement character for lone surrogates."""
+    """Return `text` with a replacement character for lone surrogates, so that UTF-8 can encode it."""
     return text if text.isascii() else re.sub("[\ud800-\udfff]", _REPLACEMENT_CHARACTER, text)
 
 
@@ -36,8 +34,7 @@ def _is_unsafe_char(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text`. If `text` is longer than `length`, cut out its middle, because names often differ only at their start or
-    end."""
+    """Clean `text` and, beyond `length`, cut out its middle, because names often differ only at their start or end."""
     text = clean(text)
     if len(text) <= length:
         return text
@@ -46,7 +43,7 @@ def shorten(text: str, length: int = 40) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Format a number with `digits` significant digits (0.1919, 12,800, 3.16e-4); return a dash for None."""
+    """Format with `digits` significant digits (0.1919, 12,800, 3.16e-4); a dash for None."""
     if value is None or math.isnan(value):
         return MISSING_VALUE_TEXT
     if math.isinf(value):
@@ -65,7 +62,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def plain_number(value: float | None, digits: int = 4) -> str:
-    """Format a number as `number` does, but without trailing zeros, because these mean nothing in hyperparameters."""
+    """Format as `number` does, without trailing zeros, which mean nothing in hyperparameters."""
     if value is not None and 0.99 < value < 1:
         return f"{round_significant(value, digits):.12g}"
     text = number(value, digits)
@@ -84,12 +81,12 @@ def setting(value: HyperparameterValue | None, digits: int = 4) -> str:
 
 
 def best_trials_phrase(n: int) -> str:
-    """Return `best trial` for n = 1, and `best 12 trials` for n = 12."""
+    """Return `best trial` or `best 12 trials`."""
     return "best trial" if n == 1 else f"best {count(n, 'trial')}"
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun, such as `1 trial` or `12 trials`."""
+    """Return a number with its noun, such as `12 trials`."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
@@ -103,8 +100,7 @@ def spelled(n: int, noun: str, plural: str | None = None) -> str:
 
 
 def listed(items: Iterable[str], limit: int = 3) -> str:
-    """Join the items to a text such as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, the text ends with
-    the number of items that it leaves out."""
+    """Join the items to `a, b and c`, or with the number of items left out beyond `limit`."""
     unique = list(dict.fromkeys(items))
     shown_items: Sequence[str] = unique
     if len(unique) > limit:
@@ -113,7 +109,7 @@ def listed(items: Iterable[str], limit: int = 3) -> str:
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one line for each row of a table, with aligned columns. All rows must have equally many cells."""
+    """Return one line for each row of a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -123,13 +119,12 @@ def capitalise(text: str) -> str:
 
 
 def lower_first_letter(text: str) -> str:
-    """Return the text with a small first letter, to continue a sentence; a first word in capitals, such as DPO, stays
-    unchanged."""
+    """Return the text with a small first letter, to continue a sentence, unless its first word is in capitals, such as DPO."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def sentence(text: str) -> str:
-    """Return `text` with a full stop at its end, unless it already ends with punctuation."""
+    """Return `text` with a full stop, unless it already ends with punctuation."""
     stripped = text.rstrip()
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
@@ -152,9 +147,8 @@ def share(part: float) -> str:
 
 
 CONFIDENCE_LEVELS = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
-"""Levels of confidence, each as (minimum confidence, key, label)."""
+"""(Minimum confidence, key, label)."""
 
 
 def confidence(value: float) -> tuple[str, str]:
-    """Return (key, label) for a confidence from 0 to 1."""
     return next((key, label) for minimum, key, label in CONFIDENCE_LEVELS if value >= minimum)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from advisor.computed.batch import throughput, tried_sizes
+from advisor.computed.batch import batches, throughput
 from advisor.computed.space.extension import round_inferred_range
 from advisor.model import parameter_kinds
 from advisor.model.change import SetRange
@@ -111,14 +111,14 @@ def _batch_size_parameter(study: Study, name: str, best: HyperparameterValue | N
     Playbook: "Choosing the batch size". The batch size is chosen for speed and not tuned for validation quality. If the
     optimizer is tuned separately for each batch size, results hardly depend on the batch size, but training time does. best:
     batch size of the best trial; None if it is unknown."""
-    parameter, limit = study.spec.parameters[name], tried_sizes.smallest_oom_batch_size(study)
+    parameter, limit = study.spec.parameters[name], batches.smallest_oom_batch_size(study)
     if parameter.role == "scientific" or best is None:
         return _batch_size_choices(parameter, name, limit)
     fastest = throughput.recommended_batch_size(study, name)
-    size = fastest or tried_sizes.largest_good_batch_size(study, name) or as_number(best)
+    size = fastest or batches.largest_good_batch_size(study, name) or as_number(best)
     if not size > 0:  # the choice is not a number but a word, such as "auto"
         return parameter.fix_value(best, why="as in the best trial")
-    value = tried_sizes.usable_batch_size(study, name, size)
+    value = batches.usable_batch_size(study, name, size)
     enough = size < max(as_number(t.params[name]) for t in study.trials if name in t.params)
     if fastest is None:
         near = "" if value == size else f", {size:g}, as a power of two"

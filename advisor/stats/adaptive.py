@@ -10,16 +10,11 @@ from advisor.stats.ranks import log_rank_scores
 
 SEED = 0
 NUMBER_OF_PERMUTATIONS = 199
-"""Number of random orders of the points that are compared with the observed order."""
 MIN_POINTS = 10
-"""Minimum number of points for the test."""
 MAX_TESTED_POINTS = 128
-"""Maximum number of points to test; later points are ignored."""
-_AXES_PER_BATCH = 100
-"""Number of axes for which distances are computed at once, to limit memory."""
+"""Maximum number of points to test; later ones are ignored."""
 _MIN_P_OF_UNIFORM_AXIS = 0.1
-"""An axis counts as evenly covered if a test of uniform positions has at least this p-value. The limit on this p-value is high,
-because an adaptive sampler soon clusters positions on some axis."""
+"""An axis counts as evenly covered from this p-value on; an adaptive sampler soon clusters positions on some axis."""
 
 
 def p_value_of_adaptivity(positions: FloatArray, costs: FloatArray) -> float:
@@ -46,8 +41,7 @@ def p_value_of_adaptivity(positions: FloatArray, costs: FloatArray) -> float:
 def _nearness_to_best_points(
     order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray
 ) -> tuple[float, float]:
-    """Return two statistics of the points in the given order: their nearness to the best earlier point and to better earlier
-    points."""
+    """Return the points' nearness to the best earlier point, and to better rather than worse earlier points."""
     costs_in_order = values[order]
     best = np.minimum.accumulate(costs_in_order)
     leader = np.maximum.accumulate(np.where(costs_in_order <= best, np.arange(len(order)), 0))
@@ -58,24 +52,18 @@ def _nearness_to_best_points(
 
 def _mean_distances(positions: FloatArray) -> FloatArray:
     """Return the mean distance between each two points, shape (n, n), over the axes on which both points have a position."""
-    total = np.zeros((len(positions), len(positions)))
-    shared = np.zeros(total.shape)
-    for first in range(0, positions.shape[1], _AXES_PER_BATCH):
-        columns = positions[:, first : first + _AXES_PER_BATCH]
-        gaps = np.abs(columns[:, None, :] - columns[None, :, :])
-        is_known = np.isfinite(gaps)
-        total += np.where(is_known, gaps, 0.0).sum(2)
-        shared += is_known.sum(2)
+    total, shared = np.zeros((2, len(positions), len(positions)))
+    for column in positions.T:
+        gaps = np.abs(column[:, None] - column[None, :])
+        total += np.nan_to_num(gaps)
+        shared += np.isfinite(gaps)
     return np.asarray(total / np.maximum(shared, 1), dtype=np.float64)
 
 
 def _is_unevenly_covered(positions: FloatArray) -> bool:
-    """Return True if the positions on an axis cluster more than uniform positions would (chi-squared or Kolmogorov-Smirnov
-    test)."""
     present = positions[np.isfinite(positions)]
-    levels, counts = np.unique(present, return_counts=True)
-    if len(levels) < 2:
+    counts = np.unique(present, return_counts=True)[1]
+    if len(counts) < 2:
         return False
-    if len(levels) <= MIN_POINTS:
-        return bool(stats.chisquare(counts).pvalue <= _MIN_P_OF_UNIFORM_AXIS)
-    return bool(stats.kstest(present, "uniform").pvalue <= _MIN_P_OF_UNIFORM_AXIS)
+    test = stats.chisquare(counts) if len(counts) <= MIN_POINTS else stats.kstest(present, "uniform")
+    return bool(test.pvalue <= _MIN_P_OF_UNIFORM_AXIS)

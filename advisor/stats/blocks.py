@@ -1,5 +1,5 @@
-"""Computes the mean of a part of a noisy curve, with its standard error. The standard error comes from means over blocks of
-points, so noise of neighbouring points may be correlated."""
+"""Computes the mean of a part of a noisy curve, with a standard error from means over blocks of points, so noise of
+neighbouring points may be correlated."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from scipy import special
 from advisor.model.space import FloatArray
 
 MAX_BLOCKS = 5
-"""Maximum number of blocks into which a part of a curve is divided. Means over long blocks of points are nearly independent
-even if the points themselves are correlated."""
+"""Maximum number of blocks. Means over long blocks are nearly independent even if the points are correlated."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanLevel:
-    """The mean of one part of a curve, with the standard error of the mean."""
+    """The mean of one part of a curve."""
 
     mean: float
     error: float
@@ -51,10 +50,8 @@ def mean_level(values: FloatArray) -> MeanLevel:
 
 
 def mean_level_with_trend(values: FloatArray) -> MeanLevel:
-    """Return the mean of finite values, shape (n,), n >= 3, with a standard error that a linear trend does not increase.
-
-    The standard error comes from the deviations of block means from a straight line.
-    """
+    """Return the mean of finite values, shape (n,), n >= 3, with a standard error from the deviations of block means from a
+    straight line."""
     means = _block_means(values)
     at = np.arange(len(means)) - (len(means) - 1) / 2
     rest = means - means.mean() - at * (at @ means) / (at @ at)

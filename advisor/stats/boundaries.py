@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
-from scipy.linalg import lapack
 
 from advisor.model.space import FloatArray, IntArray, RangeSide
 from advisor.stats import surface
@@ -16,23 +15,18 @@ from advisor.stats.ranks import log_rank_scores
 
 SEED = 0
 NUMBER_OF_DRAWS = 2000
-"""Number of draws from the posterior distribution of a fitted response."""
 SURFACE_TEST_LEVEL_SHARE = 0.25
-"""Share of the significance level that is spent on tests on the response surface, which shows effects that single axes do not
-show."""
+"""Share of the significance level spent on the response surface, which shows effects that single axes do not show."""
 TURN_PROBABILITY = 0.5
-"""Probability with which an extended range includes the turning point of the fitted response. One half suffices, because the
-next round can extend the range again, and a wider range is sampled less densely."""
+"""Probability with which an extended range includes the turning point. One half suffices: the next round can extend again, and
+a wider range is sampled less densely."""
 MAX_CLUSTER_P_VALUE = 0.2
-"""Significance level of a cluster at an end among the successful trials alone. This separate test is needed, because failures
-at one end make successful trials cluster at the opposite end."""
+"""Significance level of a cluster among the successful trials alone, which is needed because failures at one end make
+successful trials cluster at the other."""
 OPTIMUM_INTERVAL_PROBABILITY = 0.9
-"""Probability that the interval for the optimum in `Response` contains the best position."""
 POLYNOMIAL_DEGREE = 3
-"""Degree of the polynomial that models the response along one hyperparameter."""
 _PRIOR_VARIANCE_DECAY = 0.25
-"""Factor from each polynomial degree's prior variance to that of the next higher degree; below 1, because smooth responses are
-more likely."""
+"""Factor on the prior variance from one degree to the next; smooth responses are more likely."""
 _GRID_POSITIONS = np.linspace(0, 1, 41)
 
 
@@ -40,10 +34,8 @@ _GRID_POSITIONS = np.linspace(0, 1, 41)
 
 
 def truncate_at_median(costs: FloatArray) -> FloatArray:
-    """Return the costs, truncated at their median and centred, so that only differences within the better half remain.
-
-    A cost of NaN counts as the worst cost. All results are zero if subtracting such large costs overflows.
-    """
+    """Return the costs, truncated at their median and centred, so that only differences within the better half remain. NaN
+    counts as the worst cost. All results are zero if subtracting such large costs overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         good = np.minimum(np.where(np.isnan(costs), np.nanmax(costs), costs), np.nanmedian(costs))
         centred = good - good.mean()
@@ -54,68 +46,54 @@ def p_values_of_clusters(positions: FloatArray, values: FloatArray) -> FloatArra
     """Return p-values, shape (d, 2), of clusters of low values at the low and the high end of d axes, adjusted for testing 2 *
     d ends.
 
-    positions: (n, d), NaN if a point lacks the axis; values: (n,). The test statistic is the correlation between values and
-    ranks of positions. The null distribution of the statistic is the maximum over the axes under permutations of the values
-    (Westfall and Young; all permutations for n <= 7), whatever the positions are. An axis on which all positions are equal has
-    p = 1.
+    positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation between values and ranks of
+    positions; its null distribution is the maximum over the axes under permutations of the values (Westfall and Young; all of
+    them for n <= 7). An axis on which all positions are equal has p = 1.
     """
     n = len(values)
-    ranks = np.apply_along_axis(_centred_ranks, 0, positions)
+    ranks = stats.rankdata(positions, axis=0, nan_policy="omit")
+    ranks = np.nan_to_num(ranks - (np.isfinite(positions).sum(0) + 1) / 2)
+    lengths = np.sqrt((ranks**2).sum(0))
+    ranks /= np.where(lengths > 0, lengths, 1.0)
     centred = values - values.mean()
     size = np.sqrt((centred**2).sum())
     if n < 2 or size == 0 or not ranks.any():
         return np.ones((positions.shape[1], 2))
     centred = centred / size
     observed = centred @ ranks
-    largest = np.abs(_permute_values(centred) @ ranks).max(1)
+    if n <= 7:
+        rows = centred[np.array(list(permutations(range(n))))]
+    else:
+        times = 4999 if n <= 200 else 1999
+        shuffled = np.random.default_rng(SEED).permuted(np.tile(centred, (times, 1)), axis=1)
+        rows = np.vstack([centred, shuffled])
+    largest = np.abs(rows @ ranks).max(1)
     p_values = [(np.mean(largest >= s * observed[:, None] - 1e-9, axis=1)) for s in (1, -1)]
     return np.stack(p_values, axis=1)
 
 
-def _permute_values(values: FloatArray) -> FloatArray:
-    """Return permutations of the values, shape (k, n); the first row is the original order."""
-    n = len(values)
-    if n <= 7:
-        every = np.array(list(permutations(range(n))))
-        return np.asarray(values[every], dtype=np.float64)
-    times = 4999 if n <= 200 else 1999
-    shuffled = np.random.default_rng(SEED).permuted(np.tile(values, (times, 1)), axis=1)
-    return np.vstack([values, shuffled])
-
-
-def _centred_ranks(positions: FloatArray) -> FloatArray:
-    is_known = np.isfinite(positions)
-    ranks = np.zeros(len(positions))
-    if is_known.any():
-        ranks[is_known] = stats.rankdata(positions[is_known])
-        ranks[is_known] -= ranks[is_known].mean()
-    size = np.sqrt((ranks**2).sum())
-    return ranks / size if size > 0 else ranks
-
-
 class EndWithCluster(NamedTuple):
-    """An end of an axis at which good trials cluster, and at which the response is best."""
+    """An end of an axis at which good trials cluster, and the response is best."""
 
     axis: int
     side: RangeSide
     probability: float
     """Probability that the best position on the axis lies at this end."""
     p_value: float
-    """p-value: probability of an at least equally strong cluster of good trials at any end of any axis by chance."""
+    """Probability of an equally strong cluster at any end of any axis by chance."""
     p_value_among_successful_trials: float = 0.0
-    """p-value of the cluster among the successful trials alone; 0 if no trial failed."""
+    """The same among successful trials alone; 0 if no trial failed."""
 
 
 def ends_with_clusters(
     numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, edge: float, certainty: float, level: float
 ) -> list[EndWithCluster]:
-    """Return the ends of axes at which good trials cluster, most significant end first. costs: shape (n,), NaN for failed
-    trials.
+    """Return the ends of axes at which good trials cluster, most significant first. costs: (n,), NaN for failed trials.
 
-    numeric, choices: positions on each axis, from 0 to 1, shape (n,). An end is returned if its p-value is at most `level` and
-    the best position lies within `edge` of it with a probability of at least `certainty`. `p_values_of_clusters` and
-    `fit_responses` test each axis alone. With several axes, a quarter of the level is spent on a test on the response surface,
-    which detects effects that depend on a second axis.
+    numeric, choices: positions on each axis, from 0 to 1, (n,). An end's p-value is at most `level`, and the best position lies
+    within `edge` of it with probability `certainty` or more. `p_values_of_clusters` and `fit_responses` test each axis alone;
+    with several axes, a quarter of the level is spent on the response surface, which detects effects that depend on a second
+    axis.
     """
     values, several = log_rank_scores(costs), len(numeric) + len(choices) > 1
     p = p_values_of_clusters(np.stack(numeric, axis=1), values) / (1 - SURFACE_TEST_LEVEL_SHARE if several else 1)
@@ -135,24 +113,16 @@ def ends_with_clusters(
             chance = end.p_value * len(numeric) / SURFACE_TEST_LEVEL_SHARE
             if chance <= level and end.axis not in ends_by_axis:
                 ends_by_axis[end.axis] = EndWithCluster(end.axis, end.side, end.probability, chance)
-    ends = [
-        c._replace(p_value_among_successful_trials=_p_value_among_successful(numeric[c.axis], costs, c.side))
-        for c in ends_by_axis.values()
-    ]
-    supported = [c for c in ends if c.p_value_among_successful_trials <= MAX_CLUSTER_P_VALUE]
+    supported = []
+    for cluster in ends_by_axis.values():
+        known = np.isfinite(costs) & np.isfinite(numeric[cluster.axis])
+        p_among_successful = 0.0
+        if not np.isfinite(costs).all() and known.sum() >= 3:
+            both = p_values_of_clusters(numeric[cluster.axis][known][:, None], log_rank_scores(costs[known]))
+            p_among_successful = float(both[0, 0 if cluster.side == "low" else 1])
+        if p_among_successful <= MAX_CLUSTER_P_VALUE:
+            supported.append(cluster._replace(p_value_among_successful_trials=p_among_successful))
     return sorted(supported, key=lambda c: (c.p_value, -c.probability, c.axis))
-
-
-def _p_value_among_successful(positions: FloatArray, costs: FloatArray, side: RangeSide) -> float:
-    """Return the p-value of a cluster of good trials at one end among the successful trials alone.
-
-    The p-value is 0 if no trial failed or if fewer than 3 trials succeeded.
-    """
-    is_known = np.isfinite(costs) & np.isfinite(positions)
-    if np.isfinite(costs).all() or is_known.sum() < 3:
-        return 0.0
-    p = p_values_of_clusters(positions[is_known][:, None], log_rank_scores(costs[is_known]))
-    return float(p[0, 0 if side == "low" else 1])
 
 
 # --- the response along an axis -------------------------------------------------------------------------------------------------
@@ -162,33 +132,30 @@ class Response(NamedTuple):
     """The position of the best value along one axis, from posterior draws of the response."""
 
     chance_of_low_end: float
-    """Probability that the best position lies at the low end of the axis."""
+    """Probability that the best position lies at this end."""
     chance_of_high_end: float
-    """Probability that the best position lies at the high end of the axis."""
     low_turn_distance: float
-    """Distance, in range widths, from the low end to the response's turning point, as the `TURN_PROBABILITY` quantile over
-    posterior draws that are extrapolated by parabolas; inf if too few draws turn."""
+    """Distance, in range widths, from the end to the turning point: the `TURN_PROBABILITY` quantile over draws that parabolas
+    extrapolate; inf if too few turn."""
     high_turn_distance: float
     optimum: tuple[float, float] = (0.0, 1.0)
-    """Central interval in which the best position lies with probability `OPTIMUM_INTERVAL_PROBABILITY`."""
+    """Central interval with the best position, of probability `OPTIMUM_INTERVAL_PROBABILITY`."""
 
 
 def fit_responses(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float) -> list[Response]:
-    """Return the response of `values`, shape (n,), along each numeric axis, adjusted for the effects of all other axes.
-    Positions, shape (n,), lie between 0 and 1.
+    """Return the response of `values`, (n,), along each numeric axis, adjusted for all other axes; positions lie between 0 and
+    1.
 
     The model is a sum of a cubic polynomial for each numeric axis and an effect for each choice. Prior variances and noise
     maximise the evidence (MacKay), so effects of irrelevant axes shrink to zero. edge: share of a range that counts as one of
     its ends.
     """
-    blocks = [_legendre_basis(p, _polynomial_degree(p)) for p in numeric] + [_choice_indicators(p) for p in choices]
+    levels = [np.unique(p[np.isfinite(p)]) for p in (*numeric, *choices)]
+    blocks = [_legendre_basis(p, min(POLYNOMIAL_DEGREE, len(known) - 1)) for p, known in zip(numeric, levels, strict=False)]
+    blocks += [(p[:, None] == known).astype(np.float64) for p, known in zip(choices, levels[len(numeric) :], strict=True)]
     groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
-    prior = np.concatenate(
-        [
-            _PRIOR_VARIANCE_DECAY ** np.arange(b.shape[1]) if i < len(numeric) else np.ones(b.shape[1])
-            for i, b in enumerate(blocks)
-        ]
-    )
+    decays = [_PRIOR_VARIANCE_DECAY if i < len(numeric) else 1.0 for i in range(len(blocks))]
+    prior = np.concatenate([decay ** np.arange(b.shape[1]) for decay, b in zip(decays, blocks, strict=True)])
     design = np.hstack(blocks)
     standard_deviation = values.std()
     mean, covariance = _fit_by_evidence(design - design.mean(0), values / (standard_deviation or 1.0), groups, prior)
@@ -199,24 +166,12 @@ def fit_responses(numeric: list[FloatArray], choices: list[FloatArray], values: 
     return responses_of_axes
 
 
-def _polynomial_degree(positions: FloatArray) -> int:
-    return min(POLYNOMIAL_DEGREE, len(np.unique(positions[np.isfinite(positions)])) - 1)
-
-
 def _legendre_basis(positions: FloatArray, degree: int) -> FloatArray:
-    """Return Legendre polynomials of the degrees 1 to `degree` at the positions, shape (n, degree).
-
-    The polynomials have unit variance over 0 to 1, and the value 0 at missing positions.
-    """
+    """Return Legendre polynomials of degrees 1 to `degree`, (n, degree), of unit variance over 0 to 1; 0 if missing."""
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
     base[~np.isfinite(positions)] = 0
     return np.asarray(base, dtype=np.float64)
-
-
-def _choice_indicators(positions: FloatArray) -> FloatArray:
-    levels = np.unique(positions[np.isfinite(positions)])
-    return np.asarray(positions[:, None] == levels[None, :], dtype=np.float64)
 
 
 def _fit_by_evidence(
@@ -230,7 +185,7 @@ def _fit_by_evidence(
     sizes = np.bincount(groups, minlength=count)
     for _ in range(200):
         precision = 1 / np.maximum(scale[groups] * prior, 1e-12)
-        covariance = _invert_matrix(gram / noise + np.diag(precision))
+        covariance = surface.root_and_inverse(gram / noise + np.diag(precision))[1]
         mean = covariance @ cross / noise
         second_moments = (mean**2 + np.diag(covariance)) / prior
         new_scale = np.bincount(groups, second_moments, count) / np.maximum(sizes, 1)
@@ -243,16 +198,6 @@ def _fit_by_evidence(
         if done:
             break
     return mean, np.asarray(covariance, dtype=np.float64)
-
-
-def _invert_matrix(matrix: FloatArray) -> FloatArray:
-    """Return the inverse of a symmetric positive definite matrix in half the time of a general inversion."""
-    factor, status = lapack.dpotrf(matrix, lower=True)
-    half, singular = lapack.dpotri(factor, lower=True)
-    if status or singular:
-        return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
-    lower = np.tril(half)
-    return np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64)
 
 
 def _summarise_response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response:
@@ -276,20 +221,17 @@ def _summarise_response(mean: FloatArray, covariance: FloatArray, edge: float) -
 
 
 MIN_TURN_CONFIDENCE = 0.95
-"""Confidence that the outermost point is worse than its neighbours by more than noise, required to call it worse."""
+"""Confidence required to call the outermost point worse than its neighbours."""
 MIN_TURN_POINTS = 4
-"""Minimum number of points to test whether the response turns before the end of the range."""
 MIN_PARABOLA_POINTS = 8
-"""Minimum number of points to which a local parabola is fitted. The parabola is fitted to the better half of the points, or to
-all points if their better half is too small."""
+"""Minimum number of points to fit by a local parabola: the better half, or all if that is too small."""
 
 
 def p_value_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
     """Return the p-value of the claim that the response turns before position `at`, so that a range beyond `at` gains nothing.
 
-    positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because points far from the optimum
-    say little about the turning point. The p-value comes from a t-test of the parabola's slope at `at`; it is 1 for too few
-    points.
+    positions, costs: (n,), finite. A t-test of the slope at `at` of a parabola through the better half of the points, because
+    points far from the optimum say little about the turn; 1 for too few points.
     """
     number = min(len(costs), max(MIN_PARABOLA_POINTS, math.ceil(len(costs) / 2)))
     local = np.argsort(costs, kind="stable")[:number]
@@ -306,12 +248,10 @@ def p_value_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> floa
 
 
 def response_turns_inside(positions: FloatArray, costs: FloatArray, side: RangeSide) -> bool:
-    """Return True if costs along the only searched axis rise before the end of the range, so that the optimum lies inside the
-    range.
+    """Return True if costs along the only searched axis rise before the end, so that the optimum lies inside the range.
 
-    positions, costs: (n,), finite. The outermost point must not be the best one. The outermost point must also be worse than
-    its neighbours by more than noise, or a parabola through the better half of the points must turn inside. The noise limit
-    comes from second differences between the better half of the points, without the outermost one.
+    positions, costs: (n,), finite. The outermost point is not the best, and is worse than its neighbours by more than noise
+    (from second differences within the better half), or a parabola through the better half turns inside.
     """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     x, y = (positions if side == "high" else 1 - positions)[order], costs[order]
@@ -327,7 +267,6 @@ def response_turns_inside(positions: FloatArray, costs: FloatArray, side: RangeS
 
 
 def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: RangeSide) -> bool:
-    """Return True if the point nearest to the end is worse than the two points next to it. positions, costs: shape (n,),
-    finite."""
+    """Return True if the point nearest to the end is worse than the two points next to it."""
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

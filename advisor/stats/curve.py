@@ -13,27 +13,21 @@ from scipy.linalg import blas
 from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 
 MIN_POINTS = 6
-"""Minimum number of points of a curve to estimate its noise and to test whether it rises."""
+"""Minimum number of points to estimate the noise of a curve and to test whether it rises."""
 _WINDOW_SHARE = 0.1
-"""Width of a window, as a share of the curve's points; a level of the curve is the median over a window."""
+"""Width of a window, over which the median is a level, as a share of the curve's points."""
 _MEDIAN_ERROR_FACTOR = math.sqrt(math.pi / 2)
 _MAX_RELATIVE_ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Maximum second difference of a curve, relative to its values, that counts as a rounding error. This limit suits 32-bit
-floats, as which most metrics are logged."""
+"""Maximum second difference, relative to the values, that counts as rounding of 32-bit floats."""
 MIN_LATE_POINTS = 5
-"""Minimum number of points at the end, or in the second half, of a curve to fit a line to them."""
+"""Minimum number of points at the end of a curve to fit a line to them."""
 _DEFAULT_INFLATION = 2.0
-"""Factor on the variance for autocorrelation, if evaluations are too few to estimate it; it corresponds to a lag-1
-autocorrelation of 1/3."""
+"""Factor on the variance for autocorrelation if evaluations are too few to estimate it: a lag-1 autocorrelation of 1/3."""
 
 
 def noise(values: FloatArray) -> float:
-    """Return a robust standard deviation of the noise between neighbouring points. values: shape (n,), finite, evenly spaced;
-    NaN for n < 5.
-
-    A smooth trend cancels in second differences, whose variance is 6 sigma^2 for white noise. The median of the second
-    differences is not affected by single jumps.
-    """
+    """Return a robust standard deviation of the noise between neighbouring points; values: (n,), finite, evenly spaced; NaN for
+    n < 5. A smooth trend cancels in second differences, whose variance is 6 sigma^2 for white noise."""
     if len(values) < 5:
         return float("nan")
     second_differences = values[:-2] - 2 * values[1:-1] + values[2:]
@@ -41,11 +35,11 @@ def noise(values: FloatArray) -> float:
 
 
 def late_residual_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
-    """Return (standard deviation, variance inflation, degrees of freedom) of residuals from a cubic that is fitted to a curve's
-    second half.
+    """Return (standard deviation, variance inflation, degrees of freedom) of residuals from a cubic fitted to a curve's second
+    half.
 
-    t, y: (n,), n >= `MIN_LATE_POINTS`. The variance inflation is the factor by which autocorrelation increases the variance of
-    a mean or of a slope.
+    t, y: (n,), n >= `MIN_LATE_POINTS`. The inflation is the factor by which autocorrelation increases the variance of a mean or
+    slope.
     """
     start = min(int(np.searchsorted(t, 0.5)), len(t) - MIN_LATE_POINTS)
     x, z = t[start:] - t[start:].mean(), y[start:]
@@ -65,11 +59,8 @@ def late_residual_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, f
 
 
 def smooth_savgol(y: FloatArray, window: int) -> FloatArray:
-    """Return a curve, shape (n,), that a Savitzky-Golay filter of degree 2 has smoothed over an odd number `window` of points.
-
-    The result equals that of `scipy.signal.savgol_filter`, but importing SciPy's version takes longer than judging most
-    studies.
-    """
+    """Return a curve, shape (n,), smoothed by a Savitzky-Golay filter of degree 2 over an odd number `window` of points, as
+    `scipy.signal.savgol_filter` does. Importing SciPy's version takes longer than judging most studies."""
     basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
     projection, half = basis @ basis.T, window // 2
     middle = np.convolve(y, projection[half], mode="valid")
@@ -77,10 +68,7 @@ def smooth_savgol(y: FloatArray, window: int) -> FloatArray:
 
 
 def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
-    """Return the share of the variance of AR(1) noise that a fitted polynomial absorbs, times n; x: (n,), evenly spaced.
-
-    lag: lag-1 autocorrelation. The result is degree + 1 for white noise.
-    """
+    """Return the share of the variance of AR(1) noise that a fitted polynomial absorbs, times n; degree + 1 for white noise."""
     basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
     if lag <= 0:
         return float(degree + 1)
@@ -94,23 +82,23 @@ def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LevelRise:
-    """A rise of a curve's cost above the best level of the curve. A level of a curve is the median over a tenth of its points."""
+    """A rise of a curve's cost above its best level. A level is the median over a tenth of the points."""
 
     best_index: int
-    """Index of the middle point of the window with the lowest level."""
+    """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """Level that is compared with the best level: at the end of the curve, or the value of a single point."""
+    """Level that is compared with the best one."""
     error: float
-    """Standard error of the difference between both levels, including noise that lasts over a whole window."""
+    """Standard error of the difference, including noise that lasts over a whole window."""
     p_value: float
-    """p-value of the rise if the true curve never rises; corrected for choosing the lowest of many levels."""
+    """p-value if the true curve never rises, corrected for choosing the lowest of many levels."""
     gain: float
     """Highest level minus lowest level of the curve."""
 
     @property
     def height(self) -> float:
-        """Size of the rise in the curve's unit; negative if the curve ends at its best level."""
+        """Size of the rise; negative if the curve ends at its best level."""
         return self.level - self.best_level
 
     @property
@@ -120,13 +108,12 @@ class LevelRise:
 
 
 def rise_at_end(costs: FloatArray) -> LevelRise | None:
-    """Return the rise of the end of a curve above its best level. costs: shape (n,), finite; None for fewer than 6 points."""
+    """Return the rise of the end of the curve `costs`, (n,), finite, above its best level; None for fewer than 6 points."""
     return _rise_above_best_level(costs, None)
 
 
 def rise_at_point(costs: FloatArray, at: int) -> LevelRise | None:
-    """Return the rise of the cost at index `at` above the curve's best level. costs: shape (n,), finite; None for fewer than 6
-    points."""
+    """Return the rise of the cost at index `at` above the curve's best level; None for fewer than 6 points."""
     return _rise_above_best_level(costs, at)
 
 
@@ -138,7 +125,6 @@ def rise_of_level(costs: FloatArray, level: float, error: float = 0.0) -> LevelR
 def _rise_above_best_level(
     costs: FloatArray, at: int | None, level: float | None = None, level_error: float = 0.0
 ) -> LevelRise | None:
-    """Return the rise above the best level of the curve: of its end, of the point at index `at`, or of `level`."""
     n = len(costs)
     if n < MIN_POINTS:
         return None
@@ -146,7 +132,7 @@ def _rise_above_best_level(
     width = _window_width(n)
     stride = _window_stride(width)
     levels = _window_medians(y, width)
-    end = _fast_median(y[-width:])
+    end = float(np.median(y[-width:]))
     # The window of the best level must not overlap the window at the end of the curve.
     candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
     best = int(np.argmin(candidates))
@@ -168,26 +154,23 @@ def _rise_above_best_level(
 
 @dataclass(frozen=True, slots=True)
 class CurveChange:
-    """The change of the level of a curve from one of its points to its end."""
+    """The change of the level of a curve to its end, with the one-sided p-values of a fall and of a rise."""
 
     before: float
     after: float
     p_fall: float
-    """One-sided p-value of the claim that the level falls."""
     p_rise: float
-    """One-sided p-value of the claim that the level rises."""
 
 
 def change_since(values: FloatArray, index: int) -> CurveChange | None:
-    """Return the change of a curve's level from around index `index` to the end. values: shape (n,), finite; None for fewer
-    than 6 points."""
+    """Return the change of level from around `index` to the end. values: shape (n,), finite; None for fewer than 6 points."""
     n = len(values)
     if n < MIN_POINTS:
         return None
     y = np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     width = _window_width(n)
     first = min(max(index - width // 2, 0), n - width)
-    before, after = _fast_median(y[first : first + width]), _fast_median(y[-width:])
+    before, after = float(np.median(y[first : first + width])), float(np.median(y[-width:]))
     error = math.sqrt(2) * _level_error(y, _window_medians(y, width), width)
     return CurveChange(
         before,
@@ -208,13 +191,11 @@ def gain_share_after(steps: IntArray, costs: FloatArray, *, after: float) -> flo
 
 
 def _window_width(n: int) -> int:
-    """Return the number of points of a window over which a level of the curve is computed."""
     return max(1, round(_WINDOW_SHARE * n))
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
-    """Return `noise(y)`; if most second differences are rounding errors, as for a coarse metric, return their root mean square
-    instead."""
+    """Return `noise(y)`; or the root mean square if most second differences are rounding errors, as for a coarse metric."""
     robust_noise = noise(y)
     if robust_noise > _MAX_RELATIVE_ROUNDING * np.abs(y).max():
         return robust_noise
@@ -223,60 +204,42 @@ def _noise_or_resolution(y: FloatArray) -> float:
 
 
 def _point_error(y: FloatArray, at: int, width: int) -> float:
-    """Return the standard deviation of single points, including autocorrelated noise; 0 if the curve has too few points.
-
-    The standard deviation is estimated from the second half of the curve. The window around index `at` is left out, because the
-    point at this index is tested against the noise.
-    """
+    """Return the standard deviation of single points in the second half, without those near `at`; 0 for too few points."""
     others = np.delete(y, slice(max(at - width, 0), at + width + 1))
     return late_residual_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * MIN_LATE_POINTS else 0.0
 
 
 def _window_stride(width: int) -> int:
-    """Return the number of points from the start of one window to the start of the next, which is a quarter of a window."""
+    """Return the number of points from the start of one window to the next."""
     return max(1, width // 4)
 
 
 def _window_medians(y: FloatArray, width: int) -> FloatArray:
     """Return the medians of overlapping windows of a curve, whose starts are one stride apart."""
-    half, odd = width // 2, width % 2
-    windows = np.partition(sliding_window_view(y, width)[:: _window_stride(width)], half if odd else (half - 1, half), axis=1)
-    return np.asarray(windows[:, half] if odd else (windows[:, half - 1] + windows[:, half]) / 2, dtype=np.float64)
-
-
-def _fast_median(values: FloatArray) -> float:
-    """Return the median of finite values, shape (n,), several times faster than NumPy does for few values."""
-    half, odd = len(values) // 2, len(values) % 2
-    parts = np.partition(values, half if odd else (half - 1, half))
-    return float(parts[half] if odd else (parts[half - 1] + parts[half]) / 2)
+    return np.asarray(np.median(sliding_window_view(y, width)[:: _window_stride(width)], axis=1), dtype=np.float64)
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
-    """Return the standard error of a curve's level: the larger of two estimates, from the noise of points and from the scatter
-    of levels.
-
-    Only the scatter of levels contains noise that lasts over many points. The scatter comes from third differences between
-    adjacent windows, which cancel trend and curvature and have 20 times the variance of a level.
-    """
+    """Return the standard error of a level: the larger of estimates from the noise of points and from the scatter of levels,
+    which alone contains noise that lasts over many points. Third differences between adjacent windows cancel trend and
+    curvature and have 20 times the variance of a level."""
     error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR_FACTOR if width > 2 else 1.0)
     if width < 2:
         return error
     lag = round(width / _window_stride(width))
     third_differences = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
-    return max(error, _fast_median(np.abs(third_differences)) / 0.6745 / math.sqrt(20))
+    return max(error, float(np.median(np.abs(third_differences))) / 0.6745 / math.sqrt(20))
 
 
 def _one_sided_p_of_levels(difference: float, error: float, n: int, width: int) -> float:
-    """Return the one-sided p-value of a difference between two levels of a curve. The degrees of freedom of the t-test were
-    fitted to simulated white noise."""
+    """Return the one-sided p-value of a difference between two levels; the degrees of freedom were fitted to white noise."""
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))
 
 
 def first_diverged_index(values: FloatArray) -> int | None:
-    """Return the first index from which on a curve, shape (n,), is always non-finite; None if the curve is empty or ends
-    finite."""
+    """Return the first index from which on a curve, (n,), is always non-finite; None if it is empty or ends finite."""
     if not len(values) or math.isfinite(values[-1]):
         return None
     finite = np.flatnonzero(np.isfinite(values))

@@ -1,8 +1,8 @@
-"""Extrapolates a quantity, such as a learning rate, to a larger model or data set. The slope of the trend over log size may
-drift, so intervals become wider with the distance of extrapolation.
+"""Extrapolates a quantity, such as a learning rate, to a larger model or data set.
 
-Two to five sizes do not show how straight a trend is, so we average over several assumed drifts and deviations. Real trends
-bend: towards larger sizes, the best learning rate falls faster, and the loss falls more slowly.
+The slope over log size may drift, so intervals widen with the distance. Two to five sizes do not show how straight a trend is,
+so we average over several assumed drifts and deviations. Real trends bend: towards larger sizes, the best learning rate falls
+faster, and the loss falls more slowly.
 """
 
 from __future__ import annotations
@@ -45,26 +45,18 @@ class Trend(NamedTuple):
 
 def learning_rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the log of the best learning rate over log size: a line with a drifting slope. log_sizes: ascending;
-    all arrays have shape (K,), K >= 2."""
-    grid = list(itertools.product((_linear_trend,), _RATE_DRIFTS, _RATE_DEVIATIONS))
+    all arrays (K,), K >= 2."""
+    grid = list(itertools.product((lambda distance: distance,), _RATE_DRIFTS, _RATE_DEVIATIONS))
     return _draw_from_mixture(log_sizes, means, variances, new_log_size, 1.0, _LEARNING_RATE_SLOPE_SD, grid)
 
 
 def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the best cost over log size: a power law with a floor, averaged over its exponent. All (K,), K >= 3."""
     scale = max(float(np.ptp(means)), math.sqrt(float(variances.max())), 1e-12)
-    powers = [_power_law(exponent) for exponent in _POWER_LAW_EXPONENTS]
+    # Power laws are scaled to a slope of 1 at the smallest size.
+    powers = [lambda distance, e=exponent: -np.expm1(-e * distance) / e for exponent in _POWER_LAW_EXPONENTS]
     grid = list(itertools.product(powers, _COST_DRIFTS, _COST_DEVIATIONS))
     return _draw_from_mixture(log_sizes, means, variances, new_log_size, scale, _COST_SLOPE_SD * scale, grid)
-
-
-def _linear_trend(distance: FloatArray) -> FloatArray:
-    return distance
-
-
-def _power_law(exponent: float) -> TrendFunction:
-    """Return a power law with the given exponent, scaled to a slope of 1 at the smallest size."""
-    return lambda distance: -np.expm1(-exponent * distance) / exponent
 
 
 def _draw_from_mixture(
@@ -76,12 +68,15 @@ def _draw_from_mixture(
     slope: float,
     grid: Sequence[tuple[TrendFunction, float, float]],
 ) -> Trend:
-    """Return posterior draws from a mixture of the models (feature, drift, deviation) in `grid`, weighted by their likelihoods."""
+    """Return posterior draws from the models (feature, drift, deviation) in `grid`, weighted by their likelihoods."""
     at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
     centred = means - means.mean()
+    nearer = np.minimum(at[:, None], at[None, :])
+    # Covariance of a slope that is a random walk from 0 at the first size (integrated Wiener process).
+    wiener = nearer**3 / 3 + np.abs(at[:, None] - at[None, :]) * nearer**2 / 2
     models, likelihoods = [], []
     for feature, drift, deviation in grid:
-        prior = (10 * scale) ** 2 + slope**2 * np.outer(feature(at), feature(at)) + (drift * scale) ** 2 * _drift_covariance(at)
+        prior = (10 * scale) ** 2 + slope**2 * np.outer(feature(at), feature(at)) + (drift * scale) ** 2 * wiener
         own = (deviation * scale) ** 2
         noisy = prior[:count, :count] + np.diag(variances + own)
         gain = prior[:, :count] @ np.linalg.inv(noisy)
@@ -96,9 +91,3 @@ def _draw_from_mixture(
     parts = [rng.multivariate_normal(*model, size=n, method="eigh") for model, n in zip(models, counts, strict=True)]
     drawn = np.concatenate(parts)
     return Trend(drawn[:, :count], drawn[:, count])
-
-
-def _drift_covariance(at: FloatArray) -> FloatArray:
-    """Return the covariance of a trend whose slope is a random walk from 0 at the first position (integrated Wiener process)."""
-    nearer = np.minimum(at[:, None], at[None, :])
-    return np.asarray(nearer**3 / 3 + np.abs(at[:, None] - at[None, :]) * nearer**2 / 2, dtype=np.float64)

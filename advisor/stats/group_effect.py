@@ -1,13 +1,9 @@
-"""Estimates, with its uncertainty, the difference between groups of settings, each at its best values of all other
-hyperparameters.
+"""Estimates the difference between groups of settings, each at its best values of all other hyperparameters.
 
-One Gaussian process is fitted to the costs of all groups. Each group's response is the sum of a response common to all groups,
-a constant, and a deviation of its own, so groups may have different optima. With a single group, the process predicts how much
-better untried settings may be. The common response and each deviation are sums of one function per hyperparameter (additive
-part) and one function of all of them (joint part). The fit also estimates how much of the variance the additive part and the
-joint part explain. The best cost of a group is the minimum of the group's response near good settings. Sources of the model:
-Swersky, Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian
-processes".
+One Gaussian process is fitted to the costs of all groups. Each group's response is the sum of a common response, a constant and
+a deviation of its own, so optima may differ. The common response and each deviation are sums of one function per hyperparameter
+(additive) and one of all (joint); the fit estimates both shares. Sources: Swersky, Snoek and Adams, "Multi-task Bayesian
+optimization"; Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -21,28 +17,27 @@ from scipy.special import expit
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import difference
-from advisor.stats.importance import axis_coordinates, squared_distances
+from advisor.stats.importance import axis_coordinates, curvature, squared_distances
 from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
 MIN_GROUP_SIZE = 4
 """Minimum number of settings with a result in each compared group."""
 _PARAMETER_DRAWS = 20
-"""Number of posterior draws of the Gaussian process's parameters: relevances (inverse squared length scales) and variances."""
+"""Number of posterior draws of relevances (inverse squared length scales) and variances."""
 _RESPONSE_DRAWS = 40
-"""Number of responses that are drawn for each draw of the process's parameters."""
+"""Number of responses per draw of the process's parameters."""
 _MAX_FITTED_SETTINGS = 128
-"""Maximum number of settings to fit; exceeded only if groups would otherwise keep fewer than `MIN_GROUP_SIZE` settings."""
+"""Maximum number of settings to fit, unless a group would keep fewer than `MIN_GROUP_SIZE`."""
 _REPEAT_DRAWS = 20_000
-"""Number of posterior draws of the mean costs of repeated settings."""
 MAX_DRAWN_POINTS = 240
 """Maximum number of points, over all groups, at which responses are drawn."""
 _NUMBER_OF_CANDIDATES = 2400
-"""Number of random candidate points near good settings. The most promising candidate points are chosen for each group."""
+"""Number of random points near good settings, of which the most promising are chosen for each group."""
 _MIN_GOOD_SETTINGS = 4
-"""Minimum number of settings of a group that count as good; the group's best cost is searched near good settings."""
+"""Minimum number of settings of a group near which its best cost is searched."""
 _GROUP_OFFSET_VARIANCE = 4.0
-"""Prior variance of the constant offset of a group, as a multiple of the variance of the costs."""
+"""Prior variance of the constant offset of a group, in variances of the costs."""
 _JITTER = 1e-4
 # Priors and bounds of the parameters of the Gaussian process, in the order that `_Model.mode` documents.
 _PRIOR_MEANS = (0.0, 0.0, 0.0, -1.0, -4.0)
@@ -55,7 +50,7 @@ class GroupEffect:
     """Posterior draws of the best cost of each group of settings."""
 
     best_costs: FloatArray
-    """Best cost of each group, shape (draws, groups)."""
+    """Shape (draws, groups)."""
     noise_sd: float
     """Standard deviation of the noise of results near the best settings."""
 
@@ -65,8 +60,7 @@ class GroupEffect:
         return int(self.best_costs.mean(0).argmin())
 
     def gap_to_leader(self, group: int, level: float) -> tuple[float, float, float]:
-        """Return (estimate, low, high) of the group's best cost minus the leading group's, with an interval of probability
-        `level`."""
+        """Return (estimate, low, high) of the group's best cost minus the leading group's; level: probability of the interval."""
         gaps = self.best_costs[:, group] - self.best_costs[:, self.leading_group]
         low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
@@ -76,8 +70,7 @@ def compare_groups(groups: IntArray, numeric: list[FloatArray], choices: list[Fl
     """Compare groups of settings by the best cost of each group.
 
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
-    finite. Responses are fitted on an asinh scale, which compresses bad costs, because a response with a cliff is not smooth in
-    the original costs.
+    finite. Responses are fitted on an asinh scale, because a response with a cliff is not smooth in the original costs.
     """
     subset = _choose_settings(groups, costs)
     groups, costs = groups[subset], costs[subset]
@@ -89,10 +82,8 @@ def compare_groups(groups: IntArray, numeric: list[FloatArray], choices: list[Fl
 
 
 def compare_repeated_settings(groups: Sequence[FloatArray]) -> GroupEffect:
-    """Compare groups that each consist of the repeats of one setting; at least one group has two repeats.
-
-    All groups are assumed to have the same variance, so draws of their means follow Student's t.
-    """
+    """Compare groups that are each the repeats of one setting, at least one with two repeats. All have the same variance, so
+    draws of their means follow Student's t."""
     variance = difference.pooled_deviation(list(groups))
     assert variance is not None
     deviation, freedom = variance
@@ -103,7 +94,7 @@ def compare_repeated_settings(groups: Sequence[FloatArray]) -> GroupEffect:
 
 
 class _AsinhScale:
-    """An asinh scale for costs: linear near the best cost, and logarithmic far above it."""
+    """A scale for costs that is linear near the best cost and logarithmic far above it; scores have mean 0 and variance 1."""
 
     def __init__(self, costs: FloatArray) -> None:
         self.zero, self.unit = float(costs.min()), max(float(np.median(costs) - costs.min()), 1e-12)
@@ -111,21 +102,17 @@ class _AsinhScale:
         self.centre, self.spread = float(y.mean()), float(y.std()) or 1.0
 
     def to_scores(self, costs: FloatArray) -> FloatArray:
-        """Convert costs to scores on the asinh scale, with mean 0 and variance 1 over the costs that define the scale."""
         return np.asarray((np.arcsinh((costs - self.zero) / self.unit) - self.centre) / self.spread, dtype=np.float64)
 
     def to_costs(self, scores: FloatArray) -> FloatArray:
-        """Convert scores on the asinh scale back to costs."""
         return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
 
     def noise_factors(self, costs: FloatArray) -> FloatArray:
-        """Return the noise variance of each score relative to that at the best cost; the asinh scale shrinks the noise of high
-        costs."""
+        """Return the noise variance of each score relative to that at the best cost; the scale shrinks the noise of high costs."""
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise_sd(self, log_variance: FloatArray) -> FloatArray:
-        """Return the standard deviation of the noise near the best cost, in costs. log_variance: log noise variance of the
-        scores."""
+        """Return the standard deviation of the noise near the best cost, in costs. log_variance: log noise variance of scores."""
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
 
 
@@ -144,10 +131,8 @@ class FurtherResults:
 def draw_further_results(
     numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
 ) -> FurtherResults:
-    """Draw the results of `number` further random settings, but at most `MAX_DRAWN_POINTS`.
-
-    numeric, choices: positions (n,) in 0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst.
-    """
+    """Draw the results of `number` further random settings, but at most `MAX_DRAWN_POINTS`. numeric, choices: positions (n,) in
+    0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst."""
     bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
     subset = np.sort(choose_evenly_by_rank(bounded, _MAX_FITTED_SETTINGS))
     columns = [u[subset] for u in numeric], [u[subset] for u in choices]
@@ -168,8 +153,7 @@ def draw_further_results(
 
 
 def _random_settings(numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator) -> FloatArray:
-    """Return the coordinates of new random settings. Numeric values are uniform between 0 and 1; categorical and missing values
-    are copied from tried settings."""
+    """Return coordinates of new random settings: uniform numeric values; categorical and missing values are copied."""
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
     whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn_positions, strict=True)]
@@ -181,10 +165,7 @@ def _coordinate_blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> 
 
 
 def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
-    """Return the sorted indices of the settings to fit, which are evenly spaced in rank within each group.
-
-    A group keeps at least `MIN_GROUP_SIZE` settings, or all of its settings if it has fewer.
-    """
+    """Return the sorted indices of the settings to fit, evenly spaced in rank within each group."""
     share, subsets = min(1.0, _MAX_FITTED_SETTINGS / len(costs)), []
     for g in range(int(groups.max()) + 1):
         members = np.flatnonzero(groups == g)
@@ -193,12 +174,9 @@ def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
 
 
 def _candidate_points(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
-    """Return the points, shape (m, coordinates), where the lowest cost is searched: good settings and random points around
-    them.
-
-    Half of the random points lie on lines through two good settings. The other half of the random points mix the coordinates of
-    two settings, because no tried setting need have the best values of all hyperparameters.
-    """
+    """Return the points, shape (m, coordinates), where the lowest cost is searched: good settings, points on lines through two
+    of them, and points that mix the coordinates of two, because no tried setting need have the best values of all
+    hyperparameters."""
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
     count = int(groups.max()) + 1
@@ -222,7 +200,6 @@ class _Model:
     """
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, noise_factors: FloatArray) -> None:
-        """noise_factors: relative noise variance of each point, shape (n,)."""
         self.noise_factors = noise_factors
         self.points = np.hstack(blocks) if blocks else np.zeros((len(y), 1))
         self.axis_of = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks]) if blocks else np.array([0])
@@ -264,8 +241,7 @@ class _Model:
         return float(loss), np.array(slopes) + deviation / self.variances
 
     def _fit_parameters(self) -> FloatArray:
-        """Return the better one of two local optima of the process's parameters. From a bad starting point, the fit takes the
-        response for noise."""
+        """Return the better of two local optima: from a bad starting point, the fit takes the response for noise."""
         optima = []
         for noise in (-5.0, -1.0):
             start = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
@@ -274,13 +250,6 @@ class _Model:
             )
             optima.append((float(result.fun), result.x))
         return np.asarray(min(optima, key=lambda f: f[0])[1], dtype=np.float64)
-
-    def _curvature(self, step: float = 0.1) -> FloatArray:
-        rows = [
-            (self._penalised_loss(self.mode + step * e)[1] - self._penalised_loss(self.mode - step * e)[1]) / (2 * step)
-            for e in np.eye(len(self.mode))
-        ]
-        return (np.array(rows) + np.array(rows).T) / 2
 
     def draw_lowest_responses(self, places: FloatArray) -> FloatArray:
         """Return draws of the lowest response of each group over its most promising points, shape (draws, groups)."""
@@ -299,27 +268,24 @@ class _Model:
         return np.vstack(minima)
 
     def draw_parameters(self, rng: np.random.Generator) -> FloatArray:
-        """Return draws of the process's parameters, shape (draws, parameters), from a normal approximation of the posterior."""
-        spread, directions = np.linalg.eigh(self._curvature())
+        """Return draws, shape (draws, parameters), from a normal approximation of the posterior."""
+        spread, directions = np.linalg.eigh(curvature(lambda at: self._penalised_loss(at)[1], self.mode))
         spread = np.maximum(spread, 1 / self.variances.max())
         steps = rng.standard_normal((_PARAMETER_DRAWS, len(self.mode))) / np.sqrt(spread)
         return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
     def _order_by_promise(self, similarity: FloatArray, group: int) -> IntArray:
-        """Return the indices of the points, sorted by the mean minus the standard deviation of the group's response, lowest
-        first."""
+        """Return the indices of the points by the mean minus the standard deviation of the group's response, lowest first."""
         mean, half = self._posterior_mean_and_reduction(self.mode, similarity, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         deviation = np.sqrt(np.maximum(shared + own + _GROUP_OFFSET_VARIANCE - (half**2).sum(0), 0))
         return np.argsort(mean - deviation, kind="stable")
 
     def distances_of(self, places: FloatArray) -> list[FloatArray]:
-        """Return squared distances along each axis between settings and points, shape (axes, n, m), and between points, shape
-        (axes, m, m)."""
+        """Return squared distances along each axis: (axes, n, m) between settings and points, (axes, m, m) between points."""
         return [self._distances(self.points, places), self._distances(places, places)]
 
     def _distances(self, a: FloatArray, b: FloatArray) -> FloatArray:
-        """Return the squared distances between points along each axis, shape (axes, n, m)."""
         columns = [self.axis_of == axis for axis in range(len(self.distances))]
         return np.array([squared_distances(a[:, c], b[:, c]) for c in columns])
 
@@ -343,10 +309,7 @@ class _Model:
     def _posterior_mean_and_reduction(
         self, model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean at m points, and a matrix R, shape (n, m): the data reduce the points' covariance by R^T R.
-
-        similarity: similarity (n, m) of the settings to the places; same_group: True if the groups are equal.
-        """
+        """Return the posterior mean at m points, and R (n, m): the data reduce the points' covariance by R^T R."""
         trial_covariance = _prior_covariance(
             model_parameters, _response_correlation(model_parameters, self.distances), self.same
         )
@@ -356,25 +319,20 @@ class _Model:
 
 
 def _prior_covariance(model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray) -> FloatArray:
-    """Return the prior covariance (n, m) of responses at places with this similarity; same_group: True if the groups are equal."""
     shared, own = np.exp(model_parameters[-3:-1])
     return np.asarray((shared + own * same_group) * similarity + _GROUP_OFFSET_VARIANCE * same_group)
 
 
 def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
-    """Return the correlation, shape (n, m), between responses of one group at points with squared distances of shape (axes, n,
-    m)."""
+    """Return the correlation (n, m) between responses of one group at points with squared distances (axes, n, m)."""
     scaled, additive = (np.exp(model_parameters[: len(distances), None, None]) * distances, float(expit(model_parameters[-4])))
     single = np.mean([_matern_kernel(d)[0] for d in scaled], axis=0)
     return np.asarray(additive * single + (1 - additive) * _matern_kernel(np.sum(scaled, axis=0))[0])
 
 
 def _matern_kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the Matérn correlation of order 5/2 at squared distances, and its derivative with respect to the squared distance.
-
-    A squared exponential kernel would understate the uncertainty between settings if the response has a sharp optimum or a
-    cliff.
-    """
+    """Return the Matérn correlation of order 5/2 at squared distances, and its derivative. A squared exponential kernel would
+    understate the uncertainty near a sharp optimum or a cliff."""
     distance = np.sqrt(5 * squared)
     decay = np.exp(-distance)
     return (1 + distance + distance**2 / 3) * decay, -5 / 6 * (1 + distance) * decay

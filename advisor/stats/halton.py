@@ -1,9 +1,7 @@
-"""Computes the scrambled Halton sequence. The points are bit-identical to those of `scipy.stats.qmc.Halton` in SciPy 1.17.
+"""Computes the scrambled Halton sequence (A. B. Owen, "A randomized Halton algorithm in R", 2017).
 
-We do not call SciPy, because its scrambling may change, and `advisor sample` must draw the same trials with every version of
-SciPy.
-
-Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
+The points are bit-identical to those of `scipy.stats.qmc.Halton` in SciPy 1.17. SciPy's scrambling may change, and `advisor
+sample` must draw the same trials with every version.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ def _first_primes(number: int) -> list[int]:
 
 
 def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
-    """Return a random permutation of the digits 0 to base - 1 for each digit that a double can represent, shape (digits, base)."""
+    """Return a random permutation of the digits for each digit that a double can represent, shape (digits, base)."""
     permutations = np.repeat(np.arange(base)[None], math.ceil(54 / math.log2(base)) - 1, axis=0)
     for row in permutations:
         rng.shuffle(row)
@@ -42,7 +40,6 @@ def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
 
 
 def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
-    """Return the scrambled digits of integers, mirrored at the radix point, as numbers in [0, 1)."""
     base = digits.shape[1]
     inverse, weight = np.zeros(len(numbers)), 1.0 / base
     for permutation in digits:

@@ -20,30 +20,26 @@ class Heterogeneity:
     error: float
     """Root mean square of the standard errors of the values."""
     critical_range: float
-    """Range that estimates of one true value exceed with probability `level`, given their standard errors."""
+    """Range that estimates of one true value exceed with probability `level`."""
     p_value: float
-    """p-value: probability that estimates of one true value have at least the observed range."""
+    """Probability that estimates of one true value have at least the observed range."""
 
     @property
     def examples_factor(self) -> float:
-        """Factor by which the number of examples must grow for the observed range to be significant.
-
-        Standard errors are assumed to fall with the square root of the number of examples. The factor is infinite if all values
-        are equal.
-        """
+        """Factor by which the number of examples must grow for the observed range to be significant, if standard errors fall
+        with its square root; inf if all values are equal."""
         return (self.critical_range / self.observed_range) ** 2 if self.observed_range > 0 else math.inf
 
     @property
     def chance_below_critical_range(self) -> float:
-        """Probability that a repeated study with the same standard errors has a range below `critical_range`."""
+        """Probability that a repeated study has a range below `critical_range`."""
         if not self.error > 0:
             return 0.0
         return float(stats.norm.cdf((self.critical_range - self.observed_range) / (math.sqrt(2) * self.error)))
 
 
 def measure_heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heterogeneity:
-    """Compare two or more values by the studentized range distribution. values, errors: the values and their standard errors,
-    shape (k,)."""
+    """Compare two or more values with standard errors, shape (k,), by the studentized range distribution."""
     spread, error, k = float(np.ptp(values)), float(np.sqrt(np.mean(errors**2))), len(values)
     if not error > 0:
         return Heterogeneity(spread, error, 0.0, float(spread == 0))
@@ -52,8 +48,7 @@ def measure_heterogeneity(values: FloatArray, errors: FloatArray, level: float) 
 
 
 def p_value_of_zero_mean(values: FloatArray) -> float:
-    """Return the two-sided p-value of a t-test of the hypothesis that values, shape (n,), n >= 2, have mean zero; 0 for equal
-    values other than zero."""
+    """Return the two-sided p-value of a t-test of mean zero; values: (n,), n >= 2. For equal values, it is 1 at 0, else 0."""
     if np.ptp(values) == 0:
         return float(values[0] == 0)
     return float(2 * stats.t.sf(abs(values.mean()) / (values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1))

@@ -1,5 +1,4 @@
-"""Detects sudden changes of noisy losses: jumps, and rises early in training. Outliers of gradient norms are detected by the
-module `spikes`.
+"""Detects sudden changes of noisy losses: jumps, and rises early in training.
 
 No test assumes normal noise: the tail of the series' own changes (module `tails`) bounds the largest change by chance.
 """
@@ -9,34 +8,44 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import stats
 from scipy.ndimage import median_filter
 
-from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArray
-from advisor.stats import wandering
+from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray
 from advisor.stats.tails import MIN_CHANGES_FOR_QUARTILE, MIN_POINTS, tail_of_level_changes
 
 _MIN_FALL_FOR_LOG = 10.0
 _MIN_BLOWUP_RATIO = 3.0
-"""A loss has blown up if it reaches at least this multiple of its first value."""
+"""A loss has blown up at this multiple of its first value."""
 _JUMP_WIDTHS = (2, 6, 18, 54)
-"""Minimum durations, in points, of the jumps that are searched. Jumps of one point are left out, because a single atypical
-minibatch is not a jump."""
+"""Minimum durations, in points, of the searched jumps; a single atypical minibatch is no jump."""
 _TABULATED_PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
-"""Minimum number of points whose median has nearly normal noise; atypical minibatches affect a median of fewer points."""
+"""Minimum number of points whose median has nearly normal noise."""
 _MIN_UNDONE_SHARE = 0.5
-"""A loss has collapsed if its end undoes at least this share of its earlier fall."""
+"""A collapse undoes at least this share of the earlier fall."""
 _MIN_SHARE_ABOVE_NOISE = 0.9
-"""Minimum share of the levels after a collapse that must lie above the noise."""
+"""Minimum share of the levels after a collapse above the noise."""
 _STEEPEST_SHARE = 0.05
-"""Share of all changes of a loss, the largest ones, that count as its steepest rises."""
+"""Share of all changes, the largest ones, that are steepest rises."""
 _MIN_LEARNING_RATE_GROWTH = 1.5
-"""A rise of the loss is due to the schedule if the learning rate grows by at least this factor across it."""
+"""Growth of the learning rate across a rise that explains it."""
+_MIN_LATE_POINTS = 10
+"""Minimum number of points in the second half to estimate its autocorrelation."""
+_POINTS_PER_LEVEL = 5
+"""Number of highest early values whose mean is the height of a rise."""
+_MAX_INDEPENDENT_SHARE = 1 / 3
+"""Maximum share of independent values in strongly autocorrelated noise, at a lag-1 autocorrelation of one half."""
+_MAX_AUTOCORRELATION = 0.97
+"""With a higher lag-1 autocorrelation, the curve counts as drifting."""
+
+_Rise: TypeAlias = tuple[float, int, float, float, float, int, float]
+"""(p-value, index, level before, level after, noise limit, width, share) of a rise, on the scale of its changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +53,29 @@ class Jump:
     """A sudden rise of a loss that had fallen before."""
 
     index: int
-    """Index of the first point after the rise of the loss."""
+    """Index of the first point after the rise."""
     level_before: float
-    """Level of the loss just before its jump."""
     level_after: float
-    """Level of the loss just after its jump."""
     points: int
-    """Minimum number of points for which the loss stays high after its jump."""
+    """Minimum number of points for which the loss stays high."""
     share: float
-    """Size of the jump as a share of the fall of the loss since the start of training."""
+    """Size of the jump as a share of the fall since the start of training."""
     p_value: float
-    """p-value: probability that noise alone causes a jump at least this large anywhere in the series."""
+    """Probability that noise alone causes a jump at least this large anywhere in the series."""
     noise_limit: float
     """Level that noise alone would reach in one of 20 loss curves without jumps."""
     is_log: bool
-    """True if the jump is measured in the logarithm of the loss, because the loss fell tenfold or blew up."""
+    """True if the jump is measured in the logarithm of the loss."""
 
 
 def largest_jump(
     values: FloatArray, first: int, rates: FloatArray | None = None, explained_jumps: Sequence[Jump] = ()
 ) -> Jump | None:
-    """Return the most significant jump, at index `first` or later, of a finite loss, shape (n,).
+    """Return the most significant jump, at index `first` or later, of a finite loss, shape (n,); None for fewer than 20 points
+    or if the loss never fell.
 
-    Return None for fewer than 20 points or if the loss never fell. rates: learning rate at each point, shape (n,). If the
-    learning rate grows by half or more across a rise, the schedule explains the rise. explained_jumps: jumps to ignore.
+    rates: learning rate at each point; if it grows by half or more across a rise, the schedule explains the rise.
+    explained_jumps: jumps to ignore.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -77,10 +85,9 @@ def largest_jump(
 
 
 def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
-    """Return a rise, at index `first` or later, that undoes half of the loss's earlier fall and lasts to the end of the curve.
+    """Return a rise, at index `first` or later, that undoes half of the loss's earlier fall and lasts to the end; None without.
 
-    Return None if there is no such rise. explained_jumps: jumps of the loss to ignore. The noise is estimated before the rise,
-    because a collapsed loss scatters more. Growing noise is no collapse, because it does not undo half of the earlier fall.
+    The noise is estimated before the rise, because a collapsed loss scatters more.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -89,27 +96,16 @@ def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump]
     return _most_significant_rise(jumps, log=log)
 
 
-def _most_significant_rise(rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool) -> Jump | None:
-    """Return the rise with the lowest p-value, corrected for the number of rises, in the unit of the loss; None without rises."""
+def _most_significant_rise(rises: Sequence[_Rise], *, log: bool) -> Jump | None:
+    """Return the rise with the lowest p-value, corrected for their number, in the unit of the loss."""
     if not rises:
         return None
     p, index, level_before, level_after, limit, width, share = min(rises)
-    to_unit = _clipped_exp if log else float
-    return Jump(
-        index,
-        to_unit(level_before),
-        to_unit(level_after),
-        width,
-        share,
-        min(1.0, len(rises) * p),
-        to_unit(level_before + limit),
-        log,
-    )
+    before, after, limit = (_clipped_exp(v) if log else v for v in (level_before, level_after, level_before + limit))
+    return Jump(index, before, after, width, share, min(1.0, len(rises) * p), limit, log)
 
 
-def _lasting_rise(
-    y: FloatArray, width: int, first: int, explained_jumps: Sequence[Jump]
-) -> tuple[float, int, float, float, float, int, float] | None:
+def _lasting_rise(y: FloatArray, width: int, first: int, explained_jumps: Sequence[Jump]) -> _Rise | None:
     back = width + 1
     # Levels just after an explained jump would count as a collapse, so they are skipped.
     first_clear = max((jump.index + jump.points + back for jump in explained_jumps), default=0)
@@ -136,11 +132,8 @@ def _lasting_rise(
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
-    """Return a mask, shape (n,), of the points of a finite loss within one point of its steepest rises (5 % of all changes).
-
-    width: number of points whose median is a level of the loss; a change is a difference between levels. The mask is all False
-    for a loss with fewer than 20 points.
-    """
+    """Return a mask, (n,), of the points of a finite loss within one point of its steepest rises (5 % of all changes between
+    medians of `width` points); all False for fewer than 20 points."""
     steep = np.zeros(len(values), dtype=np.bool_)
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
         return steep
@@ -151,11 +144,8 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
 
 
 def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
-    """Return (loss on the scale on which its changes are measured, True if the scale is logarithmic).
-
-    Values are clipped, so that their squares are finite. The scale is logarithmic if the loss fell tenfold, or blew up after
-    index `first` so that its noise grew with it.
-    """
+    """Return (clipped loss on the scale of its changes, True if that is logarithmic: the loss fell tenfold, or blew up after
+    index `first` so that its noise grew with it)."""
     start, known = max(float(values[0]), float(np.median(values[:3]))), running_medians(values, 3)
     fell, blew_up = (
         start > _MIN_FALL_FOR_LOG * float(known.min()),
@@ -172,7 +162,7 @@ def _clipped_exp(value: float) -> float:
 
 def _largest_rise(
     y: FloatArray, width: int, first: int, rates: FloatArray | None, explained_jumps: Sequence[Jump]
-) -> tuple[float, int, float, float, float, int, float] | None:
+) -> _Rise | None:
     back = width + 1
     at = np.arange(max(back, first), len(y) - width + 1)
     if len(at) < MIN_POINTS // 2:
@@ -183,7 +173,9 @@ def _largest_rise(
     tail = tail_of_level_changes(moves, width)
     if tail is None:
         return None
-    candidates = np.where(_spans_explained_jump(explained_jumps, at, width), -np.inf, moves)
+    candidates = moves.copy()
+    for jump in explained_jumps:
+        candidates[np.abs(at - jump.index) <= width + jump.points + 1] = -np.inf
     if rates is not None:
         candidates = np.where(_learning_rate_grew(rates, back, width)[at - back], -np.inf, candidates)
     lows = np.minimum.accumulate(running_medians(y, 3))
@@ -191,24 +183,8 @@ def _largest_rise(
     i = int(np.argmax(candidates))
     if not math.isfinite(candidates[i]) or tail.p_value(float(fall[i])) > 0.05:
         return None
-    p, limit = tail.p_value(float(moves[i])), tail.limit(0.05)
-    return (
-        p,
-        int(at[i]),
-        float(levels_before[i]),
-        float(levels_after[i]),
-        limit,
-        width,
-        float(moves[i] / max(fall[i], 1e-300)),
-    )
-
-
-def _spans_explained_jump(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
-    """Return a mask of the indices in `at` with an explained jump within `width` points before or after them."""
-    mask = np.zeros(len(at), dtype=np.bool_)
-    for jump in explained_jumps:
-        mask |= np.abs(at - jump.index) <= width + jump.points + 1
-    return mask
+    before, after, share = float(levels_before[i]), float(levels_after[i]), float(moves[i] / max(fall[i], 1e-300))
+    return tail.p_value(float(moves[i])), int(at[i]), before, after, tail.limit(0.05), width, share
 
 
 def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> BoolArray:
@@ -219,8 +195,7 @@ def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> Bo
 
 
 def running_medians(values: FloatArray, width: int) -> FloatArray:
-    """Return the lower median of each window of `width` points, shape (n - width + 1,); item k is that of values[k : k +
-    width]."""
+    """Return the lower median of each window of `width` points, shape (n - width + 1,)."""
     width = min(width, len(values))
     middle = (width - 1) // 2
     windows = sliding_window_view(values, width)
@@ -235,27 +210,25 @@ class EarlyRise:
     """A rise of the loss above its first value, early in training."""
 
     index: int
-    """Index of the first point in the window with the highest level of the loss."""
+    """Index of the first point in the window with the highest level."""
     first_value: float
-    """First value of the loss."""
     highest_level: float
-    """Highest level of the loss early in training."""
     share: float
-    """Size of the rise as a share of the later fall of the loss below its first value; infinite if it never falls below."""
+    """Size of the rise as a share of the later fall below the first value; inf without such a fall."""
     p_value: float
-    """p-value: probability that noise in the first value and in the highest level causes a rise at least this large."""
+    """Probability that noise causes a rise at least this large."""
     noise_limit: float
     """Level of the loss that noise alone exceeds in one of 20 runs."""
 
 
 def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise | None:
-    """Return the largest rise of a finite loss, shape (n,), above its first value within the first `early_points` points.
+    """Return the largest rise of a finite loss, (n,), above its first value within the first `early_points`; None for too few
+    points.
 
-    Return None if there are too few points. width: number of points whose median is a level of the loss. The noise is estimated
-    from the quieter part of the curve, early or late, because an unstable start is itself noisy. If all losses are positive,
-    their logarithms are compared, because noise grows with the loss. Noise may lower the first value (with a normal tail,
-    because it is a mean over a batch) or raise the highest level. The p-value is at least that of
-    `wandering.p_value_of_unusual_start`, because autocorrelated noise may cause an equal rise.
+    width: number of points whose median is a level. The noise comes from the quieter part, early or late, because an unstable
+    start is itself noisy. Positive losses are compared by their logarithms, because noise grows with the loss. Noise may lower
+    the first value (a mean over a batch, so with a normal tail) or raise the highest level. The p-value is at least that of
+    `p_value_of_unusual_start`, because autocorrelated noise may cause an equal rise.
     """
     if early_points < 2 or len(values) < 8:
         return None
@@ -264,7 +237,12 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
     to_unit = _clipped_exp if log else float
     start = float(y[0])
     noise = local_residuals(y)
-    quiet = _quieter_series(noise[1:early_points], noise[early_points:])
+    short, long = sorted((noise[1:early_points], noise[early_points:]), key=len)
+    if len(long) < MIN_POINTS:
+        quiet = noise[1:]
+    else:
+        is_quieter = len(short) >= MIN_POINTS and 2 * _noise_deviation(short)[0] < _noise_deviation(long)[0]
+        quiet = short if is_quieter else long
     candidates: list[tuple[float, float, int, float]] = []
     widths = [w for w in (width, 3 * width) if w < early_points]
     widths += [w for w in (10 * width,) if 4 * w <= len(quiet)]
@@ -281,16 +259,13 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
     gain = float(values[0]) - float(running_medians(values, 3).min())
     rise = min(to_unit(-level), MAX_FINITE_VALUE) - float(values[0])
     share = rise / gain if gain > 0 else math.inf
-    p = max(min(1.0, len(candidates) * p), wandering.p_value_of_unusual_start(y, early_points))
+    p = max(min(1.0, len(candidates) * p), p_value_of_unusual_start(y, early_points))
     return EarlyRise(index, to_unit(start), to_unit(-level), share, p, to_unit(start + limit))
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
-    """Return, for each probability in `_TABULATED_PROBABILITIES`, the rise that the highest of `tries` levels exceeds by chance
-    with this probability.
-
-    The median of many points has nearly normal noise. The median of few points may contain atypical minibatches, so it gets an
-    exponential tail and half of the probability.
+    """Return, for each probability in `_TABULATED_PROBABILITIES`, the rise that the highest of `tries` levels exceeds by
+    chance. A median of few points may contain atypical minibatches, so it gets an exponential tail and half of the probability.
     """
     deviation, freedom = _noise_deviation(noise)
     tail = tail_of_level_changes(-noise, 1) if len(noise) >= MIN_CHANGES_FOR_QUARTILE else None
@@ -309,24 +284,58 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     return np.asarray(np.hypot(first_value, spread * stats.t.isf(_TABULATED_PROBABILITIES / share, freedom)), dtype=np.float64)
 
 
-def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the longer of two noise series, or the shorter one if it has enough points and less than half of the scatter."""
-    long, short = (one, other) if len(one) > len(other) else (other, one)
-    if len(long) < MIN_POINTS:
-        return np.concatenate([one, other])
-    return short if len(short) >= MIN_POINTS and 2 * _noise_deviation(short)[0] < _noise_deviation(long)[0] else long
-
-
 def _noise_deviation(noise: FloatArray) -> tuple[float, float]:
-    """Return (standard deviation, degrees of freedom) of noise, from its lower half or, for few points, from all points."""
+    """Return (standard deviation, degrees of freedom) from the lower half of the noise or, for few points, from all."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)
 
 
-def local_residuals(values: FloatArray, width: int = 9) -> FloatArray:
-    """Return the difference between each value and the median of its `width` - 1 neighbours, shape (n,), which cancels a smooth
-    trend."""
-    neighbours = np.ones(width, dtype=np.bool_)
-    neighbours[width // 2] = False
+def local_residuals(values: FloatArray) -> FloatArray:
+    """Return each value minus the median of its eight neighbours, shape (n,), which cancels a smooth trend."""
+    neighbours = np.arange(9) != 4
     return np.asarray(values - median_filter(values, footprint=neighbours, mode="mirror"), dtype=np.float64)
+
+
+def p_value_of_unusual_start(values: FloatArray, early_points: int) -> float:
+    """Return the probability that a curve without trend starts as low, or rises as high among its first `early_points` points.
+
+    values: (n,), finite. Residuals from a line through the second half are the noise, because the loss may blow up in the first
+    half. The lag-1 autocorrelation determines the number of independent values. A curve that falls below its start has a trend,
+    which makes a rise less likely: return the probability that strongly autocorrelated noise alone rises as high. The result is
+    0 for other noise, or if the second half is too short.
+    """
+    second_half = values[max(early_points, len(values) // 2) :]
+    if early_points < 2 or len(second_half) < _MIN_LATE_POINTS:
+        return 0.0
+    at = np.arange(len(second_half)) / len(second_half)
+    slope, level = np.polyfit(at, second_half, 1)
+    residual = second_half - (level + slope * at)
+    independent, spread = _independent_values(residual)
+    if not spread > 0:
+        return 0.0
+    if float(np.median(second_half)) < values[0] - 2 * spread:
+        independent, spread = _independent_values(second_half - np.polyval(np.polyfit(at, second_half, 3), at))
+        rise = float(np.sort(values[:early_points])[-min(_POINTS_PER_LEVEL, early_points) :].mean() - values[0])
+        if independent > _MAX_INDEPENDENT_SHARE * len(second_half) or not (spread > 0 and rise > 0):
+            return 0.0
+        tries = max(early_points * independent / len(second_half), 1.0)
+        chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
+        return min(1.0, chance)
+    # For few values or heavy tails, the scale is the extreme residual divided by the expected extreme of as many normal values.
+    normal_extreme = float(stats.norm.isf(0.5 / max(independent, 2.0)))
+    lower, upper = (max(spread, -float(residual.min()) / normal_extreme), max(spread, float(residual.max()) / normal_extreme))
+    error, freedom = math.sqrt(1 + 4 / independent), max(independent - 2, 1.0)
+    p_below = float(stats.t.sf((level - float(values[0])) / (lower * error), freedom))
+    p_above = float(stats.t.sf((float(values[:early_points].max()) - level) / (upper * error), freedom))
+    return min(1.0, 2 * min(p_below, p_above * max(early_points * independent / len(second_half), 1.0)))
+
+
+def _independent_values(residual: FloatArray) -> tuple[float, float]:
+    """Return (number of independent values, standard deviation) of residuals about a line, by lag-1 autocorrelation."""
+    n, squares = len(residual), float(residual @ residual)
+    lag = float(residual[1:] @ residual[:-1]) / squares if squares > 0 else 0.0
+    # Fitting the line lowers the estimated autocorrelation by about (1 + 4 lag) / n.
+    lag = min(max(lag + (1 + 4 * lag) / n, 0.0), _MAX_AUTOCORRELATION)
+    independent = n * (1 - lag) / (1 + lag)
+    return independent, math.sqrt(squares / (n * max(1 - 2 / independent, 0.2)))

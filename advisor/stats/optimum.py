@@ -1,9 +1,8 @@
 """Estimates the best position on one axis, with its uncertainty, by a Gaussian process that is averaged over its parameters.
 
-A sweep has only about eight positions, so a fit of the parameters would understate the uncertainty, and often find no noise.
-Sweeps of one task at several model or data sizes have similar responses, so their responses have common shape parameters, but
-different noise. The credible intervals are valid if the response is smooth. A kink at the lowest point shifts the estimate by
-up to a third of the distance between neighbouring positions.
+A sweep has only about eight positions, so fitted parameters would understate the uncertainty. Sweeps of one task at several
+sizes have similar responses, so they share shape parameters, but not the noise. Intervals are valid if the response is smooth;
+a kink at the lowest point shifts the estimate by up to a third of the distance between positions.
 """
 
 from __future__ import annotations
@@ -21,31 +20,29 @@ from advisor.stats.surface import compress_costs
 
 SEED = 0
 NUMBER_OF_DRAWS = 1000
-"""Number of draws of the optimum from its posterior."""
 _GRID_SIZE = 101
 _LENGTH_SCALES = np.geomspace(1.0, 6.0, 6) * math.log(2)
-"""Length scales of the response in natural logarithms, which correspond to factors of 2 to 64."""
+"""Length scales in natural logarithms: factors of 2 to 64."""
 _SIGNAL_SDS = np.geomspace(0.1, 3.0, 4)
 _NOISE_SDS = np.geomspace(0.02, 1.0, 8)
-"""Standard deviations of the noise, and of the response's deviation from a parabola, relative to the standard deviation of the
-values."""
+"""Standard deviations of the noise, and of the deviation from a parabola, relative to that of the values."""
 _PARABOLA_VARIANCE = 4.0
-"""Prior variance of the parabola's coefficients, for positions scaled to -1 to 1."""
+"""Prior variance of its coefficients, for positions scaled to -1 to 1."""
 _LOG_NOISE_PRIOR = (math.log(0.2), 1.0)
-"""Mean and standard deviation of the normal prior of the log noise."""
+"""(Mean, standard deviation) of the normal prior."""
 _MAX_COST_DISTANCE = 10.0
-"""Maximum distance of a drawn value from the best value, on the compressed scale of the costs."""
+"""Maximum distance of a drawn value from the best one, on the compressed scale."""
 
 ProcessParameters = tuple[float, float, float]
 """(Length scale, signal, noise) of a Gaussian process."""
 
 
 class Optimum(NamedTuple):
-    """Posterior draws of the lowest point of the response in one sweep; each array has shape (DRAWS,)."""
+    """Posterior draws, (DRAWS,), of the lowest point of the response in one sweep."""
 
     positions: FloatArray
     costs: FloatArray
-    """Noise-free cost at each drawn best position."""
+    """Noise-free cost at each position."""
 
 
 class _Sweep(NamedTuple):
@@ -58,11 +55,10 @@ class _Sweep(NamedTuple):
 
 
 def estimate_optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
-    """Return the optimum of each sweep. A sweep is (positions, costs), both finite and of shape (n,), with at least three
-    different positions.
+    """Return the optimum of each sweep (positions, costs), finite, (n,), with at least three different positions.
 
-    The positions are natural logarithms, such as those of learning rates. Positions outside the sweep are not considered: if
-    many draws lie at an end of the sweep, the optimum may lie beyond it.
+    Positions are natural logarithms, such as those of learning rates. Positions outside the sweep are not considered: if many
+    draws lie at an end, the optimum may lie beyond it.
     """
     known = [_standardise_sweep(*sweep) for sweep in sweeps]
     shapes = list(itertools.product(_LENGTH_SCALES, _SIGNAL_SDS))
@@ -107,7 +103,7 @@ def _noisy_covariance(sweep: _Sweep, at: ProcessParameters) -> FloatArray:
 
 
 def _response_covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: ProcessParameters) -> FloatArray:
-    """Return the covariance, shape (len(a), len(b)), of a response that is a parabola plus a smooth deviation."""
+    """Return the covariance (len(a), len(b)) of a response that is a parabola plus a smooth deviation."""
     length, signal, _ = at
     middle, half = sweep.positions.mean(), np.ptp(sweep.positions) / 2
     parabola = [np.vander((p - middle) / half, 3) for p in (a, b)]
@@ -118,7 +114,7 @@ def _response_covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Proces
 def _draw_responses(
     sweep: _Sweep, at: ProcessParameters, points: FloatArray, count: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return draws of the standardised response at the points, shape (count, points)."""
+    """Return draws of the standardised response at the points, (count, points)."""
     cross = _response_covariance(sweep, sweep.positions, points, at)
     gain = np.linalg.solve(_noisy_covariance(sweep, at), cross)
     variance, axes = np.linalg.eigh(_response_covariance(sweep, points, points, at) - cross.T @ gain)

@@ -14,39 +14,35 @@ from scipy import special
 from advisor.model.space import BoolArray, FloatArray, IntArray, RangeSide
 
 _TrialLabels: TypeAlias = NDArray[np.int8]
-"""Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for any other. Eight bits per label save memory, because
-thousands of permutations of thousands of trials are stored."""
+"""1 for a failed trial, -1 for the best one, 0 for any other; eight bits each, because thousands of permutations are stored."""
 
 SEED = 0
 NUMBER_OF_PERMUTATIONS = 4999
 _BOTH_SIDES: tuple[RangeSide, ...] = ("low", "high")
 _MAX_ENUMERATED_PERMUTATIONS = 6000
-"""Maximum number of permutations of the labels to enumerate."""
 
 
 def chance_of_failed_share(failed: float, total: float, share: float) -> float:
-    """Return the probability that the true failure rate is at least `share`, given that `failed` of `total` trials failed
-    (Jeffreys prior)."""
+    """Return the probability that the failure rate is `share` or more if `failed` of `total` trials failed (Jeffreys prior)."""
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
 @dataclass(frozen=True)
 class FailureRegion:
-    """All values of a hyperparameter beyond a threshold, at which trials fail."""
+    """All values of a hyperparameter beyond a threshold at which trials fail."""
 
     axis: int
     side: RangeSide
-    """End of the hyperparameter's range, low or high, that lies in the region."""
+    """End of the range that lies in the region."""
     edge_position: float
-    """Position of the region's failed trial that is closest to the trials outside of the region."""
+    """Position of its failed trial closest to the trials outside."""
     nearest_outside_position: float
-    """Position of the closest trial outside of the region that did not fail; NaN if there is none."""
+    """Position of the closest trial outside that did not fail; NaN if there is none."""
     failed_count: int
-    """Number of failed trials in the region."""
     trial_count: int
     """Number of all trials in the region."""
     p_value: float
-    """p-value: probability that labels at random yield a region, on any axis, that separates failed trials equally well."""
+    """Probability that labels at random yield a region, on any axis, that separates failed trials equally well."""
 
     def contains(self, positions: FloatArray) -> BoolArray:
         """Return a mask (n,) of the positions on the region's axis that lie in the region."""
@@ -62,26 +58,27 @@ def find_failure_regions(
     near: FloatArray | None = None,
     sides: tuple[tuple[RangeSide, ...], ...] | None = None,
 ) -> list[FailureRegion]:
-    """Return the regions beyond a threshold in which trials fail, lowest p-value first, at most one region per axis and end.
+    """Return the regions beyond a threshold in which trials fail, lowest p-value first, at most one per axis and end.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). Without `purity`, a region separates failed trials from the
-    others as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as
-    possible, provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2)
-    distances. With `best` and `near`, a region counts only if the best trial lies within `near[:, 0]` of its edge, or is the
-    nearest trial outside and lies within `near[:, 1]`. sides: ends of each axis to examine. The p-value is the share of
-    permutations of the labels for which any region scores as high.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). Without `purity`, a region separates failed trials as well
+    as possible (Kolmogorov-Smirnov); with it, it contains as many as possible, and at least this share of its trials failed.
+    best, near: a region counts only if the trial with index `best` lies within `near[:, 0]`, (d, 2), of its edge, or is the
+    nearest trial outside and within `near[:, 1]`. sides: ends of each axis to examine. The p-value is the share of permutations
+    of the labels for which any region scores as high.
     """
     n, d = positions.shape
     m = int(failed.sum())
     if m in (0, n) or (best is not None and failed[best]):
         return []
     penalty = m / (n - m) if purity is None else purity / (1 - purity)
-    labels = _label_trials(failed, best)
+    labels = failed.astype(np.int8)
+    if best is not None:
+        labels[best] = -1
     table = _label_permutations(labels)
     scored, largest = [], np.zeros(len(table))
     for axis, side in [(i, side) for i in range(d) for side in (_BOTH_SIDES if sides is None else sides[i])]:
         u = positions[:, axis] if side == "high" else -positions[:, axis]
-        order = _ascending_order(u)
+        order = np.argsort(u, kind="stable")[: np.isfinite(u).sum()]
         if len(np.unique(u[order])) < 2:
             continue
         max_distances = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
@@ -93,24 +90,10 @@ def find_failure_regions(
     return [replace(region, p_value=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
 
-def _label_trials(failed: BoolArray, best: int | None) -> _TrialLabels:
-    labels = failed.astype(np.int8)
-    if best is not None:
-        labels[best] = -1
-    return labels
-
-
-def _ascending_order(positions: FloatArray) -> IntArray:
-    """Return the indices of the finite positions, shape (n,), sorted by position."""
-    order = np.argsort(np.where(np.isnan(positions), -np.inf, positions), kind="stable")
-    return order[np.isfinite(positions[order])]
-
-
 def _best_failure_region(
     labels: _TrialLabels, positions: FloatArray, penalty: float, max_distances: tuple[float, float] | None
 ) -> tuple[FloatArray, IntArray]:
-    """Return (score, first index) of the best region at the high end for each row of labels, shape (rows, n). positions: shape
-    (n,), ascending."""
+    """Return (score, first index) of the best region at the high end for each row of labels; positions: (n,), ascending."""
     weights = np.where(labels == 1, 1.0, -penalty)
     sums = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
     sums[:, 0] = -np.inf  # exclude the region of all trials
@@ -142,18 +125,16 @@ def _failure_region(axis: int, side: RangeSide, positions: FloatArray, has_faile
 
 
 def _label_permutations(labels: _TrialLabels) -> _TrialLabels:
-    """Return permutations of the labels, shape (rows, n): all of them if they are few, else the observed order and random ones."""
+    """Return permutations of the labels, (rows, n): all if few, else the observed order and random ones."""
     n, m = len(labels), int((labels == 1).sum())
     has_best = 1 if (labels == -1).any() else 0
-    places = n if has_best else 1
-    if math.comb(n - has_best, m) * places <= _MAX_ENUMERATED_PERMUTATIONS:
+    if math.comb(n - has_best, m) * (n if has_best else 1) <= _MAX_ENUMERATED_PERMUTATIONS:
         rows = []
-        for first in range(places):
-            others = [i for i in range(n) if not has_best or i != first]
-            for subset in combinations(others, m):
+        for first in range(n) if has_best else [None]:
+            for subset in combinations((i for i in range(n) if i != first), m):
                 row = np.zeros(n, dtype=np.int8)
                 row[list(subset)] = 1
-                if has_best:
+                if first is not None:
                     row[first] = -1
                 rows.append(row)
         return np.array(rows)

@@ -13,23 +13,20 @@ from advisor.model.space import FloatArray
 SEED = 0
 NUMBER_OF_DRAWS = 2000
 _MAX_RANDOM_NUMBERS = 10_000_000
-"""Maximum number of random numbers to draw; searches with thousands of settings get fewer draws."""
+"""Searches with thousands of settings get fewer draws."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchComparison:
-    """The best costs in random halves of the settings of two searches; all halves have equally many settings."""
+    """The best costs in random halves of the settings of two searches, all of equal size."""
 
     gains: FloatArray
-    """Best cost in a half of the other search minus best cost in a half of the first search, shape (draws,)."""
+    """Best cost in a half of the other search minus that of the first, (draws,)."""
     best_cost_sds: tuple[float, float]
-    """Standard deviation of the best cost in a random half, for each search; it tends to overestimate the variation between
-    repeated searches."""
+    """Standard deviation of the best cost in a half, for each search; it tends to overestimate that between searches."""
     half_size: int
-    """Number of settings in each half."""
     max_chance: float
-    """Maximum of `chance_above`, because with two equally good searches, one search may rank entirely ahead of the other by
-    chance."""
+    """Maximum of `chance_above`: of two equal searches, one may rank entirely ahead by chance."""
 
     def chance_above(self, level: float = 0.0) -> float:
         """Return the share of the draws in which the gain exceeds `level`; ties count half."""
@@ -37,14 +34,12 @@ class SearchComparison:
 
 
 def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> SearchComparison:
-    """Compare two searches by subsampling: draw random halves of the settings without replacement, with one run of each
-    setting.
+    """Compare two searches by random halves of their settings, without replacement, with one run of each setting.
 
-    one, other: costs of the runs of each setting; lower is better. Both halves have the same size. A search with a single
-    setting contributes this setting to each half. Halves are used, because the bootstrap fails for extremes: 63 % of bootstrap
-    samples contain the best trial. The best setting is valued by its other runs, if any: the run that selected it probably had
-    a low cost by chance. In simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of
-    cases, or hardly ever if sizes differ.
+    one, other: costs of the runs of each setting; lower is better. A search with a single setting contributes it to each half.
+    Halves are used, because the bootstrap fails for extremes: 63 % of its samples contain the best trial. The best setting is
+    valued by its other runs, if any: the run that selected it was probably lucky. In simulations of two equal searches of 3 to
+    100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of cases, or hardly ever if sizes differ.
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)
@@ -52,13 +47,12 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
     rng = np.random.default_rng(SEED)
     bests_of_one, bests_of_other = (_draw_best_costs(side, budget, draws, rng) for side in (one, other))
     max_chance = 1 - 1 / math.comb(sum(sizes), sizes[0]) if len(sizes) == 2 else 1.0
-    return SearchComparison(
-        bests_of_other - bests_of_one, (float(bests_of_one.std()), float(bests_of_other.std())), budget, max_chance
-    )
+    sds = float(bests_of_one.std()), float(bests_of_other.std())
+    return SearchComparison(bests_of_other - bests_of_one, sds, budget, max_chance)
 
 
 def _draw_best_costs(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return the value of the best of `budget` random settings in each draw, shape (draws,)."""
+    """Return the value of the best of `budget` random settings in each draw."""
     count = len(settings)
     runs = np.array([len(s) for s in settings])
     table = np.full((count, int(runs.max())), np.nan)

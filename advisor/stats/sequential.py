@@ -1,43 +1,35 @@
-"""Measures the evidence for a gain such that it stays valid for any number of looks and any number of candidates. Lower costs
-are better.
+"""Measures the evidence for a gain such that it stays valid for any number of looks and candidates. Lower costs are better.
 
-**One candidate, any number of looks.** The runs y of a setting are normally distributed around its mean, with a standard
-deviation of the setting. The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d
-degrees of freedom: sigma^2 ~ d s^2 / chi^2_d). With flat priors on the mean costs of both settings, the gain g (incumbent mean
-minus candidate mean) has a posterior density h. The density h is close to Student's t with variance V = v_c / n + v_i / m, v =
-(d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's degrees of freedom. Because the prior is flat, the likelihood ratio
-of gain x against gain 0 is h(x) / h(0), and
+**One candidate, any number of looks.** The runs y of a setting are normally distributed. Their standard deviation is drawn
+around the noise floor s, the pooled deviation of all repeats with d degrees of freedom: sigma^2 ~ d s^2 / chi^2_d. With flat
+priors on both mean costs, the gain g (incumbent mean minus candidate mean) has a posterior density h, close to Student's t with
+variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's degrees of freedom. As the prior
+is flat, the likelihood ratio of gain x against gain 0 is h(x) / h(0), and
 
 E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
 
-is a Bayes factor: both hypotheses have the same prior on the nuisance parameters, which are integrated out. The ratio E is an
-e-process: without a gain, its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality). Above
-1, E grows with the observed gain, so a negative true gain makes E exceed 1/a even less often. Mirrored at the smallest
-worthwhile gain, the same ratio measures the evidence for discarding a candidate. Sources: Grünwald, de Heide and Koolen, "Safe
-testing", JRSS B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown
-variance", 2023 (arXiv 2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods",
-2004.
+is a Bayes factor and an e-process: without a gain, its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a
+(Ville's inequality). Above 1, E grows with the observed gain, so a negative true gain makes E exceed 1/a even less often.
+Mirrored at the smallest worthwhile gain, the same ratio measures the evidence for discarding a candidate. Sources: Grünwald, de
+Heide and Koolen, "Safe testing", JRSS B 2024; Wang and Ramdas, arXiv 2310.03722; Smyth, "Linear models and empirical Bayes
+methods", 2004.
 
 **Many candidates.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024) keeps candidate t if E >= 1 /
-(a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Even if the decisions
-depend on each other, on average at most the share a of the kept candidates are no better than the settings that they replaced.
-The reason is that each wrongly kept candidate t adds at most a c_t E to this share, and the mean of E is at most 1. Each
-candidate has two e-values, one from all its runs and one from its runs after the first; each gets half of the weight. For the
-e-value from all runs, t counts all settings ever tried, so the setting with the best results so far may be selected. For the
-e-value from later runs, t counts only repeated settings, because a selection by first runs does not bias later runs.
+(a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. On average, at most the
+share a of the kept candidates are no better than the settings that they replaced, even if the decisions depend on each other.
+Each candidate has two e-values, with half of the weight each: from all its runs (t counts all settings ever tried, so the best
+so far may be selected), and from its runs after the first (t counts only repeated settings, because a selection by first runs
+does not bias later runs).
 
-We assume that runs are normal and independent, and that deviations scatter around the floor with at most `MAX_PRIOR_FREEDOM`
-degrees of freedom. Two steps are approximate: Student's t for a difference of two such means, and the noise floor, which is
-itself estimated (its degrees of freedom replace d if they are fewer). A candidate with fewer than `MIN_CANDIDATE_RUNS` runs is
-never kept. `MIN_CANDIDATE_RUNS` and `MAX_PRIOR_FREEDOM` protect against heavy tails; `benchmarks/quality/gate.py` measures how
-well.
+Two steps are approximate: Student's t for a difference of two such means, and the noise floor, whose degrees of freedom replace
+d if they are fewer. `MIN_CANDIDATE_RUNS` and `MAX_PRIOR_FREEDOM` protect against heavy tails; `benchmarks/quality/gate.py`
+measures how well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -47,33 +39,29 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
 HALF_WEIGHT_CANDIDATES = 30
-"""Number of first candidates that together get half of the total weight, which is 1. A low number favours loops with few
-candidates, and a high number favours long loops."""
+"""Number of first candidates that together get half of the weight; a high number favours long loops."""
 MAX_PRIOR_FREEDOM = 10
-"""Maximum degrees of freedom of the noise floor as a prior for the deviation of one setting. With 10 degrees of freedom, the
-setting's deviation lies within about 0.7 to 1.8 times the noise floor (95 %). We chose 10, because deviations differ between
-settings, and runs have heavier tails than the normal distribution.
-"""
+"""Maximum degrees of freedom of the noise floor as a prior. With 10, a setting's deviation lies within about 0.7 to 1.8 times
+the floor (95 %); deviations differ between settings, and runs have heavier tails than the normal distribution."""
 MIN_CANDIDATE_RUNS = 2
-"""Minimum number of runs of a candidate before it can be kept. At least one repeat is required, because a single good result
-may be luck."""
+"""Minimum number of runs of a candidate to keep it, because a single good result may be luck."""
 _PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
-"""Edges of the cells over which the prior on gains is integrated, relative to the prior's scale; they extend to huge gains."""
+"""Edges of the cells over which the prior is integrated, relative to its scale."""
 _EDGES_AROUND_GAIN = np.linspace(-6, 6, 25)
-"""Edges of further cells around the observed gain, where the likelihood changes fast, in standard errors."""
+"""Edges of further cells around the observed gain, in standard errors."""
 _MAX_LOG_EVIDENCE = 600.0
-"""Maximum logarithm of an e-value; higher values would overflow."""
+"""Higher values would overflow."""
 MAX_RELATIVE_HALF_WIDTH = 1e12
-"""Maximum half width of an interval, in standard errors of the gain; a wider interval counts as infinite."""
+"""Maximum half width of an interval, in standard errors; a wider one counts as infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """The noise floor: the standard deviation between repeats of one setting, pooled over all settings."""
+    """The standard deviation between repeats of one setting, pooled over all settings."""
 
     sd: float
     freedom: int
-    """Degrees of freedom of the pooled standard deviation, at least 1."""
+    """Degrees of freedom, at least 1."""
 
     @property
     def prior_freedom(self) -> int:
@@ -95,11 +83,10 @@ class RunSample:
         return RunSample(len(costs), float(np.mean(costs)), float(np.sum((costs - np.mean(costs)) ** 2)))
 
     def freedom(self, floor: NoiseFloor) -> int:
-        """Return the degrees of freedom of the variance between runs."""
         return floor.prior_freedom + self.size - 1
 
     def variance(self, floor: NoiseFloor) -> float:
-        """Return the variance between runs: a weighted mean of the setting's own variance and the variance of the noise floor."""
+        """Return the variance between runs: a weighted mean of the setting's own and that of the noise floor."""
         return (floor.prior_freedom * floor.sd**2 + self.sum_of_squares) / self.freedom(floor)
 
     def with_more_runs(self, runs: int, floor: NoiseFloor) -> RunSample:
@@ -108,7 +95,7 @@ class RunSample:
 
 
 def lead(candidate: RunSample, incumbent: RunSample, floor: NoiseFloor) -> Difference:
-    """Return the candidate's gain over the incumbent, with an error that follows from the noise floor and the runs of both."""
+    """Return the candidate's gain over the incumbent, with an error from the noise floor and the runs of both."""
     parts = [(s.variance(floor) / s.size, s.freedom(floor)) for s in (candidate, incumbent)]
     variance = sum(v for v, _ in parts)
     freedom = 1 / sum((v / variance) ** 2 / f for v, f in parts)
@@ -118,8 +105,7 @@ def lead(candidate: RunSample, incumbent: RunSample, floor: NoiseFloor) -> Diffe
 
 
 def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
-    """Return the evidence E that the true gain is positive, as the module's docstring defines it. scale: scale of the
-    half-Cauchy prior."""
+    """Return the evidence E of the module's docstring that the true gain is positive. scale: that of the half-Cauchy prior."""
 
     def log_density(distance: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):  # the density of an infinite distance is 0
@@ -134,12 +120,8 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
 
 
 def interval_half_width(error: float, freedom: float, scale: float, level: float) -> float:
-    """Return the half width of an interval around the observed gain that contains the true gain, even if it is computed after
-    every run.
-
-    level: probability with which the interval contains the true gain. The half width is infinite if the scale of the prior is
-    too far from the error.
-    """
+    """Return the half width of an interval around the observed gain that contains the true gain with probability `level`, even
+    if it is computed after every run; inf if the scale of the prior is too far from the error."""
     limit = 2 / (1 - level)
     low, high, scale = 0.0, 1.0, scale / error
     while e_value(high, 1.0, freedom, scale) < limit:
@@ -153,35 +135,29 @@ def interval_half_width(error: float, freedom: float, scale: float, level: float
 
 
 def candidate_weight(number: int) -> float:
-    """Return the weight c_t of the candidate with number t = 1, 2, ...; the weights of all candidates sum to 1."""
+    """Return the weight c_t of candidate t = 1, 2, ...; all weights sum to 1."""
     return HALF_WEIGHT_CANDIDATES / ((number + HALF_WEIGHT_CANDIDATES - 1) * (number + HALF_WEIGHT_CANDIDATES))
 
 
 @dataclass(frozen=True, slots=True)
 class SignificanceLevels:
-    """Significance levels for the question whether to keep or discard one candidate. The question is decided when one of the
-    levels times its evidence reaches 1."""
+    """Levels for the decision on one candidate, which is made when one of them times its evidence reaches 1."""
 
     all_runs: float
-    """Level for the evidence from all runs of the candidate."""
     later_runs: float
-    """Level for the evidence from the candidate's runs after its first run."""
+    """Level for the evidence from the runs after the first."""
     discard: float
     """Probability, over all looks, of discarding a candidate that has a worthwhile gain."""
 
     @staticmethod
     def in_loop_levels(number: int, repeat_number: int, number_kept: int, *, error: float, miss: float) -> SignificanceLevels:
-        """Return the significance levels of candidate `number` in a loop over many candidates.
-
-        repeat_number: position of the candidate among the repeated candidates. number_kept: number of other candidates kept so
-        far.
-        """
+        """Return the levels of candidate `number` in a loop over many. repeat_number: its position among the repeated
+        candidates; number_kept: number of other candidates kept so far."""
         half = error * (number_kept + 1) / 2
         return SignificanceLevels(half * candidate_weight(number), half * candidate_weight(repeat_number), miss)
 
     @staticmethod
     def single_question_levels(*, error: float, miss: float) -> SignificanceLevels:
-        """Return the significance levels for a single candidate, outside of a loop."""
         return SignificanceLevels(error, 0.0, miss)
 
 
@@ -191,11 +167,11 @@ class SequentialTest:
 
     candidate: RunSample
     later_runs: RunSample | None
-    """Runs of the candidate after its first run; None if it has only one run."""
+    """Runs of the candidate after its first one, if any."""
     incumbent: RunSample
     floor: NoiseFloor
     min_worthwhile_gain: float
-    """Smallest gain that is worth finding, which is also the scale of the prior on gains."""
+    """Smallest gain that is worth finding, also the scale of the prior on gains."""
     levels: SignificanceLevels
 
     @property
@@ -213,7 +189,7 @@ class SequentialTest:
 
     @property
     def evidence_to_discard(self) -> float:
-        """Evidence that the gain is below the smallest worthwhile gain; 1 or more suffices to discard the candidate."""
+        """Evidence that the gain is below the smallest worthwhile gain; 1 or more suffices to discard."""
         gain = self.lead
         return self.levels.discard * e_value(
             self.min_worthwhile_gain - gain.gain, gain.error, gain.freedom, self.min_worthwhile_gain
@@ -230,8 +206,8 @@ class SequentialTest:
         return e_value(gain.gain, gain.error, gain.freedom, self.min_worthwhile_gain)
 
     def next_run(self, max_runs: int) -> tuple[int, int]:
-        """Return (1, 0) if a further run of the candidate lowers the error most, (0, 1) for the incumbent, (0, 0) if both have
-        `max_runs` runs."""
+        """Return (1, 0) if a further run of the candidate lowers the error most, (0, 1) for the incumbent, (0, 0) at
+        `max_runs`."""
         if self.evidence_to_keep >= 1 and self.candidate.size < MIN_CANDIDATE_RUNS:
             return 1, 0
         drops = [
@@ -247,28 +223,16 @@ class SequentialTest:
         fresh = self.later_runs.with_more_runs(runs[0], self.floor) if self.later_runs is not None else None
         if fresh is None and runs[0]:
             fresh = RunSample(1, self.candidate.mean, 0.0).with_more_runs(runs[0] - 1, self.floor)
-        return SequentialTest(
-            self.candidate.with_more_runs(runs[0], self.floor),
-            fresh,
-            self.incumbent.with_more_runs(runs[1], self.floor),
-            self.floor,
-            self.min_worthwhile_gain,
-            self.levels,
-        )
+        candidate = self.candidate.with_more_runs(runs[0], self.floor)
+        incumbent = self.incumbent.with_more_runs(runs[1], self.floor)
+        return replace(self, candidate=candidate, later_runs=fresh, incumbent=incumbent)
 
     def plan_runs(self, max_runs: int) -> tuple[int, int] | None:
         """Return the smallest number of further runs (of the candidate, of the incumbent) that decides the question, for an
-        unchanged gain.
-
-        Return None if `max_runs` runs of each do not decide the question.
-        """
-        for runs, test in self._predicted_sample(max_runs):
-            if test.decision != "not decided":
-                return runs
-        return None
-
-    def _predicted_sample(self, max_runs: int) -> Iterator[tuple[tuple[int, int], SequentialTest]]:
+        unchanged gain; None if `max_runs` runs of each do not."""
         test, runs = self, (0, 0)
         while (step := test.next_run(max_runs)) != (0, 0):
             test, runs = test.with_more_runs(step), (runs[0] + step[0], runs[1] + step[1])
-            yield runs, test
+            if test.decision != "not decided":
+                return runs
+        return None

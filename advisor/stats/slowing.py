@@ -1,11 +1,10 @@
 """Tests whether curves fall as curves at a constant learning rate do.
 
-At a constant learning rate, a loss is nearly a sum of decaying exponentials, in noisy quadratic models and under power laws. A
-sum of decaying exponentials falls more and more slowly, and gradually so: the logarithm of its rate of fall is convex
-(Bernstein's theorem, completely monotone functions). A decay of the learning rate breaks this pattern: the loss falls faster,
-falls evenly to the end, or stops falling abruptly. A linear or cosine decay may still look like a constant learning rate,
-because training noise falls with the learning rate. If a decay without any gain from longer training fits the curves as well,
-the curves do not show that longer training helps.
+At a constant learning rate, a loss is nearly a sum of decaying exponentials, which falls more and more slowly, and gradually
+so: the logarithm of its rate of fall is convex (Bernstein's theorem). A decay of the learning rate breaks this pattern: the
+loss falls faster, evenly to the end, or stops abruptly. A linear or cosine decay may still look constant, because training
+noise falls with the learning rate. If a decay without any gain from longer training fits as well, the curves do not show that
+longer training helps.
 """
 
 from __future__ import annotations
@@ -21,38 +20,33 @@ from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 from advisor.stats.curve import MIN_LATE_POINTS, late_residual_scatter
 
 SKIPPED_START_SHARE = 0.15
-"""Share of the steps, after the highest cost, that is left out because it contains warmup and the first fall of the cost."""
+"""Share of the steps, after the highest cost, left out for warmup and the first fall."""
 _NUMBER_OF_WINDOWS = 4
-"""Number of windows of a curve in which its rate of fall is measured."""
 _MIN_GAIN_IN_SDS = 6.0
-"""Minimum gain of a run for the analysis of its curve, in standard deviations of the curve's noise."""
+"""Minimum gain of a run, in standard deviations of its curve's noise."""
 _CONSTANT_RATE_TEST_LEVEL = 0.01
-"""Significance level of each of five tests whether curves fall as at a constant learning rate; the five levels sum to 5 %."""
+"""Significance level of each of five tests, together 5 %."""
 _NO_GAIN_TEST_LEVEL = 0.01
-"""Significance level of the test whether the learning rate decays so that longer training gains nothing."""
 _EXPONENTIAL_DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
-"""Decay rates of the exponentials whose sum models the progress of training. An exponential with decay rate 1 falls by a factor
-e over a whole training at the peak learning rate."""
+"""Decay rates; an exponential with rate 1 falls by a factor e over a whole training at the peak learning rate."""
 _MIN_RELATIVE_ERROR = 0.005
-"""Minimum standard error of a rate of fall, as a share of the largest rate of fall."""
+"""Minimum standard error of a rate of fall, as a share of the largest one."""
 _POINTS_PER_WINDOW = 40
-"""Number of points per window at which models of the fall are evaluated."""
+"""Points per window at which models are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class FallRates:
-    """Mean rates at which several curves fall, in equal windows of the steps, as shares of each curve's gain."""
+    """Mean rates at which curves fall, in equal windows of the steps, as shares of each curve's gain."""
 
     fall_rates: FloatArray
-    """Rates of fall, shape (4,): the gain that a whole training would have at the rate of each window."""
+    """Gain that a whole training would have at the rate of each window, (4,)."""
     standard_errors: FloatArray
-    """Standard error of each rate of fall, shape (4,)."""
     first_window_start: float = SKIPPED_START_SHARE
-    """Share of the steps that lies before the first window."""
 
     @property
     def contradicts_constant_rate(self) -> bool:
-        """True if curves fall faster or stop falling abruptly, which a constant learning rate cannot explain."""
+        """True if curves fall faster or stop abruptly, which a constant learning rate cannot explain."""
         r, variance = self.fall_rates, self.standard_errors**2
         tests = [_z_score(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_NUMBER_OF_WINDOWS - 1)]
         for a, b, c in zip(range(_NUMBER_OF_WINDOWS), range(1, _NUMBER_OF_WINDOWS), range(2, _NUMBER_OF_WINDOWS), strict=False):
@@ -62,24 +56,16 @@ class FallRates:
         return max(tests) > float(stats.norm.isf(_CONSTANT_RATE_TEST_LEVEL))
 
     def longer_training_helps(self, material: float) -> bool:
-        """Return True if training twice as long gains more than the share `material` of the gain so far, under any likely
-        schedule.
-
-        At a constant learning rate, a curve that still falls gains from longer training. The test is therefore whether a
-        constant learning rate fits better than a linear or cosine decay without a gain from longer training.
-        """
+        """Return True if training twice as long gains more than the share `material` under any likely schedule: a constant
+        learning rate, at which a falling curve gains, fits better than a linear or cosine decay without such a gain."""
         constant = self._schedule_misfit("constant")
         decayed = min(self._schedule_misfit(kind, material) for kind in ("linear", "cosine"))
         return decayed - constant > float(stats.norm.isf(_NO_GAIN_TEST_LEVEL)) ** 2
 
     def _schedule_misfit(self, kind: str, material: float | None = None) -> float:
-        """Return the sum of squared errors, in standard errors, of the best model of the rates of fall under the schedule
-        `kind`.
-
-        The model's progress is a sum of exponentials that decay in the sum of the learning rates so far. A decaying learning
-        rate also lowers training noise in proportion. material: if set, the gain from doubling the training is assumed to be 0
-        with this standard deviation.
-        """
+        """Return the sum of squared errors of the best model of the rates of fall: exponentials that decay in the sum of the
+        learning rates so far, and training noise that falls with the rate. material: if set, the gain from doubling the
+        training is 0 with this standard deviation."""
         at = self.first_window_start + (1 - self.first_window_start) * (
             np.arange(_NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW) + 0.5
         ) / (_NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW)
@@ -101,8 +87,7 @@ class FallRates:
 
 
 def _schedule_integrals(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return (learning rate, its integral, its rate of decrease) at the shares `at` of the steps, relative to the peak learning
-    rate."""
+    """Return (learning rate, its integral, its rate of decrease) at shares of the steps, relative to the peak."""
     if kind == "linear":
         return 1 - at, at - at**2 / 2, np.ones_like(at)
     if kind == "cosine":
@@ -116,7 +101,7 @@ def _z_score(value: float, variance: float) -> float:
 
 
 def pool_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates | None:
-    """Return the pooled rates of fall of curves (steps, costs); None if no curve has enough points and a gain above its noise."""
+    """Return pooled rates of fall of curves (steps, costs); None without a curve of enough points and a gain above noise."""
     peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
     start = min(SKIPPED_START_SHARE + float(np.median(peaks)), 0.5) if peaks else SKIPPED_START_SHARE
     falls = [fall for steps, costs in curves if (fall := _fall_rates(steps, costs, start)) is not None]
@@ -129,7 +114,7 @@ def pool_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates 
 
 
 def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
-    """Return (rates of fall of one curve, variances of these rates), as shares of the curve's gain."""
+    """Return (rates of fall of one curve, their variances), as shares of the curve's gain."""
     if len(costs) < max(MIN_LATE_POINTS, 2 * _NUMBER_OF_WINDOWS) or steps[-1] <= 0:
         return None
     t, y = steps / float(steps[-1]), np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)

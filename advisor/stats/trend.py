@@ -1,9 +1,8 @@
-"""Analyses the end of a training curve: the forecast gain from doubling the training if the curve still falls, or else where
-its plateau starts.
+"""Analyses the end of a training curve: the forecast gain from doubling the training, or where its plateau starts.
 
-Steps are expressed as shares of the run's steps, and costs as shares of the run's gain: highest cost before the best one, minus
-the best cost. A curve that starts at ten or more times the level of its second half is analysed on a log scale, because its
-later costs would look flat on a linear scale.
+Steps are shares of the run's steps, and costs shares of the run's gain: highest cost before the best one, minus the best cost.
+A curve that starts at ten or more times the level of its second half is analysed on a log scale, where its later costs are not
+flat.
 """
 
 from __future__ import annotations
@@ -22,49 +21,44 @@ MIN_POINTS = 8
 """Minimum number of evaluations of a curve to distinguish its end from noise."""
 LOW_FORECAST_FACTOR = 1 / 4
 HIGH_FORECAST_FACTOR = 2.6
-"""Bounds of the gain from doubling the training at a constant learning rate, as multiples of the forecast gain. The bounds hold
-for nine of ten noise-free curves, measured on real curves that were truncated at half their length:
-`benchmarks/quality/forecasts.py`."""
+"""Bounds of the gain from doubling the training at a constant learning rate, as multiples of the forecast, for nine of ten
+noise-free curves: measured on truncated real curves by `benchmarks/quality/forecasts.py`."""
 _NORMAL_QUANTILE_90 = 1.645
-"""Quantile of the standard normal distribution that bounds central 90 % intervals."""
+"""Normal quantile of central 90 % intervals."""
 _MAX_BINS = 200
 _MIN_FALL_FOR_LOG = 10.0
 _MIN_GAIN_IN_SDS = 6.0
-"""Minimum gain of a run for the analysis of its curve, in standard deviations of the curve's noise."""
+"""Minimum gain of a run, in standard deviations of the curve's noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveEnd:
-    """The end of one training curve. Costs are given as shares of the run's gain, and steps as shares of the run's steps."""
+    """The end of one training curve."""
 
     points: int
-    """Number of evaluations in the window, which is the last part of the curve."""
+    """Number of evaluations in the window, the last part of the curve."""
     window_share: float
-    """Share of the run's steps that lies in the window."""
+    """Share of the run's steps in the window."""
     gain: float
-    """Gain over the window, from a straight line that is fitted to it; negative if the cost rose."""
+    """Gain over the window, from a fitted line."""
     error: float
-    """Standard error of the gain, which includes autocorrelated noise."""
+    """Standard error of the gain, including autocorrelated noise."""
     scatter: float
     """Standard deviation of the noise of one evaluation."""
     freedom: float
-    """Degrees of freedom of the standard error."""
     gain_ratio: float
-    """Gain over the window divided by the gain over the preceding window; below 1 if the curve levels off."""
+    """Gain over the window divided by that over the preceding one; below 1 if the curve levels off."""
     p_value: float
-    """One-sided p-value of the gain over the window, under the hypothesis of a flat curve with noise.
-
-    The p-value is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of successive differences. The
-    sign test is valid for any autocorrelation, and detects a smooth fall even if it is far from a straight line.
-    """
+    """One-sided p-value of the gain for a flat curve with noise: twice the smaller one of a t-test of the slope and a sign test
+    of successive differences, which is valid for any autocorrelation and detects a smooth fall far from a straight line."""
 
     @property
     def reach(self) -> float:
         """Forecast gain from doubling the training, as a multiple of the gain over the last window.
 
-        The gain is assumed to shrink by the same factor from window to window, as in an exponential decay. The forecast gain is
-        at most that of a curve that falls with the logarithm of the steps, as a power law nearly does. Limiting the forecast
-        gain also reduces the effect of a drop of the curve when the learning rate decays.
+        The gain is assumed to shrink by the same factor from window to window, as in an exponential decay, but is at most that
+        of a curve that falls with the logarithm of the steps, as a power law nearly does. The limit also reduces the effect of
+        a drop when the learning rate decays.
         """
         max_ratio = math.log(2) / -math.log1p(-self.window_share)
         ratio = max(self.gain_ratio, 0.0)
@@ -74,16 +68,12 @@ class CurveEnd:
 
     @property
     def forecast_gain(self) -> float:
-        """Forecast gain from doubling the training, as a share of the run's gain."""
         return self.gain * self.reach
 
     def forecast_interval(self, level: float = 0.9) -> tuple[float, float]:
         """Return (low, high) bounds, at probability `level`, of the gain in the best evaluation from doubling the training.
-
-        The bounds combine evaluation noise with the unknown shape of the curve, which `LOW_FORECAST_FACTOR` and
-        `HIGH_FORECAST_FACTOR` describe. The low bound is at least 0, because the best evaluation so far remains if training
-        goes on.
-        """
+        They combine evaluation noise with the unknown shape of the curve. The low one is at least 0, because the best
+        evaluation remains."""
         forecast, z_score = max(self.forecast_gain, 0.0), float(stats.norm.ppf(0.5 + level / 2))
         noise = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
         low = forecast - math.hypot(noise, forecast * (1 - LOW_FORECAST_FACTOR ** (z_score / _NORMAL_QUANTILE_90)))
@@ -93,8 +83,7 @@ class CurveEnd:
         return max(low, 0.0), high
 
     def share_of_forecast(self, times: float) -> float:
-        """Return the share of the forecast gain from training `times` as long: 0 for `times` = 1, and 1 for `times` = 2 or
-        more."""
+        """Return the share of the forecast gain from training `times` as long: 0 for 1, and 1 for 2 or more."""
         extra = min(max(times - 1, 0.0), 1.0)
         if self.gain_ratio <= 0 or self.gain_ratio >= 1:
             return extra
@@ -116,8 +105,7 @@ class CurveEnd:
 
     @property
     def length_factor(self) -> float:
-        """Factor on the number of steps, from 1.5 to 3, after which an exponentially decaying curve has made 80 % of its
-        remaining gain."""
+        """Factor on the steps, 1.5 to 3, after which an exponentially decaying curve has made 80 % of its remaining gain."""
         if self.gain_ratio >= 1:
             return 3.0
         windows = math.log(0.2) / math.log(max(self.gain_ratio, 1e-3))
@@ -126,31 +114,27 @@ class CurveEnd:
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The flat end of one training curve. Costs are given as shares of the run's gain, and steps as shares of the run's steps."""
+    """The flat end of one training curve."""
 
     settled_share: float
-    """Share of the steps after which the smoothed curve is at most the tolerance above its final level."""
+    """Share of the steps after which the smoothed curve stays within the tolerance of its final level."""
     tolerance: float
-    """The requested tolerance, or twice the scatter of the evaluations if this is larger."""
+    """The requested tolerance, or twice the scatter of the evaluations if larger."""
     rise: float
     """Final level of the smoothed curve minus its lowest point."""
     late_gain_bound: float
-    """Upper 95 % bound of the gain in the steps after the curve has settled, with a margin; infinite if no such steps remain."""
+    """Upper 95 % bound of the gain after the curve has settled, with a margin; inf if no such steps remain."""
     late_rise_bound: float
-    """Upper 95 % bound of the rise of the curve in the steps after it has settled, with the same margin."""
+    """The same bound of the rise."""
 
     def is_flat(self, max_change: float) -> bool:
-        """Return True if the curve changes by at most `max_change` on its plateau, and its final level is close to its lowest
-        level."""
+        """Return True if the curve changes by at most `max_change` on its plateau, and ends close to its lowest level."""
         return max(self.late_gain_bound, self.late_rise_bound) <= max_change and self.rise <= 2 * self.tolerance
 
 
 def read_curve_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> CurveEnd | None:
-    """Return the end of the curve with finite `costs`, shape (n,), at increasing `steps`, shape (n,).
-
-    Return None if the curve is too short or has no gain. The window contains the last share `tail` of the steps. A window with
-    fewer than 5 evaluations is widened, to at most half of the steps.
-    """
+    """Return the end of the curve with finite `costs` at increasing `steps`, shape (n,); None if it is too short or has no
+    gain. The window is the last share `tail` of the steps, or more to contain 5 evaluations, but at most half."""
     curve = _normalise_curve(steps, costs)
     if curve is None:
         return None
@@ -159,6 +143,9 @@ def read_curve_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> 
     is_before = (curve.step_shares >= 1 - 2 * window - 1e-9) & (curve.step_shares <= 1 - window + 1e-9)
     gain, error = _fitted_gain(curve, in_window, window)
     earlier = _fitted_gain(curve, is_before, window)[0]
+    t_test = float(stats.t.sf(gain / error, curve.freedom)) if error > 0 else float(gain <= 0)
+    moves = np.diff(curve.costs[in_window])
+    sign_test = float(stats.binom.sf(np.sum(moves < 0) - 1, np.sum(moves != 0), 0.5)) if moves.any() else 1.0
     return CurveEnd(
         points=int(in_window.sum()),
         window_share=window,
@@ -167,17 +154,14 @@ def read_curve_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> 
         scatter=curve.scatter,
         freedom=curve.freedom,
         gain_ratio=gain / earlier if earlier > 0 else 1.0,
-        p_value=min(1.0, 2 * min(_t_test_p_value(gain, error, curve.freedom), _sign_test_p_value(curve.costs[in_window]))),
+        p_value=min(1.0, 2 * min(t_test, sign_test)),
     )
 
 
 def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin: float) -> Plateau | None:
-    """Return the plateau of the curve with finite `costs`, shape (n,), at increasing `steps`; None if the curve is too short or
-    has no gain.
-
-    The final level is the median over the last fifth of the steps. margin: factor on the settling time after which the
-    remaining gain is measured.
-    """
+    """Return the plateau of the curve with finite `costs` at increasing `steps`; None if it is too short or has no gain. The
+    final level is the median over the last fifth of the steps. margin: factor on the settling time after which the remaining
+    gain is measured."""
     curve = _normalise_curve(steps, costs)
     if curve is None:
         return None
@@ -204,12 +188,10 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
 
 
 def distance_from_perfect_score(costs: FloatArray) -> float:
-    """Return the final distance of `costs`, shape (n,), from a perfect score, as a share of the initial distance; NaN if
-    unknown.
+    """Return the final distance of `costs`, (n,), from a perfect score, as a share of the initial distance; NaN if unknown.
 
-    A perfect score has cost 0 if costs are never negative (losses, error rates), and cost -1 for maximised shares (accuracy).
-    The initial cost is the first cost, or the median of the first tenth if this is lower, because a loss may blow up at first.
-    The final cost is the median of the last tenth of the costs.
+    A perfect score is 0 if costs are never negative, and -1 for maximised shares. The initial cost is the first one, or the
+    median of the first tenth if lower, because a loss may blow up at first; the final cost is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan
@@ -226,8 +208,7 @@ def distance_from_perfect_score(costs: FloatArray) -> float:
 
 
 def cost_after_gain(steps: IntArray, costs: FloatArray, share: float) -> float:
-    """Return the cost after a further fall by `share` times the run's gain, on the same scale (log or linear) as
-    `read_curve_end`."""
+    """Return the cost after a further fall by `share` times the run's gain, on the scale of `read_curve_end`."""
     y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     best = int(np.argmin(y))
     if _starts_tenfold_higher(steps / max(float(steps[-1]), 1.0), y):
@@ -236,21 +217,19 @@ def cost_after_gain(steps: IntArray, costs: FloatArray, share: float) -> float:
 
 
 def _starts_tenfold_higher(t: FloatArray, y: FloatArray) -> bool:
-    """Return True if the curve starts at ten or more times the level of its second half."""
     best = int(np.argmin(y))
     return bool(y[best] > 0 and y[: best + 1].max() >= _MIN_FALL_FOR_LOG * y[best] and y[t >= 0.5].max() <= 2 * y[best])
 
 
 @dataclass(frozen=True, slots=True)
 class _NormalisedCurve:
-    """A curve with steps as shares of the run's steps, and costs as shares of the run's gain."""
+    """Steps as shares of the run's steps, and costs as shares of its gain."""
 
     step_shares: FloatArray
     costs: FloatArray
     smooth: FloatArray
     scatter: float
     inflation: float
-    """Factor by which autocorrelation raises the variance of a mean or of a slope."""
     freedom: float
 
 
@@ -272,8 +251,7 @@ def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | N
 
 
 def _bin_means(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the curve's means over `_MAX_BINS` bins with equally many points, if it has more than 400 points; the last `t`
-    stays 1."""
+    """Return the means over `_MAX_BINS` bins with equally many points, if there are more than 400; the last `t` stays 1."""
     if len(y) <= 2 * _MAX_BINS:
         return t, y
     bins = np.arange(len(y)) * _MAX_BINS // len(y)
@@ -282,21 +260,8 @@ def _bin_means(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     return t / t[-1], y
 
 
-def _t_test_p_value(gain: float, error: float, freedom: float) -> float:
-    if error <= 0:
-        return 0.0 if gain > 0 else 1.0
-    return float(stats.t.sf(gain / error, freedom))
-
-
-def _sign_test_p_value(y: FloatArray) -> float:
-    """Return the p-value of a sign test of whether the values fall more often than they rise."""
-    steps = np.diff(y)
-    falls, moves = int(np.sum(steps < 0)), int(np.sum(steps != 0))
-    return float(stats.binom.sf(falls - 1, moves, 0.5)) if moves else 1.0
-
-
 def _fitted_gain(curve: _NormalisedCurve, part: BoolArray, window: float) -> tuple[float, float]:
-    """Return (gain over the window, its standard error) from a line that is fitted to the points in the mask `part`."""
+    """Return (gain over the window, its standard error) from a line through the points in the mask `part`."""
     if part.sum() < 2:
         return 0.0, math.inf
     x, y = curve.step_shares[part] - curve.step_shares[part].mean(), curve.costs[part]
@@ -305,12 +270,8 @@ def _fitted_gain(curve: _NormalisedCurve, part: BoolArray, window: float) -> tup
 
 
 def best_step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
-    """Return the steps, as shares of `total`, of the best evaluation and of the first evaluation that equals it within noise.
-
-    costs: (n,), finite, n >= 1. Two costs are equal within noise if they differ by at most 3 standard deviations of noise,
-    estimated from the second half or the last ten evaluations, whichever is longer. If the noise cannot be estimated, only
-    identical costs are equal.
-    """
+    """Return the steps, as shares of `total`, of the best evaluation and of the first one that equals it within 3 standard
+    deviations of noise, estimated from the second half or the last ten evaluations. costs: (n,), finite, n >= 1."""
     best = int(np.argmin(costs))
     first_late = max(min(len(costs) // 2, len(costs) - 10), 0)
     sigma = noise(np.clip(costs[first_late:], -MAX_FINITE_VALUE, MAX_FINITE_VALUE))

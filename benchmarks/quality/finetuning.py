@@ -22,8 +22,8 @@ from diagnosis import markdown
 from recordings.finetuning.studies import TunedStudy, studies
 
 from advisor.engine.judge import judge
+from advisor.engine.measured import TRAINED_FILE_NAME, TrainedCounts, replace_script_rows
 from advisor.engine.registry import load_rules
-from advisor.engine.trained import FILE, TrainedCounts, replace_script_rows
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study.assemble import assemble
 
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs=2, type=int, metavar=("FIRST", "END"), help="default: ten seeds")
     parser.add_argument("--by", choices=tuple(FIRST_SEED), default="hand", help="who trains; default: hand-written loops")
     parser.add_argument("--only", nargs="*", default=[""], help="only studies whose names start with these")
-    parser.add_argument("--write", action="store_true", help=f"write the counts to {FILE}, which rule pages quote")
+    parser.add_argument("--write", action="store_true", help=f"write the counts to {TRAINED_FILE_NAME}, which rule pages quote")
     options = parser.parse_args()
     if options.write and options.only != [""]:
         parser.error("--write needs all studies; omit --only")

@@ -28,8 +28,8 @@ from recordings.recorded_study import RecordedStudy
 from recordings.schedule_causes import RULE as SCHEDULE_RULE, schedule_studies
 
 from advisor.engine.judge import judge
+from advisor.engine.measured import TRAINED_FILE_NAME, TrainedCounts, replace_script_rows
 from advisor.engine.registry import load_rules
-from advisor.engine.trained import FILE, TrainedCounts, replace_script_rows
 from advisor.model.finding import Verdict
 from advisor.model.spec import Sampler
 from advisor.planning.sampling.halton import draw_trials
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=101, help="default: 101")
     parser.add_argument("--only", nargs="*", default=[""], help="only studies whose names start with these")
     parser.add_argument(
-        "--write", action="store_true", help=f"write the counts of all studies to {FILE}, which rule pages quote"
+        "--write", action="store_true", help=f"write the counts of all studies to {TRAINED_FILE_NAME}, which rule pages quote"
     )
     options = parser.parse_args()
     if options.write and options.only != [""]:

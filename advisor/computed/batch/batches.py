@@ -1,16 +1,21 @@
-"""Computes batch sizes: the number of examples that go through the model at once, in training and in evaluation."""
+"""Computes the batch sizes of trials, and which ones a study tried, found good, or could not fit into memory."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from advisor.computed.pipeline import ranks
 from advisor.model import parameter_kinds
 from advisor.model.space import as_number, words_of_name
-from advisor.model.study import Trial
+from advisor.model.study import Study, Trial
 
 _GRADIENT_ACCUMULATION_WORDS = {"accumulation", "accumulate", "accum"}
 _EVALUATION_WORDS = {"eval", "evaluation", "valid", "validation", "val"}
+_MAX_DISTINCT_BATCH_SIZES = 12
+"""With more distinct batch sizes than this, we assume that they were drawn from a range and not from a list."""
+_MAX_BATCH_SIZE_CHOICES = 4
+"""Up to this many distinct batch sizes count as a list of choices, even if most were tried once and are not powers of two."""
 
 
 def is_gradient_accumulation_count(name: str) -> bool:
@@ -37,9 +42,50 @@ def eval_batch_size_per_rank(trial: Trial) -> float:
     size = trial.fact("eval_batch_size")
     if size > 0:
         return size
-    values = [as_number(v) for n, v in trial.params.items() if _is_evaluation_batch_size(set(words_of_name(n)))]
-    return next((n for n in values if n > 0), math.nan)
+    for name, value in trial.params.items():
+        words = set(words_of_name(name))
+        is_batch_size = words & {"bs", "batchsize"} or {"batch", "size"} <= words
+        if is_batch_size and words & _EVALUATION_WORDS and (size := as_number(value)) > 0:
+            return size
+    return math.nan
 
 
-def _is_evaluation_batch_size(words: set[str]) -> bool:
-    return bool(words & {"bs", "batchsize"} or {"batch", "size"} <= words) and bool(words & _EVALUATION_WORDS)
+def usable_batch_size(study: Study, name: str, size: float) -> float:
+    """Return a batch size that the study can use: `size` itself if the study tried a list of sizes, else the largest power of
+    two that exceeds it by at most a tenth, within the declared limits of `name`, and smaller than all that ran out of memory.
+    """
+    tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
+    parameter = study.spec.parameters[name]
+    if parameter.options or (name in study.inferred and not are_drawn_from_range(tried)):
+        return size
+    lowest, highest = parameter.declared_limits
+    nearest = 2.0 ** math.floor(math.log2(1.1 * max(size, 1.0)))
+    while nearest > 1 and (nearest > highest or nearest >= smallest_oom_batch_size(study)):
+        nearest /= 2
+    return nearest if nearest >= lowest else size
+
+
+def largest_good_batch_size(study: Study, name: str) -> float | None:
+    """Return the largest batch size (hyperparameter `name`) among the best quarter of the trials, at least three; None if
+    unknown.
+
+    If throughput is unknown, the largest good batch size is the best choice, because larger batches rarely take longer per
+    example.
+    """
+    ranked = study.ranked()
+    good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
+    return max((size for size in good if size > 0), default=None)
+
+
+def smallest_oom_batch_size(study: Study) -> float:
+    """Return the smallest batch size that ran out of memory; NaN if no batch size is known to have run out of memory."""
+    sizes = [parameter_kinds.batch_size(t) for t in study.trials if t.ran_out_of_memory]
+    return min((s for s in sizes if s > 0), default=math.nan)
+
+
+def are_drawn_from_range(sizes: Sequence[float]) -> bool:
+    """Return True if the trials' batch sizes were drawn from a range: many of them are distinct, or few were tried repeatedly."""
+    distinct = set(sizes)
+    no_powers_of_two = sum(not math.log2(size).is_integer() for size in distinct)
+    rarely_repeated = len(distinct) > max(_MAX_BATCH_SIZE_CHOICES, len(sizes) / 2) and 2 * no_powers_of_two > len(distinct)
+    return len(distinct) > _MAX_DISTINCT_BATCH_SIZES or rarely_repeated

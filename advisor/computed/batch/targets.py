@@ -15,16 +15,16 @@ from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, HyperparameterValue, as_number, is_learning_rate, is_number_of_epochs, words_of_name
 from advisor.model.study import Curve, Study, Trial
-from advisor.stats.steps_to_target import GroupStatistic
 
 TrainingUnit = Literal["steps", "epochs", "examples"]
+GroupStatistic = Literal["median", "least"]
 
 _MAX_PLAUSIBLE_EPOCHS = 200
-"""A curve counts steps as optimizer steps if its last step is above this number, unless the trials log another unit."""
+"""A curve with a later last step counts optimizer steps, unless the trials log another unit."""
 MIN_SETTINGS_PER_BATCH_SIZE = 3
-"""Minimum number of hyperparameter settings with one batch size for the learning rate of that batch size to count as tuned."""
+"""Minimum number of settings with a batch size for its learning rate to count as tuned."""
 _MIN_RELATIVE_IMPROVEMENT = 0.5
-"""A batch size affects the target value only if it improves the objective by at least this share of the largest improvement."""
+"""Minimum improvement of a batch size that affects the target, as a share of the largest one."""
 _UNIT_BY_WORD: dict[str, TrainingUnit] = {
     "epoch": "epochs",
     "epochs": "epochs",
@@ -38,28 +38,28 @@ _UNIT_BY_WORD: dict[str, TrainingUnit] = {
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeGroup:
-    """The trials of one batch size, and the number of epochs or examples that they needed to reach the target value."""
+    """The trials of one batch size."""
 
     batch_size: float
     trials: tuple[Trial, ...]
     lengths_to_target: FloatArray
-    """Number of epochs or examples until the target value is reached, shape (n,); inf if it is never reached. The array has one
-    entry per hyperparameter setting, or one per repeat of the best setting if every batch size has repeats."""
+    """Epochs or examples until the target, (n,), inf if never: one entry per setting, or per repeat of the best setting if
+    every batch size has repeats."""
     seconds_to_target: float
-    """Median time in seconds from the start of a trial with this batch size until it reaches the target; NaN if unknown."""
+    """Median seconds from the start of a trial to the target; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeComparison:
-    """A comparison of batch sizes by the number of epochs or examples until their trials reach the same objective value."""
+    """Batch sizes by the epochs or examples until their trials reach the same objective value."""
 
     groups: tuple[BatchSizeGroup, ...]
-    """One group per batch size, smallest batch size first."""
+    """Smallest batch size first."""
     unit: Literal["epochs", "examples"]
     target_value: float
-    """Target value of the objective; NaN if the objective itself counts epochs or steps to a target."""
+    """NaN if the objective itself counts epochs or steps to a target."""
     statistic: GroupStatistic
-    """Statistic that summarises the epochs or examples of one batch size: median over repeats, or minimum over settings."""
+    """Median over repeats, or minimum over settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,7 @@ class _BatchSizeSetting:
 
 @computed
 def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
-    """Compare batch sizes by the number of epochs or examples that their trials need to reach a common objective value. Raises
-    MissingData if there is no common target.
+    """Compare batch sizes by the epochs or examples until a common objective value. Raises MissingData without a common target.
 
     The target is start + share * (end - start), where `start` and `end` are costs of the batch size that improves least.
     `share` must be below 1, because noise decides when a curve reaches a value near its plateau.
@@ -87,7 +86,9 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     unit = unit_of_target_metric(study.spec.objective.metric)
     if unit is not None:
         return _compare_counts_to_target(study, settings, unit)
-    settings = _tuned_settings(settings)
+    repeated, number = {s.size for s in settings if len(s.trials) >= 2}, Counter(s.size for s in settings)
+    if not number.keys() <= repeated:
+        settings = [s for s in settings if number[s.size] >= MIN_SETTINGS_PER_BATCH_SIZE]
     _require_two_batch_sizes(
         settings,
         f"have {MIN_SETTINGS_PER_BATCH_SIZE} settings with a result, or repeats of one, such as 3 seeds each; "
@@ -102,7 +103,7 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     _require_two_batch_sizes(settings, "improved enough to define a common target; train each batch size for longer")
     compared_settings, statistic = _settings_to_compare(settings, steps)
     groups = [
-        _batch_size_group(size, group, hits, _units_per_step(axis, size), statistic)
+        _batch_size_group(size, group, hits, size if axis == "steps" else 1.0, statistic)
         for size, group in compared_settings.items()
     ]
     return BatchSizeComparison(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
@@ -120,8 +121,7 @@ def _batch_size_group(
     per_step: float,
     statistic: GroupStatistic,
 ) -> BatchSizeGroup:
-    """Summarise the trials of one batch size. hits: for each trial index, (step, time in seconds) at which the trial reaches
-    the target."""
+    """hits: for each trial index, (step, time in seconds) at which the trial reaches the target."""
     needed = [[hits[t.index][0] * per_step for t in s.trials] for s in settings]
     values = needed[0] if statistic == "median" else [_lower_median(n) for n in needed]
     trials = tuple(t for s in settings for t in s.trials)
@@ -130,8 +130,7 @@ def _batch_size_group(
 
 
 def unit_of_target_metric(metric: str) -> TrainingUnit | None:
-    """Return the unit if the metric counts epochs, examples or steps to a target, as epochs_to_target does; None for other
-    metrics."""
+    """Return the unit if the metric counts epochs, examples or steps to a target, as epochs_to_target does; else None."""
     words = words_of_name(metric)
     return next((_UNIT_BY_WORD[w] for w in words if w in _UNIT_BY_WORD), None) if "target" in words else None
 
@@ -161,12 +160,8 @@ def steps_are_epochs(study: Study) -> bool:
     return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and training_step_unit(study) == "epochs"
 
 
-def _units_per_step(axis: TrainingUnit, size: float) -> float:
-    return size if axis == "steps" else 1.0
-
-
 def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
-    """Return the distinct settings of all feasible trials whose batch size is known, smallest batch size first."""
+    """Return the distinct settings of feasible trials whose batch size is known, smallest batch size first."""
     pools: dict[tuple[float, tuple[tuple[str, HyperparameterValue], ...]], list[Trial]] = {}
     for trial in study.trials:
         size = parameter_kinds.batch_size(trial)
@@ -176,18 +171,7 @@ def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
     return [_BatchSizeSetting(size, tuple(trials)) for (size, _), trials in sorted(pools.items(), key=lambda item: item[0][0])]
 
 
-def _tuned_settings(settings: Sequence[_BatchSizeSetting]) -> list[_BatchSizeSetting]:
-    """Return the settings of the batch sizes that have enough settings, or all settings if every batch size has a repeated
-    setting."""
-    repeated = {s.size for s in settings if len(s.trials) >= 2}
-    if all(s.size in repeated for s in settings):
-        return list(settings)
-    number = Counter(s.size for s in settings)
-    return [s for s in settings if number[s.size] >= MIN_SETTINGS_PER_BATCH_SIZE]
-
-
 def _have_same_learning_rate(study: Study, settings: Sequence[_BatchSizeSetting]) -> bool:
-    """Return True if all settings have the same known learning rate."""
     names = [n for n in study.spec.parameters if is_learning_rate(n)]
     rates = {tuple(str(s.trials[0].params.get(n)) for n in names) for s in settings}
     logged_rates = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
@@ -195,12 +179,12 @@ def _have_same_learning_rate(study: Study, settings: Sequence[_BatchSizeSetting]
 
 
 def _compare_counts_to_target(study: Study, settings: Sequence[_BatchSizeSetting], unit: TrainingUnit) -> BatchSizeComparison:
-    """Compare batch sizes by an objective that itself counts the epochs or steps to a target."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     compared_settings, statistic = _settings_to_compare(settings, {t: _lower_median(v) for t, v in values.items()}, values)
     groups = []
     for size, group in compared_settings.items():
-        needed_by_setting = [np.concatenate([values[t.index] for t in s.trials]) * _units_per_step(unit, size) for s in group]
+        per_step = size if unit == "steps" else 1.0
+        needed_by_setting = [np.concatenate([values[t.index] for t in s.trials]) * per_step for s in group]
         needed = needed_by_setting[0] if statistic == "median" else np.array([_lower_median(e) for e in needed_by_setting])
         groups.append(BatchSizeGroup(size, tuple(t for s in group for t in s.trials), needed, math.nan))
     return BatchSizeComparison(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
@@ -209,10 +193,8 @@ def _compare_counts_to_target(study: Study, settings: Sequence[_BatchSizeSetting
 def _settings_to_compare(
     settings: Sequence[_BatchSizeSetting], needed: dict[int, float], values: dict[int, FloatArray] | None = None
 ) -> tuple[dict[float, list[_BatchSizeSetting]], GroupStatistic]:
-    """Return (settings to compare, by batch size; statistic by which they are compared).
-
-    The settings are the best repeated setting of each batch size, or all settings if some batch size has no repeated setting.
-    """
+    """Return (settings by batch size, statistic to compare them): the best repeated setting of each batch size, or all settings
+    if some batch size has no repeated one."""
     by_size: dict[float, list[_BatchSizeSetting]] = {}
     for setting in settings:
         by_size.setdefault(setting.size, []).append(setting)
@@ -228,10 +210,7 @@ def _settings_to_compare(
 
 
 def _target_cost(settings: Sequence[_BatchSizeSetting], curves: dict[int, Curve], share: float) -> float:
-    """Return start + share * (end - start), where `start` and `end` are costs of the batch size that improved least.
-
-    A batch size is ignored if it improved less than half as much as the best batch size.
-    """
+    """Return the target cost, without the batch sizes that improved less than half as much as the best one."""
     starts = [float(c.values[0]) for c in curves.values() if len(c)]
     best: dict[float, float] = {}
     for s in settings:
@@ -243,7 +222,7 @@ def _target_cost(settings: Sequence[_BatchSizeSetting], curves: dict[int, Curve]
 
 
 def _first_step_below_target(curve: Curve, target: float) -> tuple[float, float]:
-    """Return (steps, seconds) at which a cost curve first reaches the target, interpolated linearly; (inf, NaN) if never."""
+    """Return (steps, seconds) at which a cost curve first reaches the target, interpolated; (inf, NaN) if never."""
     below = np.flatnonzero(curve.values <= target)
     if not len(below):
         return math.inf, math.nan

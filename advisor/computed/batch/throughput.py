@@ -10,16 +10,15 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.batch import timing
-from advisor.computed.batch.tried_sizes import are_drawn_from_range
+from advisor.computed.batch.batches import are_drawn_from_range
 from advisor.model import parameter_kinds
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
-from advisor.stats.saturation import MeanWithError, find_saturation, median_of_series, pooled_mean
+from advisor.stats.estimates import Estimate, find_saturation, median_of_series, pooled_mean
 
 MIN_THROUGHPUT_GAIN = 0.1
-"""Minimum relative gain in throughput for a larger batch size to count as worthwhile. Our choice."""
+"""Minimum relative gain in throughput of a larger batch size that is worthwhile. Our choice."""
 SIGNIFICANCE_LEVEL = 0.05
-"""Significance level of a throughput gain: the probability that noise alone looks like a gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,8 @@ class Throughput:
 
     batch_size: float
     trials: tuple[Trial, ...]
-    mean_log_rate: MeanWithError
-    """Mean of the natural logarithm of the examples per second."""
+    mean_log_rate: Estimate
+    """Natural logarithm of the examples per second."""
 
     @property
     def examples_per_s(self) -> float:
@@ -39,11 +38,8 @@ class Throughput:
 
 @computed
 def throughput_by_batch_size(study: Study) -> list[Throughput]:
-    """Return the throughput of each batch size, smallest batch size first. Trials on other devices than the most common one are
-    left out.
-
-    If the batch sizes were drawn from a range, they are grouped by the nearest power of two.
-    """
+    """Return the throughput of each batch size, smallest first, on the most common device. Batch sizes drawn from a range are
+    grouped by the nearest power of two."""
     rated_trials = [
         (t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _mean_log_throughput(study, t)) is not None
     ]
@@ -52,15 +48,14 @@ def throughput_by_batch_size(study: Study) -> list[Throughput]:
     usual_device = max(devices, key=devices.count, default=None)
     rated_trials = [k for k, device in zip(rated_trials, devices, strict=True) if device == usual_device]
     from_range = are_drawn_from_range([size for _, size, _ in rated_trials])
-    groups: dict[float, list[tuple[Trial, MeanWithError]]] = {}
+    groups: dict[float, list[tuple[Trial, Estimate]]] = {}
     for trial, size, rate in rated_trials:
         groups.setdefault(2.0 ** round(math.log2(size)) if from_range else size, []).append((trial, rate))
     return [Throughput(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(groups.items())]
 
 
-def _mean_log_throughput(study: Study, trial: Trial) -> MeanWithError | None:
-    """Return the mean logarithm of the trial's throughput; None if unknown. The first tenth of the logged steps, but at most
-    ten steps, are skipped."""
+def _mean_log_throughput(study: Study, trial: Trial) -> Estimate | None:
+    """Return the mean logarithm without the first tenth of the logged steps (at most ten); None if unknown."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
         size = parameter_kinds.batch_size(trial)
@@ -74,11 +69,8 @@ def _mean_log_throughput(study: Study, trial: Trial) -> MeanWithError | None:
 def recommended_batch_size(
     study: Study, name: str, material: float = MIN_THROUGHPUT_GAIN, alpha: float = SIGNIFICANCE_LEVEL
 ) -> float | None:
-    """Return the smallest batch size (hyperparameter `name`) beyond which throughput hardly grows.
-
-    Return None if fewer than two batch sizes have a known throughput, or if the data loader limits the throughput of most
-    trials.
-    """
+    """Return the smallest batch size (hyperparameter `name`) beyond which throughput hardly grows; None if it is known for
+    fewer than two, or if the data loader limits most trials."""
     known_speeds = throughput_by_batch_size(study)
     waited = [times.data_wait_share for times in timing.step_times_of_study(study)]
     if len(known_speeds) < 2 or timing.ratios_above_limit(waited, timing.MAX_DATA_WAIT_SHARE, SIGNIFICANCE_LEVEL):
@@ -89,8 +81,7 @@ def recommended_batch_size(
 
 
 def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: float) -> Throughput:
-    """Return the throughput of the smallest worthwhile batch size: no larger one raises throughput by the share `material` and
-    beyond noise."""
+    """Return the smallest batch size beyond which none raises throughput by the share `material` and beyond noise."""
     if len(speeds) < 2:
         return speeds[0]
     rates = [s.mean_log_rate if math.isfinite(s.mean_log_rate.error) else s.mean_log_rate._replace(error=0.0) for s in speeds]

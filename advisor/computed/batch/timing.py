@@ -12,25 +12,20 @@ import numpy as np
 from advisor.computed import computed
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study, Trial
-from advisor.stats.ratios import Ratio, ratio_of_sums
+from advisor.stats.estimates import Estimate, ratio_of_sums
 
 MIN_TIMED_STEPS = 20
-"""Minimum number of logged steps, after the first `SKIPPED_FIRST_STEPS`, to estimate the shares of step time spent on computing and
-waiting."""
+"""Minimum number of logged steps after the skipped ones."""
 SKIPPED_FIRST_STEPS = 10
-"""Number of logged steps to skip at the start of training, because data workers start and kernels are compiled in these steps."""
+"""Logged steps at the start in which data workers start and kernels are compiled."""
 MAX_TIMED_TRIALS = 64
-"""Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the hyperparameters
-that a study varies.
-"""
+"""Maximum number of trials to read; step time hardly depends on the varied hyperparameters."""
 MAX_DATA_WAIT_SHARE = 0.25
-"""Maximum share of step time that a healthy training spends waiting for data. The limit is above 0.18, the share measured for
-small networks on a CPU with data in memory and no data workers."""
+"""Maximum share of step time that a healthy training waits for data; small networks on a CPU without data workers wait 0.18."""
 MAX_HOST_TIME_SHARE = 0.2
-"""Maximum share of step time in which the device of a healthy training idles although the next batch is ready. Our choice."""
+"""Maximum share of step time in which the device idles although the next batch is ready. Our choice."""
 _MAX_STEP_DURATION_RATIO = 3.0
-"""Maximum duration of a training step, as a multiple of the median step duration. Steps above this limit contain other work,
-such as an evaluation."""
+"""Longer steps, in median durations, contain other work, such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +34,12 @@ class StepTimes:
 
     trial: Trial
     mean_seconds: float
-    """Mean duration of a step, in seconds."""
-    data_wait_share: Ratio
-    """Share of step time spent waiting for data; on a GPU, only waiting while the GPU is idle counts."""
+    data_wait_share: Estimate
+    """Share of step time waiting for data; on a GPU, only while it is idle."""
     share_of_longest_waits: float
-    """Share of the total waiting time that falls in the 10 % of steps that wait longest; near 0.1 if all steps wait equally
-    long."""
-    gpu_blocked_share: Ratio | None
-    """Share of step time in which a GPU neither computed nor waited for data; None if GPU computation was not timed."""
+    """Share of the waiting time in the 10 % of steps that wait longest; 0.1 if all wait equally long."""
+    gpu_blocked_share: Estimate | None
+    """Share of step time in which a GPU neither computed nor waited for data; None if not timed."""
 
 
 @computed
@@ -91,12 +84,8 @@ def step_times_of_study(study: Study) -> list[StepTimes]:
 
 @computed
 def evaluation_time_share(study: Study) -> float:
-    """Return the share of the time between a trial's first and last evaluation that is not spent on training steps; NaN if
-    unknown.
-
-    The result is the median over the trials that logged step times. The time without training steps contains evaluations, and
-    checkpoints that are saved during evaluations.
-    """
+    """Return the share of the time between a trial's first and last evaluation without training steps, median over trials; NaN
+    if unknown. That time contains evaluations, and checkpoints saved during them."""
     shares = []
     for times in step_times_of_study(study) if study.unit == "step" else ():
         curve = study.cost_curve(times.trial)
@@ -110,11 +99,8 @@ def evaluation_time_share(study: Study) -> float:
     return float(np.median(shares)) if shares else math.nan
 
 
-def ratios_above_limit(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
-    """Return the indices of the ratios that exceed `limit` significantly; empty unless most of the ratios exceed it.
-
-    false_alarms: significance level of the test of each ratio.
-    """
+def ratios_above_limit(ratios: Sequence[Estimate], limit: float, false_alarms: float) -> list[int]:
+    """Return the indices of the ratios that exceed `limit` at level `false_alarms`; empty unless most of them do."""
     certain = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
     return certain if 2 * len(certain) > len(ratios) else []
 
@@ -131,13 +117,8 @@ def peak_memory_share(study: Study, trial: Trial) -> float:
 
 
 def data_loader_facts(trial: Trial) -> dict[str, Any]:
-    """Return the logged facts about the training data loader (`advisor.contract.TAG_LOADER`); empty if they are missing or
-    unreadable."""
-    try:
-        facts = trial.parsed_fact("loader")
-    except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
+    """Return the logged facts about the training data loader (`advisor.contract.TAG_LOADER`); empty if unreadable."""
+    return trial.json_fact("loader", dict)
 
 
 def _values_at_steps(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:

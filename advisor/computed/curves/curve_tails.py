@@ -1,8 +1,6 @@
-"""Examines the last part of the curves of the best trials, to find trials that still improve and trials that stopped improving
-early.
+"""Examines the last part of the curves of the best trials, to find those that still improve and those that stopped early.
 
-Only the part of a curve with a constant learning rate is examined. A decay of the learning rate bends the end of a curve: the
-cost may fall, or be flat, whether or not longer training helps.
+Only the part at a constant learning rate is examined: a decay bends the end of a curve, whether or not longer training helps.
 """
 
 from __future__ import annotations
@@ -23,62 +21,57 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import slowing, trend
 
 TAIL_SHARE = 0.2
-"""Share of a training run's steps, at its end, in which the end of the curve is measured."""
+"""Share of a training's steps, at its end, in which the end of the curve is measured."""
 SETTLING_TOLERANCE = 0.005
-"""The objective counts as settled once its distance from its final level stays below this share of its total improvement."""
+"""The objective has settled once it stays this close to its final level, as a share of its improvement."""
 TRAIN_SETTLING_TOLERANCE = 0.02
-"""The training cost counts as settled once its distance from its final level stays below this share of its total improvement."""
+"""The same for the training cost."""
 SUFFICIENT_LENGTH_FACTOR = 1.25
-"""Recommended length of a training run as a multiple of the steps until its curve settles."""
+"""Recommended length of a training, in steps until its curve settles."""
 MIN_WORTHWHILE_GAIN = 0.01
-"""Longer training is worthwhile if its forecast gain is at least this share of the improvement so far. Our choice."""
+"""Minimum forecast gain of longer training, as a share of the improvement so far. Our choice."""
 NUMBER_OF_BEST_TRIALS = 3
-"""Number of best trials whose curve ends are examined. The Deep Learning Tuning Playbook asks to examine at least the best few
-trials."""
+"""Number of best trials to examine; the Deep Learning Tuning Playbook asks for at least the best few."""
 MAX_DISTANCE_FROM_BEST = 0.1
-"""Maximum difference between an examined trial's result and the best result, as a share of the best trial's improvement."""
+"""Maximum distance of an examined trial from the best result, as a share of the best trial's improvement."""
 DECAYED_LEARNING_RATE_RATIO = 0.1
-"""A learning rate counts as decayed if its final value is at most this share of its peak value. The decay of a learning rate
-can by itself make the last step of a training the best one."""
+"""A decayed learning rate ends at most at this share of its peak; the decay alone can make the last step the best one."""
 MIN_UNDECAYED_STEP_SHARE = 0.55
-"""Minimum share of a training's steps with a constant learning rate for its curve to show whether longer training helps. The
-learning rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90
-% in a warmup-stable-decay schedule. Our choice.
-"""
+"""Minimum share of the steps with a constant learning rate for a curve to show whether longer training helps. Our choice: the
+rate is nearly constant for a fifth of the steps in a cosine schedule, a tenth in a linear decay, and 60 to 90 % in a
+warmup-stable-decay schedule."""
 MAX_PLATEAU_START_SHARE = 0.05
-"""Curves share a plateau only if they settle within this share of their steps; see `are_on_one_plateau`. Our choice."""
+"""Curves share a plateau only if they settle within this share of their steps. Our choice."""
 
 _SIGNIFICANCE_LEVEL = 0.05
 _SHARE_METRIC_WORDS = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
-"""Words in names of metrics that are shares, whether logged from 0 to 1 or from 0 to 100."""
+"""Words in names of metrics that are shares, from 0 to 1 or from 0 to 100."""
 _HALF_LENGTH_ADVICE = "train the two best settings with the same schedule at half the length, and compare the results"
 
 
 @dataclass(frozen=True, slots=True)
 class CurveEnding:
-    """The last part of a trial's curves of the objective (as a cost) and, if logged, of the cost on training data."""
+    """The last part of a trial's objective, as a cost, and of its cost on training data."""
 
     trial: Trial
     steps: int
-    """Last step at which the objective was evaluated."""
+    """Last evaluated step."""
     last_constant_rate_step: int
-    """Last step at a constant learning rate; the last evaluated step if the learning rate never decays. All other fields about
-    the curves describe them up to the last step at a constant learning rate."""
+    """Last step at a constant learning rate, up to which all other fields describe the curves."""
     is_rate_assumed: bool
-    """True if the learning rate is only assumed to be constant, because the schedule is unknown."""
+    """True if the learning rate is only assumed to be constant."""
     margin: float
-    """Sufficient length of training, as a multiple of the number of steps until the curves settle."""
+    """Sufficient length of training, in steps until the curves settle."""
     end: trend.CurveEnd
     plateau: trend.Plateau
     train_end: trend.CurveEnd | None
     train_plateau: trend.Plateau | None
     train_distance_left: float
-    """Final distance of the training cost from a perfect fit, as a share of its initial distance; NaN if unknown."""
+    """Final distance of the training cost from a perfect fit, as a share of the initial one; NaN if unknown."""
 
     @property
     def settled_share(self) -> float:
-        """Share of the steps at a constant learning rate after which the objective and, if logged, the training cost have
-        settled."""
+        """Share of the steps at a constant learning rate after which the curves have settled."""
         return max(self.plateau.settled_share, self.train_plateau.settled_share if self.train_plateau else 0.0)
 
     def has_saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
@@ -105,11 +98,8 @@ def best_curve_endings(
     margin: float = SUFFICIENT_LENGTH_FACTOR,
     tail: float = TAIL_SHARE,
 ) -> list[CurveEnding]:
-    """Return the curve ends of up to `best` good trials that ran to their planned end, best trial first.
-
-    Raises MissingData if no good trial ran to its end, or if learning rates decay, because a decay hides the effect of more
-    steps.
-    """
+    """Return the curve ends of up to `best` good trials that ran to their planned end, best trial first. Raises MissingData if
+    no good trial did, or if learning rates decay, because a decay hides the effect of more steps."""
     complete = _complete_trials(study, best, reach)
     constant_rate_trials = [t for t in complete if not 0 <= _undecayed_step_share(study, t) < MIN_UNDECAYED_STEP_SHARE]
     if not constant_rate_trials:
@@ -136,8 +126,6 @@ def best_curve_endings(
 
 
 def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
-    """Return up to `best` good trials that ran to their planned end, best trial first. Raises MissingData if no good trial ran
-    to its planned end, or if none of these trials has a curve."""
     complete = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
     if not complete:
         raise MissingData(
@@ -154,7 +142,7 @@ def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Forecast of a trial's best objective value if it trains twice as long, in the objective's unit and within its bounds."""
+    """Forecast of a trial's best objective value if it trains twice as long, in the objective's unit and bounds."""
 
     current_best: float
     low: float
@@ -164,8 +152,7 @@ class Forecast:
 
 
 def forecast_longer_training(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
-    """Forecast the result of longer training. extension: part of the gain to include, as a share of the gain from doubling the
-    training."""
+    """Forecast the result of longer training. extension: part of the gain from doubling the training to include."""
     full_curve = study.cost_curve(ending.trial).finite
     curve, best = _truncate_curve(full_curve, ending.last_constant_rate_step), float(full_curve.values.min())
     floor = lowest_possible_cost(study, full_curve.values)
@@ -180,9 +167,7 @@ def forecast_longer_training(study: Study, ending: CurveEnding, extension: float
 
 
 def difference_to_second_best(study: Study) -> float:
-    """Return the difference between the best and the second-best result, in the objective's unit; NaN for fewer than
-    two results.
-    """
+    """Return the difference between the best two results, in the objective's unit; NaN for fewer than two."""
     best_two = study.ranked()[:2]
     return abs(float(study.costs[best_two[1].index] - study.costs[best_two[0].index])) if len(best_two) > 1 else math.nan
 
@@ -193,10 +178,8 @@ def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
 
 
 def max_noise_difference(study: Study, endings: Sequence[CurveEnding]) -> float:
-    """Return the upper 95 % bound of the difference between the results of two equally good trials, in the objective's unit.
-
-    The noise is the largest of three estimates: noise between seeds, noise between evaluations, and the scatter of the curves.
-    """
+    """Return the upper 95 % bound of the difference between two equally good trials, in the objective's unit, from the largest
+    of the noise between seeds, between evaluations, and the scatter of the curves."""
     scatter = max(_share_to_objective_units(study, e, e.end.scatter) for e in endings)
     return noise.DIFFERENCE_BOUND_IN_SDS * max(
         noise.noise_between_seeds(study)[0], noise.noise_between_evaluations(study), scatter
@@ -204,11 +187,8 @@ def max_noise_difference(study: Study, endings: Sequence[CurveEnding]) -> float:
 
 
 def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
-    """Return True if different settings reach the same value early in training, which may mean that they are stuck on a
-    plateau.
-
-    Values count as the same if they differ by less than noise, or by less than the curves may have gained after they settled.
-    """
+    """Return True if different settings reach the same value early in training, so that they may be stuck: they differ by less
+    than noise, or by less than they may have gained after they settled."""
     settings = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
     if len(settings) < 2 or any(
         e.settled_share * e.last_constant_rate_step / e.steps > MAX_PLATEAU_START_SHARE for e in endings
@@ -219,7 +199,6 @@ def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
 
 
 def _share_to_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
-    """Convert a further improvement, given as a share of the run's improvement so far, to the objective's unit."""
     curve = _truncate_curve(study.cost_curve(ending.trial).finite, ending.last_constant_rate_step)
     return float(curve.values.min()) - trend.cost_after_gain(curve.steps, curve.values, share)
 
@@ -235,7 +214,7 @@ def lowest_possible_cost(study: Study, costs: FloatArray) -> float:
 
 
 def endings_still_improving(judged: Sequence[CurveEnding], material: float, alpha: float) -> list[CurveEnding]:
-    """Return the curve ends that still improve; empty unless most of the given curve ends do."""
+    """Return the curve ends that still improve; empty unless most of the given ones do."""
     improving_endings = [e for e in judged if e.end.is_improving(material, alpha)]
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
@@ -243,45 +222,36 @@ def endings_still_improving(judged: Sequence[CurveEnding], material: float, alph
 def needs_longer_training(study: Study, alpha: float) -> bool:
     """Return True if most of the best trials still improve at their end."""
     try:
-        return bool(
-            endings_still_improving(
-                best_curve_endings(study, NUMBER_OF_BEST_TRIALS, MAX_DISTANCE_FROM_BEST), MIN_WORTHWHILE_GAIN, alpha
-            )
-        )
+        endings = best_curve_endings(study, NUMBER_OF_BEST_TRIALS, MAX_DISTANCE_FROM_BEST)
     except MissingData:
         return False
+    return bool(endings_still_improving(endings, MIN_WORTHWHILE_GAIN, alpha))
 
 
 def median_planned_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
-    """Return the median number of planned steps of the trials."""
     return max(round(float(np.median([study.planned_length(e.trial, e.steps) for e in endings]))), 1)
 
 
 def _learning_rate_may_decay(study: Study, ending: CurveEnding) -> bool:
-    """Return True if an unlogged learning rate may decay, judging by the shape of the study's curves.
-
-    If a curve is flat at its end, the learning rate counts as constant unless only a decay can explain the study's curves. If a
-    curve still falls at its end, its fall must also slow down, because under a linear decay it may fall evenly to the end.
-    """
+    """Return True if an unlogged learning rate may decay. With a flat end, it counts as constant unless only a decay explains
+    the study's curves; a curve that still falls must also slow down, because under a linear decay it may fall evenly."""
     fall = _pool_fall_rates(study)
     still_improves = ending.end.is_improving(MIN_WORTHWHILE_GAIN, _SIGNIFICANCE_LEVEL)
-    return (
-        still_improves
-        if fall is None
-        else fall.contradicts_constant_rate or (still_improves and not fall.longer_training_helps(MIN_WORTHWHILE_GAIN))
-    )
+    if fall is None:
+        return still_improves
+    return fall.contradicts_constant_rate or (still_improves and not fall.longer_training_helps(MIN_WORTHWHILE_GAIN))
 
 
 @computed
 def _pool_fall_rates(study: Study) -> slowing.FallRates | None:
-    """Pool the rates at which the objective and the training cost fall, over all complete trials with an unknown schedule."""
+    """Pool the rates of fall of the objective and the training cost over complete trials with an unknown schedule."""
     trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_undecayed_step_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
     return slowing.pool_fall_rates([(c.steps, c.values) for c in curves])
 
 
 def curve_end_before_decay(study: Study, trial: Trial) -> trend.CurveEnd | None:
-    """Return the end of the objective's curve at a constant learning rate; None if too few steps have a constant learning rate."""
+    """Return the end of the objective's curve at a constant learning rate; None if too few steps have one."""
     if 0 <= _undecayed_step_share(study, trial) < MIN_UNDECAYED_STEP_SHARE:
         return None
     ending = _curve_ending(study, trial, SETTLING_TOLERANCE, SUFFICIENT_LENGTH_FACTOR, TAIL_SHARE)
@@ -289,7 +259,7 @@ def curve_end_before_decay(study: Study, trial: Trial) -> trend.CurveEnd | None:
 
 
 def _undecayed_step_share(study: Study, trial: Trial) -> float:
-    """Return the share of the trial's steps before its learning rate decays; NaN if the schedule is unknown."""
+    """Return the share of the steps before the learning rate decays; NaN if the schedule is unknown."""
     steps = study.cost_curve(trial).finite.steps
     last = int(steps[-1]) if len(steps) else 0
     return schedules.read_schedule(study, trial).last_peak_step(last) / max(last, 1)

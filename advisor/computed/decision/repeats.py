@@ -1,7 +1,7 @@
 """Groups trials by their setting, to estimate the variance between trials of one setting with different seeds.
 
-A first result that led to the repetition of its setting was probably lucky, so including it would bias the mean. Means and
-comparisons therefore use only the runs that started after the setting was selected for repetition.
+A first result that led to the repetition of its setting was probably lucky, so means and comparisons use only the runs that
+started after the setting was selected.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from advisor.model.study import Study, Trial
 from advisor.stats import difference
 
 MIN_RELATIVE_DIFFERENCE = 0.002
-"""Minimum relative difference between results that matters; between 0.5 and 1, it is relative to the distance from 1.
-
-The value corresponds to 0.007 at a loss of 3.28, or to 0.01 percentage points at an accuracy of 95 %.
-"""
+"""Minimum relative difference between results that matters (from 1, for results between 0.5 and 1): 0.007 at a loss of 3.28, or
+0.01 percentage points at an accuracy of 95 %."""
 MAX_COMPARED_SETTINGS = 4
-"""Maximum number of settings for a study to count as a comparison of settings instead of a search. Our choice."""
+"""Maximum number of settings of a comparison instead of a search. Our choice."""
 
 SettingKeyFunction: TypeAlias = Callable[[Trial], SettingKey]
 
@@ -35,22 +33,22 @@ class Setting:
     """One setting of the hyperparameters and the trials that ran it."""
 
     trials: tuple[Trial, ...]
-    """Successful trials that ran at full length, one per seed, in the order of their start."""
+    """Successful trials at full length, one per seed, in the order of their start."""
     costs: FloatArray
-    """Best cost of each successful trial, shape (n,)."""
+    """Best cost of each, (n,)."""
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
     selection_size: int = 0
-    """Number of first trials of the setting whose good results led to its repetition."""
+    """Number of first trials whose good results led to the repetition."""
 
     @property
     def costs_after_selection(self) -> FloatArray:
-        """Costs of the trials that started after the setting was selected for repetition, in the order of their start."""
+        """Costs of the trials that started after the setting was selected, in the order of their start."""
         return self.costs[self.selection_size :]
 
     @property
     def mean(self) -> float:
-        """Mean cost over the trials that started after the setting was selected for repetition."""
+        """Mean cost over the trials that started after the setting was selected."""
         return float(np.mean(self.costs_after_selection))
 
     @property
@@ -60,41 +58,36 @@ class Setting:
 
 @computed
 def full_length_settings(study: Study) -> tuple[Setting, ...]:
-    """Return the settings with at least one result at full length, ordered by their first trial."""
+    """Return the settings with a result at full length, ordered by their first trial."""
     return tuple(group_into_settings(study, study.trials))
 
 
 @computed
 def compared_settings(study: Study) -> tuple[Setting, ...]:
-    """Return the settings of a study that compares a few settings; empty if the study searches.
-
-    A study compares settings if it repeated each of them, or if it tunes no numeric hyperparameter. Settings that differ only
-    in their code are left out, because a study file cannot state code versions.
-    """
+    """Return the settings of a study that compares a few: it repeated each of them, or tunes no numeric hyperparameter; empty
+    if it searches. Settings that differ only in their code are left out, because a study file cannot state code versions."""
     tried = full_length_settings(study)
+    if not study.searched or not 2 <= len(tried) <= MAX_COMPARED_SETTINGS:
+        return ()
     tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
-    repeated = all(len(s.trials) > 1 for s in tried)
-    has_parameters = bool(study.searched)
-    return tried if has_parameters and 2 <= len(tried) <= MAX_COMPARED_SETTINGS and (repeated or not tunes_number) else ()
+    return tried if not tunes_number or all(len(s.trials) > 1 for s in tried) else ()
 
 
 def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFunction | None = None) -> list[Setting]:
-    """Return the settings of the given trials, ordered by their first trial.
-
-    key: function that returns the key of a trial's setting; by default, a key of its hyperparameters. A trial with the same
-    setting and seed as an earlier trial is not a repeat, and is left out.
-    """
+    """Return the settings of the given trials, ordered by their first trial. key: function from a trial to its setting's key,
+    by default of its hyperparameters. A trial with the setting and seed of an earlier one is no repeat, and is left out."""
     bad = failures.failure_masks(study).any
     groups = _ended_trials_by_setting(study, trials, key)
     all_groups = groups if trials is study.trials else _ended_trials_by_setting(study, study.trials, key)
     found = []
     for own_key, group in groups.items():
-        successful = _first_run_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
+        successful = [t for t in group if study.comparable[t.index] and not bad[t.index]]
+        first_of_seed = {t.seed: t for t in reversed(successful)}
+        successful = [t for t in successful if t.seed is None or first_of_seed[t.seed] is t]
         if successful:
             failed_trials = tuple(t for t in group if bad[t.index])
             first = _selection_size(all_groups, own_key)
-            # With fewer later runs than first runs, the numbers of runs were probably unequal by plan, so no run counts as a
-            # selection.
+            # With fewer later than first runs, the numbers were probably unequal by plan.
             first = first if len(successful) >= 2 * first else 0
             found.append(Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first))
     return found
@@ -113,16 +106,13 @@ def _ended_trials_by_setting(
 
 
 def start_sort_key(trial: Trial) -> tuple[float, int]:
-    """Return a sort key: the time of the trial's start, then the trial's position in the study."""
     return trial.started or 0.0, trial.index
 
 
 def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
-    """Return the number of first runs whose results led to the repetition of a setting; 0 if results led to no repetition.
-
-    Settings that were not repeated show how many first runs each setting had. If no runs of other settings lie between a
-    setting's first runs and its last repeat, all its runs were planned together.
-    """
+    """Return the number of first runs whose results led to the repetition of a setting; 0 if none did. Settings that were not
+    repeated show how many first runs each had; without runs of other settings between the first and the last, all were planned
+    together."""
     runs = groups[own_key]
     counts = {len(g) for g in groups.values() if len(g) < len(runs)}
     if not counts:
@@ -136,15 +126,11 @@ def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: Setti
 
 
 def min_relevant_difference(value: float, share: float = MIN_RELATIVE_DIFFERENCE) -> float:
-    """Return the minimum difference from an objective value that matters; share: see `MIN_RELATIVE_DIFFERENCE`."""
     return share * (min(value, 1 - value) if 0 < value < 1 else abs(value))
 
 
 def key(trial: Trial) -> SettingKey:
-    """Return a key that identifies the trial's setting: the names and values of its hyperparameters.
-
-    Without any hyperparameters, the commit identifies the setting, because only the code can differ.
-    """
+    """Return a key of the trial's setting: its hyperparameters or, without any, its commit, because only the code can differ."""
     return setting_key(trial.params) or (("commit", trial.commit),)
 
 
@@ -156,20 +142,13 @@ def first_trial_per_setting(trials: Iterable[Trial]) -> list[Trial]:
     return list(first.values())
 
 
-def _first_run_per_seed(trials: Sequence[Trial]) -> list[Trial]:
-    first = {t.seed: t.index for t in reversed(trials)}
-    return [t for t in trials if t.seed is None or first[t.seed] == t.index]
-
-
 def variance_between_seeds(tried: Sequence[Setting]) -> tuple[float, int] | None:
-    """Return (standard deviation of costs between seeds, its degrees of freedom), pooled over all repeated settings; None without
-    repeats.
-    """
+    """Return (standard deviation, degrees of freedom) between seeds, pooled over all settings; None without repeats."""
     return difference.pooled_deviation([s.costs for s in tried])
 
 
 def noun(tried: Sequence[Setting]) -> str:
-    """Return the noun for a repeat: `seed` if all repeated trials logged their seeds, else `run`, for example for
-    cross-validation folds."""
+    """Return the noun for a repeat: `seed` if all repeated trials logged their seeds, else `run`, as for cross-validation
+    folds."""
     repeated = [t for s in tried if len(s.trials) > 1 for t in s.trials]
     return "seed" if repeated and all(t.seed is not None for t in repeated) else "run"

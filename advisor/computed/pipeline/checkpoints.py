@@ -13,10 +13,8 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats.curve import LevelRise, rise_at_point
 
 MIN_MATERIAL_RISE = 0.02
-"""Minimum rise of a checkpoint above the best level of the curve, as a share of the curve's range, for a worse checkpoint. Our
-choice."""
+"""Minimum rise of a worse checkpoint above the best level, as a share of the curve's range. Our choice."""
 MAX_RISE_P_VALUE = 0.05
-"""Maximum p-value of the rise of a worse checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +23,13 @@ class Checkpoints:
 
     steps: tuple[float, ...]
     path_by_step: Mapping[float, str]
-    """Path of each checkpoint's file or folder by training step, if the path is known."""
+    """Path of the file or folder, if known."""
     chosen_step: float | None
-    """Step of the checkpoint that the trial chose as its result; None if the trial chose no checkpoint."""
+    """Step of the checkpoint that the trial chose as its result, if any."""
 
 
 def logged_checkpoints(trial: Trial) -> Checkpoints | None:
-    """Return the checkpoints that the trial kept; None if no checkpoints were logged or the log cannot be parsed."""
+    """Return the checkpoints that the trial kept; None if none were logged or the log cannot be parsed."""
     try:
         fact = trial.parsed_fact("checkpoints")
         if fact["policy"] == "none":  # the adapter saved no checkpoints, but the user's code may have saved some
@@ -45,10 +43,8 @@ def logged_checkpoints(trial: Trial) -> Checkpoints | None:
 
 
 def best_checkpoint(study: Study, trial: Trial) -> tuple[int, float] | None:
-    """Return (step, cost) of the checkpoint that the trial chose, or else of its best one; None without logged checkpoints.
-
-    The cost of a checkpoint is the cost at the last evaluation up to the checkpoint's step.
-    """
+    """Return (step, cost) of the checkpoint that the trial chose, or else of its best one, with the cost at the last evaluation
+    up to its step; None without logged checkpoints."""
     found, curve = logged_checkpoints(trial), study.cost_curve(trial).finite
     steps = () if found is None else found.steps if found.chosen_step is None else (found.chosen_step,)
     if not steps or not len(curve):
@@ -64,8 +60,8 @@ def evaluation_index(curve: Curve, step: int) -> int:
 
 
 def is_worse_than_best(study: Study, trial: Trial, step: int) -> bool:
-    """Return True if the trial's checkpoint at this step is worse than the best level of its curve by more than noise. With too
-    few evaluations to measure noise, compare with the best value."""
+    """Return True if the trial's checkpoint at this step is worse than the best level of its curve by more than noise, or than
+    the best value with too few evaluations to measure noise."""
     curve = study.cost_curve(trial).finite
     index = evaluation_index(curve, step)
     rise = rise_at_point(curve.values, index)
@@ -76,16 +72,12 @@ def is_worse_than_best(study: Study, trial: Trial, step: int) -> bool:
 
 
 def count_equally_good_trials(study: Study, trial: Trial, rise: LevelRise) -> int:
-    """Return the number of trials whose best value lies within noise of that of the best trial. The best trial was selected
-    from these trials, so its best value is partly luck."""
+    """Return the number of trials within noise of the best one, which was selected from these and is thus partly luck."""
     return int(np.sum(study.costs[study.feasible] <= study.costs[trial.index] + 2 * rise.error))
 
 
 def find_overwriting_trials(study: Study, trial: Trial) -> tuple[str, list[Trial]]:
-    """Return (path of the trial's chosen or best checkpoint, later trials that wrote a checkpoint to the same path).
-
-    Trials on other machines are left out.
-    """
+    """Return (path of the trial's chosen or best checkpoint, later trials on the same machine that wrote a checkpoint to it)."""
     found, best = logged_checkpoints(trial), best_checkpoint(study, trial)
     path = "" if found is None or best is None else found.path_by_step.get(best[0], "")
     later = [t for t in study.trials if _start_time(t) > _start_time(trial) and launch_host(t) == launch_host(trial)]
@@ -93,7 +85,6 @@ def find_overwriting_trials(study: Study, trial: Trial) -> tuple[str, list[Trial
 
 
 def checkpoint_paths(trial: Trial) -> tuple[str, ...]:
-    """Return the paths of the checkpoints that the trial kept; empty if they were not logged."""
     found = logged_checkpoints(trial)
     return () if found is None else tuple(found.path_by_step.values())
 
@@ -103,8 +94,5 @@ def _start_time(trial: Trial) -> float:
 
 
 def launch_host(trial: Trial) -> str:
-    """Return the name of the machine that launched the trial; "" if it was not logged."""
-    try:
-        return str(trial.parsed_fact("launch").get("host") or "")
-    except (ValueError, AttributeError):
-        return ""
+    """Return the name of the machine that launched the trial; empty if it was not logged."""
+    return str(trial.json_fact("launch", dict).get("host") or "")

@@ -15,8 +15,7 @@ from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
 MIN_SIGNAL_POINTS = 20
-"""Minimum number of points of a curve for its analysis. A fifth of the points, at the start of training, must suffice to
-estimate the noise."""
+"""Minimum number of points of a curve; a fifth of them, at the start, must suffice to estimate the noise."""
 KINDS_WITHOUT_POLICY: frozenset[WorkloadKind] = frozenset(
     {"supervised", "language-model", "gan", "diffusion", "self-supervised"}
 )
@@ -34,23 +33,20 @@ _SIGNAL_DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class LoggedSignal:
-    """The logged points of one kind of curve in one trial."""
+    """One kind of curve in one trial."""
 
     trial: Trial
     curve: Curve
 
     def slice_of_points(self, start: float, end: float) -> slice:
-        """Return the slice of the points from the fraction `start` to the fraction `end` of the curve."""
+        """Return the slice of the points from the share `start` to the share `end` of the curve."""
         n = len(self.curve)
         return slice(round(start * n), max(round(end * n), round(start * n) + 2))
 
 
 def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
-    """Return the finite points of one kind of curve for each ended trial with at least `MIN_SIGNAL_POINTS` points, best trial
-    first.
-
-    Raises MissingData if no trial logged enough points.
-    """
+    """Return the finite points of one kind of curve for each ended trial with at least `MIN_SIGNAL_POINTS`, best trial first.
+    Raises MissingData if no trial has them."""
     trials = study.ranked()
     trials += [t for t in study.trials if study.ended[t.index] and t not in trials]
     curves = [LoggedSignal(t, study.curve(t, signal).finite) for t in trials]
@@ -64,10 +60,8 @@ def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
 
 
 def initial_and_late_reward(reward: FloatArray, changed: int | None = None) -> tuple[MeanLevel, MeanLevel]:
-    """Return the level of the first rewards and the level of the second half of the rewards, shape (n,), n > 3.
-
-    changed: index of the first reward of a clearly changed policy, if known; that reward and later ones are no first rewards.
-    """
+    """Return the level of the first rewards and that of the second half, (n,), n > 3. changed: index of the first reward of a
+    clearly changed policy, if known; from there on, rewards are no first ones."""
     first = initial_rewards(reward)[: None if changed is None else max(changed, 1)]
     # Unlike a robust estimate, this estimate of the noise stays above 0 if the reward is constant at the end.
     noise = math.sqrt(float(np.mean(np.diff(reward, 2) ** 2)) / 6)

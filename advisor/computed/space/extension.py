@@ -17,21 +17,20 @@ from advisor.model.words import setting
 from advisor.stats import widening
 
 MIN_EXTENSION_FACTOR = widening.MIN_WIDENING_FACTOR
-"""A range of learning rates may be extended beyond the usual rates by this factor if its best trials lie at its end."""
+"""Factor by which a range of learning rates may exceed the usual rates if its best trials lie at its end."""
 _FAILED_STATUSES = ("diverged", "not_learned")
 
 
 class ExtensionLimit(NamedTuple):
-    """The outermost value to which one end of a range may be extended, and the reason."""
+    """The outermost value to which one end of a range may be extended."""
 
     value: float
     why: str
-    """The reason for the limit, as a clause, for example "trials with lr of 0.3 failed"."""
+    """As a clause, such as "trials with lr of 0.3 failed"."""
 
 
 def round_inferred_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with rounded range ends. Inferred ends are rounded outwards; declared ranges and integer ranges
-    stay unchanged."""
+    """Return the hyperparameter with inferred range ends rounded outwards; declared and integer ranges stay unchanged."""
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
@@ -45,18 +44,15 @@ def round_inferred_range(study: Study, name: str) -> Parameter:
 
 
 def names_of_changed_ranges(study: Study, spec: StudySpec) -> set[str]:
-    """Return the names of the hyperparameters that `spec` searches in another range than `study`, or that only `spec` searches."""
+    """Return the names of hyperparameters that `spec` searches in another range than `study`, or newly."""
     return {n for n, p in spec.searched.items() if n not in study.searched or p.domain != round_inferred_range(study, n).domain}
 
 
 def extend_range(
     study: Study, name: str, side: RangeSide, step: float
 ) -> tuple[tuple[float, float], ExtensionLimit | None] | None:
-    """Extend a range by moving one of its ends outwards by about `step` range widths. Return the new range and the limit that
-    shortened the extension.
-
-    The limit is None if nothing shortened the extension. Return None if the range cannot be extended at all.
-    """
+    """Move one end of a range outwards by about `step` range widths. Return the new range and the limit that shortened the
+    extension, if any; None if the range cannot be extended at all."""
     domain = study.spec.parameters[name]
     free = widening.widen_range(name, round_inferred_range(study, name), side, step)
     if free is None:
@@ -73,7 +69,6 @@ def extend_range(
 
 
 def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
-    """Return the tightest limit on extending the range on the side `side`; None if there is no limit."""
     limits = [x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None]
     return (min if side == "high" else max)(limits, key=lambda x: x.value, default=None)
 
@@ -82,7 +77,7 @@ def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionL
 
 
 def _limit_before_failures(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
-    """Return a limit halfway between the end of the range and the nearest failed trial beyond this end."""
+    """Return a limit halfway between the end of the range and the nearest failed trial beyond it."""
     domain = study.spec.parameters[name]
     has_failed = failures.failure_masks(study).any
     trials = [t for t in study.trials if has_failed[t.index]]
@@ -101,7 +96,7 @@ def _limit_before_failures(study: Study, name: str, side: RangeSide) -> Extensio
 
 
 def _usual_rate_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
-    """Return a limit at the end of the usual learning rates; if the range extends beyond it, a small step outside the range."""
+    """Return a limit at the end of the usual learning rates or, if the range exceeds it, a small step outside the range."""
     rates = usual_rates(study, name)
     domain = study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None or domain.low <= 0:
@@ -117,10 +112,7 @@ def _usual_rate_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimi
 
 
 def usual_rates(study: Study, name: str) -> UsualRates | None:
-    """Return the usual values of a learning rate; None if `name` is no learning rate or the optimizer is unknown.
-
-    If the study compares several optimizers, return the widest of their usual ranges.
-    """
+    """Return the usual values of a learning rate, the widest of several optimizers; None for other names and optimizers."""
     if not is_learning_rate(name):
         return None
     known_rates = [r for r in map(rates_of_optimizer, dict.fromkeys(_optimizer_names(study, name))) if r is not None]
@@ -133,8 +125,7 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
 
 
 def _optimizer_names(study: Study, name: str) -> Iterator[str]:
-    """Yield the names of the optimizers that use this learning rate. The names come from the learning rate's own name, from
-    other hyperparameters, or from logged facts."""
+    """Yield the optimizers that use this learning rate, from its name, other hyperparameters, or logged facts."""
     if rates_of_optimizer(name) is not None:
         yield name
         return

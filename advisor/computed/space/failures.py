@@ -12,24 +12,22 @@ from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 
 MIN_LOSS_RISE = 0.1
-"""A training loss counts as failed if it rises, from start to end, by at least this share of the largest fall of any complete
-trial's loss."""
+"""A failed training loss rises, from start to end, by this share of the largest fall of any complete trial's loss."""
 
 
 @dataclass(frozen=True)
 class FailureMasks:
-    """Masks of the failed trials for each kind of failure, each of shape (number of trials,). Running trials and trials without
-    data do not count as failed."""
+    """Masks of the failed trials, each over all trials; running trials and those without data did not fail."""
 
     diverged: BoolArray
-    """Trials that ended with a non-finite objective or loss, or that lost what they had learned, or had before training."""
+    """They ended with a non-finite objective or loss, or lost what they had learned, or had before training."""
     crashed: BoolArray
-    """Trials that crashed or ran out of memory."""
+    """They crashed or ran out of memory."""
     out_of_memory: BoolArray
-    """Crashed trials whose error reports that memory ran out."""
+    """Crashed trials whose error reports it."""
     stuck: BoolArray
-    """Trials that learned nothing: they stayed on a degenerate plateau, or never beat their first evaluation while their
-    training loss rose or their result was an outlier."""
+    """They stayed on a degenerate plateau, or never beat their first evaluation while their training loss rose or their result
+    was an outlier."""
 
     @property
     def any(self) -> BoolArray:
@@ -61,11 +59,8 @@ def failure_masks(study: Study) -> FailureMasks:
 
 
 def measure_rise_and_fall(losses: FloatArray) -> tuple[float, float]:
-    """Return (final rise, largest fall) of a training loss, shape (n,), both measured from its first value.
-
-    The rise is measured to the median of the last tenth of the loss; it is inf if the loss ends non-finite. Return (0, 0) for a
-    loss with fewer than 10 points.
-    """
+    """Return (rise to the median of the last tenth, largest fall) of a training loss, (n,), from its first value. The rise is
+    inf if the loss ends non-finite; (0, 0) for fewer than 10 points."""
     if len(losses) < 10 or not np.isfinite(losses[0]):
         return 0.0, 0.0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -75,22 +70,19 @@ def measure_rise_and_fall(losses: FloatArray) -> tuple[float, float]:
 
 
 def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
-    """Return a mask, shape (n,), of the trials that learned nothing.
+    """Return a mask, (n,), of the trials that learned nothing; all False if fewer than 4 trials learned.
 
-    costs, starts: best and first cost of each trial, shape (n,), NaN if unknown. worse: mask (n,) of the trials whose training
-    loss ended well above its start. A stuck trial does not improve on its own first evaluation, or on the highest first
-    evaluation of the study. The highest first evaluation matters if most learning happens before a trial's first evaluation,
-    because noise then looks like a gain. In addition, a stuck trial is in `worse`, or a gap separates its cost from the costs
-    of all trials that learned. The gap must be wider than the range of the costs of trials that learned, so gradually degrading
-    results do not count. The mask is all False if fewer than 4 trials learned.
+    costs, starts: best and first cost, (n,), NaN if unknown. worse: mask of the trials whose training loss ended well above its
+    start. A stuck trial does not improve on its own first evaluation, or on the highest one of the study: if most learning
+    happens before the first evaluation, noise looks like a gain. It is also in `worse`, or its cost exceeds all costs of trials
+    that learned by more than their range, so gradually degrading results do not count.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
         gain = starts - costs
         is_known = feasible & np.isfinite(starts)
         highest = np.max(starts, where=is_known, initial=-np.inf)
-        # A gain counts only above 2 % of the best gain: first evaluations are noisy, and the minimum of many noisy values looks
-        # like a gain.
+        # A gain counts only above 2 % of the best one: first evaluations are noisy, and the minimum of many looks like a gain.
         past_own = gain > 0.02 * np.max(gain, where=is_known, initial=0)
         past_any = highest - costs > 0.02 * np.max(highest - costs, where=is_known, initial=0)
         no_gain, learned = is_known & ~(past_own & past_any), is_known & past_own & past_any

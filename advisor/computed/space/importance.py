@@ -15,23 +15,22 @@ from advisor.model.study import Study
 from advisor.stats import importance
 
 SIGNIFICANCE_LEVEL = 0.05
-"""Significance level of the test whether results depend on any hyperparameter."""
 
 
 @dataclass(frozen=True)
 class Importances:
-    """The importance of each of the d varied hyperparameters; hyperparameters that set the training length are left out."""
+    """The importance of each of the d varied hyperparameters, except those that set the training length."""
 
     names: tuple[str, ...]
     tried_settings: settings.Settings
     response: importance.Response
     total_shares: FloatArray
-    """Share of the variance between settings that each hyperparameter explains, alone and in interactions, shape (draws, d)."""
+    """Share of the variance that each explains, alone and in interactions, (draws, d)."""
     p_value: float
-    """p-value: probability that results seem to depend on the hyperparameters at least this strongly although they do not."""
+    """Probability that results seem to depend on the hyperparameters this strongly by chance."""
 
     def share_text(self, axis: int) -> Message:
-        """Return the importance of the hyperparameter with index `axis` as text, such as "12 % (90 % interval 5 % to 20 %)"."""
+        """Return the importance of a hyperparameter as text, such as "12 % (90 % interval 5 % to 20 %)"."""
         total = self.total_shares[:, axis]
         mean, low, high = (Percent(float(min(x, 1))) for x in (total.mean(), *np.quantile(total, [0.05, 0.95])))
         return say("{mean} (90 % interval {low} to {high})", mean=mean, low=low, high=high)
@@ -39,10 +38,8 @@ class Importances:
 
 @computed
 def compute_importances(study: Study) -> Importances:
-    """Compute the importance of each hyperparameter, without the settings that ran out of memory.
-
-    Raises MissingData if fewer than 8 settings ended, fewer than 4 have a result, or many trials were pruned.
-    """
+    """Compute the importance of each hyperparameter, without settings that ran out of memory. Raises MissingData if fewer than
+    8 settings ended, fewer than 4 have a result, or many trials were pruned."""
     settings.require_unpruned(study)
     tried = settings.settings_within_memory(study)
     tried.require_settings(importance.MIN_TRIALS_FOR_IMPORTANCE, importance.MIN_TRIALS_FOR_IMPORTANCE // 2)
@@ -60,16 +57,14 @@ def compute_importances(study: Study) -> Importances:
 
 
 def mean_importances(study: Study) -> dict[str, float]:
-    """Return the mean importance of each hyperparameter; empty if no hyperparameter has a significant effect."""
+    """Return the mean importance of each hyperparameter; empty if none has a significant effect."""
     try:
         found = compute_importances(study)
     except MissingData:
         return {}
-    return (
-        dict(zip(found.names, found.total_shares.mean(axis=0).tolist(), strict=True))
-        if found.p_value <= SIGNIFICANCE_LEVEL
-        else {}
-    )
+    if found.p_value > SIGNIFICANCE_LEVEL:
+        return {}
+    return dict(zip(found.names, found.total_shares.mean(axis=0).tolist(), strict=True))
 
 
 def _is_varied(positions: FloatArray) -> bool:

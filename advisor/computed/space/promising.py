@@ -1,14 +1,11 @@
 """Uses a model of all hyperparameters to find the part of each range in which the best setting of the next study probably lies.
 
-A Gaussian process (module `surface`) is fitted to the costs of all settings; a failed setting gets the worst cost. Each
-posterior draw of the process selects the best of many candidate points in the next study's search space. The new range contains
-the middle 90 % of the selected points, the best settings so far, and a margin at each end. The range does not extend beyond the
-outermost trials, unless the optimum probably lies there or the best trial is the outermost one.
-
-If many trials were pruned, no model is fitted. Pruned trials can be compared only at an early step, where settings that learn
-fast at first look best, so ranges would leave out slow ones.
-
-`benchmarks/quality/ranges.py` counts how often a new range leaves out settings that are better by more than noise.
+A Gaussian process (module `surface`) is fitted to the costs of all settings; a failed one gets the worst cost. Each posterior
+draw selects the best of many candidate points in the next study's space. The new range contains the middle 90 % of these, the
+best settings so far, and a margin at each end. It does not extend beyond the outermost trials, unless the optimum probably lies
+there or the best trial is the outermost one. If many trials were pruned, no model is fitted: they compare only at an early
+step, where settings that learn fast at first look best. `benchmarks/quality/ranges.py` counts how often a new range leaves out
+settings that are better by more than noise.
 """
 
 from __future__ import annotations
@@ -33,60 +30,56 @@ from advisor.stats.surface import ResponseSurface, compress_costs
 from advisor.stats.widening import range_of_span
 
 MIN_TRIALS_WITH_RESULT = 5
-"""Minimum number of trials with a result to fit a model."""
 WITHIN = 0.9
-"""Probability that the best setting lies inside all new ranges before the ranges are limited to tried values."""
+"""Probability that the best setting lies inside all new ranges, before these are limited to tried values."""
 LIES_HERE_REASON = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
-"""Reason for a narrower range, as a clause of a sentence."""
 MAX_CHANCE_BEYOND_TRIALS = 0.25
-"""A new range ends at the outermost trial unless the best setting lies beyond that trial with more than this probability. Our
-choice."""
+"""Maximum probability that the best setting lies beyond the outermost trial for a range to end there. Our choice."""
 RANGE_MARGIN = (0.25, 0.1)
-"""Margin on each side of a new range: (decades on a log scale, share of the old range on a linear scale). Our choice."""
+"""(Decades on a log scale, share of the old range on a linear scale) on each side. Our choice."""
 RANGE_MARGIN_AFTER_CHANGE = (0.5, 0.25)
-"""Margin on each side of a new range if the next study trains differently, because the best values may then move."""
+"""The same if the next study trains differently, because the best values may then move."""
 NUMBER_OF_BEST_TRIALS = 2
-"""Number of best trials that a new range must contain: two, because the second best trial may be as good as the best."""
+"""Number of best trials that a new range must contain."""
 MIN_RANGE_CUT_SHARE = 0.1
-"""Minimum share of a range that a cut at one end must remove. Our choice. A smaller cut is not worth a new range."""
+"""Minimum share of a range that a cut at one end must remove. Our choice."""
 SIGNIFICANCE_LEVEL = 0.05
-"""Significance level for an effect of any hyperparameter; without an effect, no model is fitted."""
+"""Without an effect of any hyperparameter, no model is fitted."""
 MAX_FITTED_TRIALS = 150
-"""Maximum number of trials to fit, evenly spaced in rank. The run time of a fit grows with the cube of the number of trials."""
+"""Maximum number of trials to fit, evenly spaced in rank; the time grows with its cube."""
 MAX_HYPERPARAMETERS = 20
-"""Maximum number of hyperparameters of a model. With more hyperparameters, the trials of a study hardly rule out any value."""
+"""With more hyperparameters, the trials of a study hardly rule out any value."""
 MAX_SCIENTIFIC_COMBINATIONS = 9
-"""Maximum number of combinations of scientific values; a new range must contain good settings for each combination."""
+"""A new range must contain good settings for each combination."""
 RANDOM_SEED = 0
 _NUMBER_OF_UNIFORM_POINTS = 300
-"""Number of random candidate points from the whole search space."""
+"""Number of random candidates from the whole search space."""
 _POINTS_PER_PERTURBED_TRIAL = 40
-"""Number of random candidate points near each of the best trials."""
+"""Number of random candidates near each of the best trials."""
 _NUMBER_OF_PERTURBED_TRIALS = 5
 _PERTURBATION_SCALES = (0.3, 0.1)
-"""Standard deviations of the distances of candidate points from the best trials, as shares of the search ranges."""
+"""Standard deviations of distances from the best trials, in search ranges."""
 _SCIENTIFIC_POSITIONS = (0.0, 0.5, 1.0)
-"""Positions on the range of a scientific hyperparameter that stand for all its values."""
 
 
 class FittedModel(NamedTuple):
     """The trials of a study, and the model that was fitted to them."""
 
     trials: Sequence[Trial]
-    """The trials, best trial first; failed trials come last."""
+    """Best trial first; failed trials come last."""
     surface: ResponseSurface
     fitted_trial_count: int
     """Number of trials to which the model was fitted."""
     names: tuple[str, ...]
-    """Names of the hyperparameters in the model, numeric ones first."""
+    """Hyperparameters in the model, numeric ones first."""
 
 
 def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     """Return a narrower range (low, high) for each numeric hyperparameter that `spec` tunes and whose range can be cut.
 
-    spec: a study that searches some of the hyperparameters of `study`. The ranges of scientific and conditional
-    hyperparameters, training length, batch size and architecture never change. The result is empty if no model can be fitted,
-    if no effect is significant, or if no trial has the new fixed values.
+    spec: a study that searches some of the hyperparameters of `study`. Ranges of scientific and conditional hyperparameters,
+    training length, batch size and architecture never change. Empty without a model, a significant effect, or trials with the
+    new fixed values.
     """
     fit = fit_response_model(study)
     if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
@@ -117,8 +110,7 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
 
 
 def trains_differently(study: Study, spec: StudySpec) -> bool:
-    """Return True if `spec` trains differently: with another length, another schedule, other fixed values or new
-    hyperparameters."""
+    """Return True if `spec` has another length, schedule, fixed value or new hyperparameters."""
     old_spec = study.spec
     if (spec.max_train_steps, spec.schedule) != (old_spec.max_train_steps, old_spec.schedule):
         return True
@@ -126,17 +118,12 @@ def trains_differently(study: Study, spec: StudySpec) -> bool:
 
 
 def _has_other_fixed_values(study: Study, spec: StudySpec) -> bool:
-    """Return True if `spec` has another value of a hyperparameter that is fixed in `study`."""
     fixed = {n: p.value for n, p in study.spec.parameters.items() if p.role == "fixed"}
     return any(spec.parameters[n].value != value for n, value in fixed.items() if n in spec.parameters)
 
 
 def chance_of_gain(study: Study, points: Sequence[Mapping[str, HyperparameterValue]]) -> float | None:
-    """Return the probability that at least one of the settings `points` is better than the best trial's setting by more than
-    noise.
-
-    Return None if no model can be fitted.
-    """
+    """Return the probability that any of the settings `points` beats the best trial's by more than noise; None without a model."""
     fit = fit_response_model(study)
     if fit is None:
         return None
@@ -147,11 +134,8 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, HyperparameterVal
 
 @computed
 def fit_response_model(study: Study) -> FittedModel | None:
-    """Fit the response model to the study's trials.
-
-    Return None if trials are too few or show no effect, if many trials were pruned, or if the study is a probe (a short
-    diagnostic run).
-    """
+    """Fit the response model to the study's trials; None if these are too few or show no effect, if many were pruned, or for a
+    probe."""
     if study.probe is not None or study.feasible.sum() < MIN_TRIALS_WITH_RESULT:
         return None
     tried = settings.read_settings(study)
@@ -177,11 +161,8 @@ def fit_response_model(study: Study) -> FittedModel | None:
 
 
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value of the hypothesis that `values`, shape (n,), depend on no hyperparameter.
-
-    The p-value is twice the smaller p-value of two tests. One test fits parabolas along single hyperparameters, which needs few
-    trials; the other detects any smooth dependence.
-    """
+    """Return the p-value of the hypothesis that `values`, (n,), depend on no hyperparameter: twice the smaller one of a test of
+    parabolas along single hyperparameters, for few trials, and a test of any smooth dependence."""
     if not numeric and not choices:
         return 1.0
     p_single = (len(numeric) + len(choices)) * math.exp(ranks.log_p_values_of_axes(numeric, choices, values).min())
@@ -204,7 +185,7 @@ def _is_range_tuned(study: Study, spec: StudySpec, name: str) -> bool:
 
 
 def _scientific_combinations(spec: StudySpec, fit: FittedModel) -> Iterator[dict[str, HyperparameterValue]]:
-    """Yield each combination of the scientific hyperparameters' values; three values represent a numeric range."""
+    """Yield each combination of scientific values; three values represent a numeric range."""
     scientific = {n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"}
     scientific = {n: p for n, p in scientific.items() if not p.when}
     values = [[p.value_at_position(u) for u in _SCIENTIFIC_POSITIONS] if p.numeric else p.options for p in scientific.values()]
@@ -215,8 +196,7 @@ def _scientific_combinations(spec: StudySpec, fit: FittedModel) -> Iterator[dict
 def _draw_best_settings(
     study: Study, spec: StudySpec, fit: FittedModel, cases: Sequence[Mapping[str, HyperparameterValue]]
 ) -> list[list[Mapping[str, HyperparameterValue]]]:
-    """For each combination of scientific values, draw the best setting in the search space of `spec` from the posterior. Return
-    an empty list if no candidate point of some combination lies in the search space."""
+    """Draw the best setting for each combination of scientific values; empty if one has no candidate in the space."""
     rng = np.random.default_rng(RANDOM_SEED)
     draws = []
     for case in cases:
@@ -231,8 +211,7 @@ def _draw_best_settings(
 def _draw_candidate_settings(
     spec: StudySpec, fit: FittedModel, case: Mapping[str, HyperparameterValue], rng: np.random.Generator
 ) -> list[Mapping[str, HyperparameterValue]]:
-    """Draw candidate settings from the whole search space of `spec` and near the best trials. All candidate settings have the
-    scientific values of `case`."""
+    """Draw candidate settings with the values of `case`, from the whole search space of `spec` and near the best trials."""
     fixed = {n: p.options[0] if len(p.options) == 1 else p.value for n, p in spec.parameters.items() if not p.searched}
     points: list[dict[str, HyperparameterValue]] = [
         {**{n: v for n, v in fixed.items() if v is not None}, **case}
@@ -253,8 +232,6 @@ def _draw_candidate_settings(
 
 
 def _positions_in_range(spec: StudySpec, name: str, points: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
-    """Return each setting's position in the range that `spec` has for a hyperparameter; NaN if the setting lacks the
-    hyperparameter."""
     return spec.parameters[name].to_positions([p.get(name, "") for p in points])
 
 
@@ -264,12 +241,11 @@ def _positions_in_range(spec: StudySpec, name: str, points: Sequence[Mapping[str
 def _subrange_to_keep(
     draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, within: float
 ) -> tuple[float, float]:
-    """Return the subrange (low, high) that contains the leading trials and, probably, the best setting for all scientific
-    values.
+    """Return the subrange (low, high) of the leading trials and, probably, of the best setting for all scientific values; it
+    extends to the end of the range on a side where the best trial is the outermost one.
 
-    If the best trial is the outermost one on a side, the subrange extends to the end of the range on this side. draws:
-    positions of the best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best
-    first; tried: positions of all trials; within: probability that the best position lies in the subrange.
+    draws: positions of the best setting, by case; leaders: those of the best trials in the space, best first; tried: those of
+    all trials; within: probability that the best position lies in the subrange.
     """
     ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
@@ -291,11 +267,8 @@ def _subrange_to_keep(
 def _add_margins(
     parameter: Parameter, part: tuple[float, float], margins: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) that results from adding a margin to both sides of the subrange `part`. An end of the old
-    range stays if a cut would remove less than `MIN_RANGE_CUT_SHARE` of the range.
-
-    keep_low: whether to keep the low end of a linear range, so that a regulariser can still be turned off.
-    """
+    """Return the range (low, high) of the subrange `part` with a margin on both sides. keep_low: keep the low end of a linear
+    range, so that a regulariser can still be turned off."""
     margin = margins[1] if parameter.scale == "linear" else margins[0] / parameter.decades
     low, high = part[0] - margin, part[1] + margin
     if parameter.scale == "linear" and keep_low:

@@ -14,13 +14,11 @@ from advisor.model.study import Study
 from advisor.stats import group_effect
 
 MIN_SETTINGS_WITH_RESULT = 8
-"""Minimum number of settings with a result; with fewer, the fitted response is too uncertain."""
 
 
 @computed
 def further_results(study: Study) -> group_effect.FurtherResults:
-    """Draw results of further random settings from a response that is fitted to the study's results. The number of new settings
-    equals the number of settings that the study tried."""
+    """Draw results of further random settings, as many as the study tried, from a response fitted to its results."""
     tried = settings.read_settings(study)
     return group_effect.draw_further_results(
         list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried)
@@ -28,15 +26,12 @@ def further_results(study: Study) -> group_effect.FurtherResults:
 
 
 def best_result_interval(study: Study) -> tuple[float, float] | None:
-    """Return the 80 % interval, in costs, for the best result if the study ran again with other random settings and seeds.
+    """Return the 80 % interval, in costs, for the best result if the study ran again with other random settings and seeds; None
+    for few results, a grid, an adaptive sampler or many pruned trials, or if the fit predicts only better results.
 
-    Return None if the study has few results, a grid, an adaptive sampler or many pruned trials, or if the fit predicts only
-    better results.
-
-    If the fitted symmetric noise reaches below the lowest possible cost, the interval starts there, and only its high end is
-    informative. A fit to logarithms of costs gave too narrow intervals: for small simulated losses, they held 62 to 68 % of the
-    results instead of 80 to 85 %. In 60 simulated studies of 8 to 48 random settings, the best result of the repeated study lay
-    within its 80 % interval in 75 % of cases.
+    The interval starts at the lowest possible cost if the symmetric noise reaches below it; a fit to logarithms of costs gave
+    too narrow intervals (62 to 68 % of the results instead of 80 to 85 %). In 60 simulated studies of 8 to 48 random settings,
+    the best result of the repeated study lay within the interval in 75 % of cases.
     """
     tried = settings.read_settings(study)
     try:
@@ -44,17 +39,13 @@ def best_result_interval(study: Study) -> tuple[float, float] | None:
     except MissingData:
         return None
     finite_costs = tried.costs[np.isfinite(tried.costs)]
-    is_computable = (
-        len(finite_costs) >= MIN_SETTINGS_WITH_RESULT
-        and len(tried) <= group_effect.MAX_DRAWN_POINTS
-        and np.ptp(finite_costs) > 0
-    )
     if (
-        not is_computable
-        or not (tried.numeric or tried.choices)
-        or is_full_grid(tried)
-        or sampler.did_sampler_use_results(study)
+        len(finite_costs) < MIN_SETTINGS_WITH_RESULT
+        or len(tried) > group_effect.MAX_DRAWN_POINTS
+        or not np.ptp(finite_costs) > 0
     ):
+        return None
+    if not (tried.numeric or tried.choices) or is_full_grid(tried) or sampler.did_sampler_use_results(study):
         return None
     low, high = np.quantile(further_results(study).best_results, [0.1, 0.9])
     if high < finite_costs.min():
@@ -64,6 +55,5 @@ def best_result_interval(study: Study) -> tuple[float, float] | None:
 
 
 def is_full_grid(tried: settings.Settings) -> bool:
-    """Return True if the settings form a full grid over several hyperparameters."""
     levels = [len(np.unique(u)) for u in (*tried.numeric.values(), *tried.choices.values())]
     return len(levels) > 1 and math.prod(levels) == len(tried)

@@ -11,15 +11,13 @@ from advisor.model.study import Study
 from advisor.stats import adaptive
 
 SIGNIFICANCE_LEVEL = 0.05
-"""Significance level of the test whether the sampler used earlier results."""
 ADAPTIVE_CONFIDENCE_FACTOR = 0.8
-"""If the sampler used earlier results, findings whose tests assume otherwise lose confidence by this factor."""
+"""Factor on the confidence of findings whose tests assume a sampler that used no results."""
 
 
 @computed
 def p_value_of_adaptivity(study: Study) -> float | None:
-    """Return the p-value of the hypothesis that later trials lie near good earlier trials only by chance; None for too few
-    trials."""
+    """Return the p-value of the hypothesis that later trials lie near good ones only by chance; None for too few trials."""
     # Trials of earlier rounds were drawn from other ranges, so they say nothing about this round's sampler.
     ended_trials = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(ended_trials) < adaptive.MIN_POINTS or not study.searched:
@@ -32,7 +30,7 @@ def p_value_of_adaptivity(study: Study) -> float | None:
 
 
 def did_sampler_use_results(study: Study) -> bool:
-    """Return True if earlier results decided which settings were tried later, as in TPE and other Bayesian optimisation."""
+    """Return True if earlier results decided which settings were tried later, as in Bayesian optimisation."""
     p = p_value_of_adaptivity(study)
     return p is not None and p <= SIGNIFICANCE_LEVEL
 

@@ -1,31 +1,42 @@
-"""The distinct hyperparameter settings of a study, as arrays."""
+"""The distinct hyperparameter settings of a study, as arrays, and training lengths that were tuned separately.
+
+Longer runs give better results, so a hyperparameter that was changed together with the length seems to matter. Only trials of
+the same length show whether the hyperparameter itself matters.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from advisor.computed import computed
-from advisor.computed.space import budgets, failures
+from advisor.computed.space import failures
 from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
+from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.reading import Decision
-from advisor.model.space import BoolArray, FloatArray, SettingKey, is_learning_rate, setting_key
+from advisor.model.space import BoolArray, FloatArray, IntArray, SettingKey, is_learning_rate, is_training_length, setting_key
 from advisor.model.study import Study, Trial
-from advisor.model.words import count
+from advisor.model.words import count, listed
 from advisor.stats import ranks
 
 MAX_AXES = 40
-"""Maximum number of hyperparameters that rules about the search space examine; some rules take time that grows with its cube."""
+"""Maximum number of hyperparameters that are examined; some rules take time that grows with its cube."""
 MAX_COORDINATES = 1000
-"""Maximum number of coordinates of all examined hyperparameters together. A numeric hyperparameter has one coordinate, and a
-categorical hyperparameter has one per value."""
+"""Maximum number of coordinates: one for a numeric hyperparameter, one per value of a choice."""
 
 MAX_PRUNED_TRIAL_SHARE = 0.2
-"""Maximum share of pruned trials; with more, the complete trials do not represent the search space. Our choice."""
+"""With a larger share of pruned trials, the complete ones do not represent the search space. Our choice."""
+_MIN_LENGTH_RATIO = 1.2
+"""Minimum ratio of two different training lengths. Our choice."""
+_MIN_TRIALS_PER_LENGTH = 5
+_MAX_TRAINING_LENGTHS = 4
+"""With more training lengths, the study sampled the length like a hyperparameter."""
+_SIGNIFICANCE_LEVEL = 0.05
+"""Level, for a whole study, of the test whether trials of different lengths have different hyperparameters."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +45,15 @@ class Settings:
 
     trials: tuple[tuple[Trial, ...], ...]
     costs: FloatArray
-    """Lower median cost of the successful trials of each setting, shape (n,); NaN if at least half of the setting's trials
-    failed."""
+    """Lower median cost of the successful trials of each setting, (n,); NaN if at least half of its trials failed."""
     failed: BoolArray
-    """Mask (n,) of the settings for which at least half of the trials diverged, crashed or got stuck at chance level."""
+    """Mask (n,) of the settings of which at least half of the trials diverged, crashed or got stuck."""
     numeric: dict[str, FloatArray]
-    """For each examined numeric hyperparameter, the positions of the settings in its range, shape (n,); NaN if a setting lacks
-    it."""
+    """Positions of the settings in the range of each examined numeric hyperparameter, (n,); NaN if missing."""
     choices: dict[str, FloatArray]
-    """For each examined categorical hyperparameter, index of each setting's value / last index, shape (n,); NaN if missing."""
+    """For each examined choice, index of the setting's value / last index, (n,); NaN if missing."""
     unexamined_positions: dict[str, FloatArray] = field(default_factory=dict)
-    """Positions of the settings, shape (n,), for each hyperparameter that is not examined. If a study varies too many
-    hyperparameters, those with the weakest effects are not examined."""
+    """Positions, (n,), for hyperparameters with the weakest effects, if a study varies too many."""
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -117,7 +125,7 @@ def read_settings(study: Study) -> Settings:
     Settings with equal costs are ordered by their mean cost late in training, as in `Study.ranked`. If several training lengths
     were tuned separately, only complete trials of the judged length count.
     """
-    apart = budgets.separately_tuned_lengths(study)
+    apart = separately_tuned_lengths(study)
     return settings_of_all_lengths(study) if apart is None else _read_settings(study, apart.is_other_length)
 
 
@@ -130,23 +138,20 @@ def settings_of_all_lengths(study: Study) -> Settings:
 
 def _read_settings(study: Study, left_out: BoolArray) -> Settings:
     """Return the settings of all ended trials except those in the mask `left_out`, shape (number of trials,)."""
-    has_failed = failures.failure_masks(study).any
+    successful_costs = np.where(failures.failure_masks(study).any, np.nan, study.costs)
     pools: dict[SettingKey, list[Trial]] = {}
     for trial in study.trials:
-        if left_out[trial.index]:
-            continue
         # A pruned trial did not fail, but its result at full length is unknown.
-        if study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index]):
+        is_known = study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index])
+        if is_known and not left_out[trial.index]:
             pools.setdefault(_searched_setting_key(study, trial), []).append(trial)
-    rows = [_pool_setting_trials(group, study.costs, has_failed) for group in pools.values()]
-    first = [group[0] for group in pools.values()]
-    positions = {name: study.positions(name, first) for name in study.searched}
-    costs = np.array([cost for cost, _ in rows])
     groups = list(pools.values())
+    positions = {name: study.positions(name, [group[0] for group in groups]) for name in study.searched}
+    costs = np.array([_lower_median(successful_costs[[t.index for t in g]]) for g in groups])
     late = np.array(
         [min((study.late_cost(t) for t in group if study.comparable[t.index]), default=math.inf) for group in groups]
     )
-    order = np.lexsort((*positions.values(), late, costs)) if rows else np.empty(0, np.int64)
+    order = np.lexsort((*positions.values(), late, costs)) if groups else np.empty(0, np.int64)
     costs = costs[order]
     positions = {n: u[order] for n, u in positions.items()}
     examined = _choose_hyperparameters(study, positions, costs)
@@ -154,7 +159,7 @@ def _read_settings(study: Study, left_out: BoolArray) -> Settings:
     return Settings(
         trials=tuple(tuple(groups[i]) for i in order),
         costs=costs,
-        failed=np.array([bad for _, bad in rows], dtype=np.bool_)[order],
+        failed=np.isnan(costs),
         numeric={n: u for n, u in positions.items() if n in examined and n in numeric},
         choices={n: u for n, u in positions.items() if n in examined and n not in numeric},
         unexamined_positions={n: u for n, u in positions.items() if n not in examined},
@@ -219,14 +224,14 @@ def search_space_decisions(study: Study) -> tuple[Decision, ...]:
     """Return the decisions to leave out hyperparameters, or trials of some lengths, from rules about the search space."""
     tried = read_settings(study)
     if not tried.unexamined_positions:
-        return budgets.length_decisions(study)
+        return length_decisions(study)
     examined = [*tried.numeric, *tried.choices]
     text = (
         f"{len(examined) + len(tried.unexamined_positions)} hyperparameters vary. The checks of the search space examine the "
         f"{len(examined)} with the strongest effects, each one alone, and correct their significance levels for the others."
     )
     left_out = Decision(topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned")
-    return left_out, *budgets.length_decisions(study)
+    return left_out, *length_decisions(study)
 
 
 def _choose_hyperparameters(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
@@ -235,7 +240,10 @@ def _choose_hyperparameters(study: Study, positions: dict[str, FloatArray], cost
     If they are many, return the learning rates, the declared scientific hyperparameters and those with the strongest effects.
     positions: by hyperparameter, shape (n,); costs: (n,).
     """
-    columns = {n: 1 if study.searched[n].numeric else _number_of_values(u) for n, u in positions.items()}
+    columns = {
+        n: 1 if study.searched[n].numeric else min(len(np.unique(u[np.isfinite(u)])), ranks.MAX_FITTED_TRIALS)
+        for n, u in positions.items()
+    }
     if len(positions) <= MAX_AXES and sum(columns.values()) <= MAX_COORDINATES:
         return set(positions)
     names = sorted(positions, key=lambda n: not study.searched[n].numeric)
@@ -248,15 +256,73 @@ def _choose_hyperparameters(study: Study, positions: dict[str, FloatArray], cost
     return {n for n, fits in zip(names[:MAX_AXES], room, strict=False) if fits}
 
 
-def _number_of_values(positions: FloatArray) -> int:
-    """Return the number of values of a categorical hyperparameter, but at most the number of trials to which a response is
-    fitted."""
-    return min(len(np.unique(positions[np.isfinite(positions)])), ranks.MAX_FITTED_TRIALS)
+# --- trials of different lengths --------------------------------------------------------------------------------------------------
 
 
-def _pool_setting_trials(group: list[Trial], costs: FloatArray, has_failed: BoolArray) -> tuple[float, bool]:
-    index = np.array([t.index for t in group])
-    bad = has_failed[index] | ~np.isfinite(costs[index])
-    if 2 * bad.sum() >= len(index):
-        return math.nan, True
-    return _lower_median(costs[index][~bad]), False
+@dataclass(frozen=True)
+class TunedLengths:
+    """Training lengths that a study tuned separately, so that their trials have different hyperparameter values. Rules about
+    the search space judge the trials of only one of these lengths."""
+
+    steps_and_trials: tuple[tuple[int, int], ...]
+    """(Last step, number of trials) of each training length, shortest first."""
+    judged_index: int
+    """Index of the length that rules judge: the one with the most trials, or the longest of several."""
+    is_other_length: BoolArray
+    """Mask, over all trials, of the complete ones with any other length."""
+
+
+@computed
+def separately_tuned_lengths(study: Study) -> TunedLengths | None:
+    """Return the training lengths that the study tuned separately; None if it did not."""
+    trials = [t for t in study.trials if t.status == "complete" and study.comparable[t.index]]
+    lengths = np.array([study.cost_curve(t).steps[-1] for t in trials], dtype=np.int64)
+    if study.kind == "no-network" or len(trials) < 2 * _MIN_TRIALS_PER_LENGTH or lengths.min() < 1:
+        return None
+    order = np.argsort(lengths, kind="stable")
+    ascending, groups = lengths[order], np.zeros(len(lengths), dtype=np.int64)
+    groups[order[1:]] = np.cumsum(ascending[1:] >= _MIN_LENGTH_RATIO * ascending[:-1])
+    sizes = np.bincount(groups)
+    if not 1 < len(sizes) <= _MAX_TRAINING_LENGTHS or sizes.min() < _MIN_TRIALS_PER_LENGTH:
+        return None
+    if not _do_hyperparameters_differ(study, trials, groups):
+        return None
+    judged = int(max(range(len(sizes)), key=lambda g: (sizes[g], g)))
+    others = np.zeros(len(study.trials), dtype=np.bool_)
+    others[[t.index for t, group in zip(trials, groups, strict=True) if group != judged]] = True
+    ends = [int(lengths[groups == g].max()) for g in range(len(sizes))]
+    return TunedLengths(tuple(zip(ends, sizes.tolist(), strict=True)), judged, others)
+
+
+def length_decisions(study: Study) -> tuple[Decision, ...]:
+    """If several training lengths were tuned separately, return the decision to judge the search space by trials of only one."""
+    found = separately_tuned_lengths(study)
+    if found is None:
+        return ()
+    groups = [f"{count(trials, 'trial')} of {study.length(steps)}" for steps, trials in found.steps_and_trials]
+    text = (
+        f"Trials of different lengths have different hyperparameters: {listed(groups)}. The checks of the search space judge only "
+        f"the {groups[found.judged_index]}."
+    )
+    return (Decision(topic="parameters", text=text, overrule="--filter selects the trials of another length"),)
+
+
+def _do_hyperparameters_differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> bool:
+    """Return True if trials of different lengths differ in a hyperparameter that does not set the length."""
+    from scipy.stats import kruskal  # scipy.stats loads slowly and is rarely needed here
+
+    names = [n for n in study.searched if not (is_training_length(n) or n in study.lengths or is_batch_size(n))]
+    axes = []
+    for positions in (study.positions(n, trials) for n in names):
+        values = np.unique(positions)
+        few = 2 * len(values) <= len(positions)
+        # Each of few values occurs with only one training length, as for a number of training blocks.
+        if not (few and all(len(set(groups[positions == v].tolist())) == 1 for v in values)):
+            axes.append(positions)
+    for positions in axes:
+        parts = [part[np.isfinite(part)] for part in (positions[groups == g] for g in range(int(groups.max()) + 1))]
+        parts = [part for part in parts if len(part) >= _MIN_TRIALS_PER_LENGTH]
+        differs = len(parts) > 1 and np.ptp(np.concatenate(parts)) > 0
+        if differs and kruskal(*parts).pvalue <= _SIGNIFICANCE_LEVEL / len(axes):
+            return True
+    return False

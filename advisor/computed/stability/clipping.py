@@ -1,5 +1,4 @@
-"""Reads each trial's clipping threshold and share of clipped updates, and chooses a remedy for trials that are unstable in
-spite of clipping."""
+"""Reads each trial's gradient clipping, and chooses a remedy for trials that are unstable in spite of it."""
 
 from __future__ import annotations
 
@@ -17,13 +16,12 @@ from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import plain_number
 from advisor.stats import tails
-from advisor.stats.ratios import p_value_of_share
+from advisor.stats.estimates import p_value_of_share
 
 MAX_CLIPPED_SHARE = 0.5
-"""A lower clipping threshold is the remedy for instability if at most this share of updates is clipped; from the Deep Learning
-Tuning Playbook."""
+"""Maximum clipped share at which a lower threshold is the remedy; from the Deep Learning Tuning Playbook."""
 _MAX_CLIP_EXCESS = 1e-3
-"""Gradient norms count as logged after clipping if none exceeds the clipping threshold by more than this share of it."""
+"""Norms that never exceed the threshold by more than this share of it were logged after clipping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +30,14 @@ class Clipping:
 
     trial: Trial
     threshold: float
-    """Gradient norm above which gradients are clipped; NaN if they are not clipped by their norm."""
+    """NaN if gradients are not clipped by their norm."""
     clipped_share: float
-    """Share of the updates that were clipped; NaN if unknown."""
+    """Share of clipped updates; NaN if unknown."""
     point_count: int
-    """Number of logged points from which the share of clipped updates was computed; 0 if the trial is known not to clip."""
+    """Number of points of this share; 0 if the trial is known not to clip."""
 
     def p_value(self, limit: float) -> float:
-        """Return the p-value of the clipped share: the probability of at least this share if the true share is `limit`."""
+        """Return the probability of at least this clipped share if the true share is `limit`."""
         return p_value_of_share(self.clipped_share, self.point_count, limit)
 
 
@@ -48,18 +46,15 @@ def threshold(trial: Trial) -> float:
     norm = trial.fact("grad_clip_norm")
     if norm > 0:
         return norm
-    # True converts to 1, but a switch such as `grad_clip: True` does not mean a threshold of 1.
-    values = [
-        value
-        for name, value in trial.params.items()
-        if parameter_kinds.is_clipping_threshold(name) and not isinstance(value, bool)
-    ]
-    numbers = (as_number(value) for value in values)
-    return next((value for value in numbers if value > 0 and math.isfinite(value)), math.nan)
+    for name, value in trial.params.items():
+        # A switch such as `grad_clip: True` does not mean a threshold of 1.
+        if parameter_kinds.is_clipping_threshold(name) and not isinstance(value, bool) and 0 < as_number(value) < math.inf:
+            return as_number(value)
+    return math.nan
 
 
 def read_clipping(study: Study, trial: Trial) -> Clipping | None:
-    """Return the trial's clipping, from logged clip flags or else from gradient norms; None if the clipped share is unknown."""
+    """Return the trial's clipping, from logged clip flags or else gradient norms; None if the clipped share is unknown."""
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
     if len(flags) >= tails.MIN_POINTS:
@@ -74,34 +69,27 @@ def read_clipping(study: Study, trial: Trial) -> Clipping | None:
 
 
 def read_clipping_threshold(study: Study, trial: Trial) -> Clipping | None:
-    """Return the clipping threshold and the clipped share of the trial; None if even the threshold is unknown. The clipped
-    share is NaN if only the threshold is known."""
+    """Return the clipping with a share of NaN if only the threshold is known; None if even that is unknown."""
     limit = threshold(trial)
     return read_clipping(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
 
 
 @computed
 def unclipped_gradient_norms(study: Study) -> FloatArray:
-    """Return the best trials' gradient norms before clipping and after early training; empty if no trial logged them.
-
-    All advice on a clipping threshold uses the same norms, so that all parts of a report show the same 90th percentile.
-    Gradient norms that were logged after clipping are left out.
-    """
-    return instability.late_gradient_norms(study, [t for t in study.trials if _logs_unclipped_norms(study, t)])
-
-
-def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
-    norms = study.curve(trial, "grad_norm").finite.values
-    limit = threshold(trial)  # if norms were logged after clipping, their maximum is the threshold
-    return len(norms) > 0 and not abs(norms.max() - limit) <= _MAX_CLIP_EXCESS * limit
+    """Return the best trials' gradient norms before clipping and after early training, from which all advice on a threshold
+    comes; empty if no trial logged them."""
+    unclipped = []
+    for trial in study.trials:
+        norms, limit = study.curve(trial, "grad_norm").finite.values, threshold(trial)
+        # If norms were logged after clipping, their maximum is the threshold.
+        if len(norms) and not abs(norms.max() - limit) <= _MAX_CLIP_EXCESS * limit:
+            unclipped.append(trial)
+    return instability.late_gradient_norms(study, unclipped)
 
 
 def clipping_remedy(study: Study, present: Clipping, extreme: float = MAX_CLIPPED_SHARE) -> tuple[Message, tuple[Change, ...]]:
-    """Return the remedy for a trial that is unstable although it clips: a lower threshold or, if it clips often, a lower
-    learning rate.
-
-    extreme: share of clipped updates above which a lower clipping threshold acts only like a lower learning rate.
-    """
+    """Return the remedy for a trial that is unstable although it clips: a lower threshold or, if more than the share `extreme`
+    of its updates are clipped so that it would only act like one, a lower learning rate."""
     if present.clipped_share > extreme:
         action = say(
             "Warm up the learning rate longer, or lower the rate: more than {half} of the updates are clipped already.",

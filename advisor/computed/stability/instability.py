@@ -1,5 +1,4 @@
-"""Selects the trials and curves in which stability rules search for instability, finds the end of early training, and proposes
-remedies."""
+"""Selects the trials and curves in which stability rules search, finds the end of early training, and proposes remedies."""
 
 from __future__ import annotations
 
@@ -19,13 +18,11 @@ from advisor.stats import tails
 from advisor.stats.curve import first_diverged_index
 
 EARLY_TRAINING_SHARE = 0.1
-"""Share of the planned steps that counts as early training; it equals the longest warmup that the Deep Learning Tuning Playbook
-recommends."""
+"""Share of the planned steps that is early training: the longest warmup of the Deep Learning Tuning Playbook."""
 WARMUP_RATE_FACTOR = 10.0
-"""A warmup should make training stable at this multiple of the lowest unstable learning rate, says the Deep Learning Tuning
-Playbook."""
+"""A warmup should make this multiple of the lowest unstable learning rate stable, says the Deep Learning Tuning Playbook."""
 PROBE_STEPS = 500
-"""Number of steps of a short diagnostic run that looks for early instability, from the Deep Learning Tuning Playbook."""
+"""Steps of a short diagnostic run for early instability, from the Deep Learning Tuning Playbook."""
 LOG_NORM_ADVICE = (
     "Log the gradient norm before clipping at every step, as train/grad_norm (the advisor's training hook does), and clip at its "
     "90th percentile."
@@ -39,16 +36,16 @@ class JudgedTrials:
     """The trials that stability rules judge: those whose learning rate is not far above the best trial's."""
 
     trials: tuple[Trial, ...]
-    """Judged trials, sorted by the distance of their learning rate from the best trial's learning rate."""
+    """Sorted by the distance of their learning rate from the best trial's."""
     learning_rate_name: str | None
-    """Name of the searched learning rate; None if the study searches no learning rate, so that all trials are judged."""
+    """None if the study searches no learning rate, so that all trials are judged."""
     learning_rates: FloatArray
-    """Learning rate of each trial of the study, shape (number of trials,); NaN for a trial without a learning rate."""
+    """That of each trial of the study; NaN without one."""
     best_learning_rate: float
-    """Learning rate of the best trial; NaN if unknown."""
+    """That of the best trial; NaN if unknown."""
 
     def at(self, trial: Trial) -> Message:
-        """Return text about the trial's learning rate, such as " at lr 0.3 (3 times the best trial's)"; empty if it is unknown."""
+        """Return text about the trial's learning rate, such as " at lr 0.3 (3 times the best trial's)"; empty if unknown."""
         rate = float(self.learning_rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
@@ -60,17 +57,15 @@ class JudgedTrials:
         return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best_learning_rate, 2))
 
     def side_of_best_rate(self, trials: Sequence[Trial]) -> RangeSide | None:
-        """Return "low" if all given trials have lower learning rates than the best trial, so that high learning rates are not
-        the cause."""
+        """Return "low" if all given trials have lower rates than the best one, so that high rates are not the cause."""
         return "low" if all(float(self.learning_rates[t.index]) < self.best_learning_rate for t in trials) else None
 
     def are_above_best_rate(self, trials: Sequence[Trial]) -> bool:
-        """Return True if all given trials have higher learning rates than the best trial."""
         return all(float(self.learning_rates[t.index]) > self.best_learning_rate for t in trials)
 
 
 def describe_other_unstable_trials(unstable: int, judged: int) -> Message:
-    """Return a sentence about the unstable trials that the finding does not name, all but one; empty if there are none."""
+    """Return a sentence about the unstable trials that the finding does not name; empty if there are none."""
     more_count = unstable - 1
     if not more_count:
         return Message(())
@@ -83,11 +78,8 @@ def describe_other_unstable_trials(unstable: int, judged: int) -> Message:
 
 
 def trials_near_best_rate(study: Study, reach: float) -> JudgedTrials:
-    """Return the ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's learning rate.
-
-    Trials at higher learning rates are left out, because every training is unstable at very high learning rates. If the study
-    searches no learning rate or no trial is feasible, return all ended trials.
-    """
+    """Return the ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's, because every
+    training is unstable at very high rates; all ended trials without a searched rate or feasible trial."""
     ended_trials = [t for t in study.trials if t.status != "running"]
     searched_rates, best_first = searched_learning_rates(study), study.ranked()
     if searched_rates is None:
@@ -107,7 +99,7 @@ def trials_near_best_rate(study: Study, reach: float) -> JudgedTrials:
 
 
 def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
-    """Return (metric, costs) of each curve that can show an unstable loss, with the training loss first and the objective last."""
+    """Return (metric, costs) of each curve that can show an unstable loss: training loss first, objective last."""
     curves: dict[str, Curve] = {}
     for signal in ("train_loss", "train_eval_loss", "valid_loss"):
         name = study.signals.get(signal)
@@ -119,8 +111,7 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
 
 
 def last_early_step(study: Study, trial: Trial) -> float:
-    """Return the last step of the trial's early training; NaN if the trial logged no loss. A probe (a short diagnostic run)
-    consists only of early training."""
+    """Return the last step of early training, of which a probe wholly consists; NaN if the trial logged no loss."""
     ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
     if not ends:
         return math.nan
@@ -131,10 +122,8 @@ def last_early_step(study: Study, trial: Trial) -> float:
 
 
 def first_diverged_step(study: Study, trial: Trial) -> int | None:
-    """Return the first step after which the trial's loss is always NaN or infinite; None if the loss ends finite.
-
-    If another loss is finite at later steps than a non-finite objective, the evaluation failed, but the run did not diverge.
-    """
+    """Return the first step after which the trial's loss is always non-finite; None if it ends finite. If another loss is
+    finite later than a non-finite objective, the evaluation failed, but the run did not diverge."""
     curves = loss_curves(study, trial)
     trained = study.signals.get("train_loss")
     any_non_finite = False
@@ -157,10 +146,8 @@ def first_diverged_step(study: Study, trial: Trial) -> int | None:
 
 
 def has_diverged_early(study: Study, trial: Trial, step: int) -> bool:
-    """Return True if a divergence at `step` counts as a divergence in early training.
-
-    If a run of unknown planned length ends with a divergence, its first PROBE_STEPS steps count as early training.
-    """
+    """Return True if a divergence at `step` is early. If a run of unknown planned length ends with it, its first PROBE_STEPS
+    steps are early training."""
     last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
     if step <= last_early_step(study, trial):
         return True
@@ -169,8 +156,7 @@ def has_diverged_early(study: Study, trial: Trial, step: int) -> bool:
 
 
 def learning_rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
-    """Return the learning rate at each of `steps`, shape (n,), by linear interpolation; None if fewer than two values were
-    logged."""
+    """Return the learning rate at each of `steps`, (n,), interpolated; None if fewer than two values were logged."""
     rates = study.curve(trial, "learning_rate").finite
     return np.interp(steps, rates.steps, rates.values) if len(rates) >= 2 else None
 
@@ -179,16 +165,13 @@ def learning_rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArr
 
 
 def late_gradient_norm_curve(study: Study, trial: Trial) -> Curve:
-    """Return the largest gradient norm of each logging window after early training. All returned norms are finite and positive."""
+    """Return the largest gradient norm of each logging window after early training, finite and positive."""
     return _drop_early_training(study, trial, study.peaks(trial, "grad_norm").finite)
 
 
 def drop_small_batches(trial: Trial, curve: Curve) -> Curve:
-    """Remove the points at the last batch of an epoch if that batch has less than half of the usual number of examples.
-
-    Small batches have larger gradients than full batches. If most logging windows include the last batch of an epoch, return
-    the curve unchanged.
-    """
+    """Remove points at the last batch of an epoch if it has less than half of the usual examples and thus larger gradients;
+    unchanged if most logging windows include such a batch."""
     epoch, batch, examples = (trial.fact(name) for name in ("steps_per_epoch", "batch_size", "n_train"))
     if not len(curve) or not epoch > 1 or not 0 < examples - (epoch - 1) * batch < batch / 2:
         return curve
@@ -198,10 +181,8 @@ def drop_small_batches(trial: Trial, curve: Curve) -> Curve:
 
 
 def late_gradient_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """Return gradient norms after early training from the best of the given trials. All returned norms are finite and positive.
-
-    Norms depend on the hyperparameters, so trials are added, best first, only until the norms suffice for a percentile.
-    """
+    """Return gradient norms after early training, finite and positive, of the best of the trials; they depend on the
+    hyperparameters, so trials are added only until the norms suffice for a percentile."""
     rank = {t.index: i for i, t in enumerate(study.ranked())}
     norms = np.empty(0)
     for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
@@ -216,8 +197,7 @@ def _drop_early_training(study: Study, trial: Trial, curve: Curve) -> Curve:
 
 
 def _trial_length(study: Study, trial: Trial) -> float:
-    """Return the trial's length in steps: the maximum of its planned steps, its last evaluation and its last logged gradient
-    norm."""
+    """Return the maximum of the trial's planned steps, its last evaluation and its last logged gradient norm."""
     planned_steps = study.planned_steps(trial) if study.probe is None else math.nan
     curves = (study.cost_curve(trial), study.curve(trial, "grad_norm"))
     return max([planned_steps if math.isfinite(planned_steps) else 0.0, *(float(c.steps[-1]) for c in curves if len(c))])
@@ -245,10 +225,8 @@ def clipping_advice(norms: FloatArray) -> Message:
 
 
 def clipping_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
-    """Propose a clipping threshold near the 90th percentile of the unclipped gradient norms; without norms, advise to log them.
-
-    raised_from: the present clipping threshold if it clips most updates and thus determines their length.
-    """
+    """Propose a clipping threshold near the 90th percentile of unclipped gradient norms; without norms, advise to log them.
+    raised_from: the present threshold if it clips most updates and thus determines their length."""
     if len(norms) < tails.MIN_POINTS:
         return (Advise(text=LOG_NORM_ADVICE),)
     percentile_90, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
@@ -260,10 +238,8 @@ def clipping_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[
 
 
 def warmup_changes(unstable: float, times: float = WARMUP_RATE_FACTOR) -> tuple[Change, ...]:
-    """Propose a study that finds the shortest warmup with which the learning rate `times` * `unstable` is stable.
-
-    unstable: lowest unstable learning rate; NaN if unknown.
-    """
+    """Propose a study of the shortest warmup with which `times` * `unstable`, the lowest unstable learning rate (NaN if
+    unknown), is stable."""
     known_fields = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
     why = "Training is unstable early, and a warmup is the best remedy for that"
     return (RunPlan(plan="warmup", numbers=known_fields, why=why),)

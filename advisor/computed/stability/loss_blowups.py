@@ -18,59 +18,58 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps, tails
 
 MIN_EARLY = 3
-"""Minimum number of points in early training to test for a rise of the loss."""
+"""Minimum number of points in early training to test for a rise."""
 _MIN_POINTS_BEFORE_DIVERGENCE = 5
-"""Minimum number of points before a divergence that can show that the loss fell at first."""
+"""Minimum number of points that can show that the loss fell before it diverged."""
 _MIN_RISE_STEPS = 10
-"""Minimum number of steps that a rise of the loss in early training must last, by default."""
+"""Minimum number of steps of a rise in early training, by default."""
 _RUNNING_MEDIAN_POINTS = 9
-"""Number of points over which the running median of a loss is computed. A jump of the loss ends where the running median is
-back at the level before the jump."""
+"""A jump ends where the running median over this many points is back at the level before it."""
 _MAX_EXPLAINED_JUMPS = 16
-"""Maximum number of jumps per loss that are ignored because evaluations or other trials explain them."""
+"""Maximum number of jumps per loss that are ignored."""
 _MAX_P_VALUE = 0.05
-"""Significance level of the test whether the loss of one trial is unstable."""
+"""Significance level for the loss of one trial."""
 _MIN_SHARE_OF_BEST_GAIN = 0.02
-"""A rise of a loss counts only if it is at least this share of the best trial's total improvement."""
+"""Minimum rise, as a share of the best trial's improvement."""
 _KINDS_WITH_RISING_LOSSES: frozenset[WorkloadKind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
-"""Kinds of workload whose training losses may rise in healthy training, so that only the objective shows instability."""
+"""Workloads whose training losses may rise in healthy training, so that only the objective shows instability."""
 _MIN_BLOWUP_SHARE = 0.1
-"""Minimum rise of a loss that counts, as a share of the trial's total improvement, by default."""
+"""Minimum rise, as a share of the trial's improvement, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialInstability:
-    """The most severe instability of one trial, with its p-value."""
+    """The most severe instability of one trial."""
 
     trial: Trial
     metric: str
-    """Name of the unstable metric, as the trial logged it."""
+    """Name of the unstable metric."""
     judged_points: int
-    """Number of points that were judged; 0 if they are too few to call the trial stable."""
+    """Number of judged points; 0 if they are too few to call the trial stable."""
     p_value: float = 1.0
-    """p-value of the instability, computed only from this trial's points; 0 for a divergence."""
+    """Of this trial's points alone; 0 for a divergence."""
     share: float = 0.0
-    """Size of the rise as a share of the trial's own improvement; inf for a divergence, 0 if it is negligible."""
+    """Size of the rise as a share of the trial's improvement; inf for a divergence, 0 if negligible."""
     step: int = 0
     description: Message = field(default_factory=lambda: Message(()))
-    """Clause that describes the instability; it follows the trial's name in a sentence."""
+    """Clause that follows the trial's name in a sentence."""
     level_before: float = math.nan
-    """Level of the metric before the instability, in the metric's unit; NaN if unknown."""
+    """In the metric's unit; NaN if unknown."""
     level_after: float = math.nan
-    """Level of the metric after the instability, in the metric's unit; NaN if the trial diverged."""
+    """NaN if the trial diverged."""
     noise_limit: float = math.nan
-    """Value of the metric that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
+    """Value that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
     subject: str = "loss"
     """Kind of the unstable curve: `loss` or `objective`."""
 
     def sentence(self, at: Message | str = "") -> Message:
-        """Return a sentence about the instability, without a full stop. at: text about the trial's learning rate."""
+        """Return a sentence without a full stop. at: text about the trial's learning rate."""
         name = Name(self.trial.name)
         return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.description)
 
     @property
     def levels_row(self) -> Message:
-        """Return a table row: the metric's level before and after the instability and, if known, the limit of the noise."""
+        """Return a table row: the level before and after and, if known, the limit of the noise."""
         before, after, limit = Number(self.level_before, 4), Number(self.level_after, 4), Number(self.noise_limit, 4)
         if not math.isfinite(self.noise_limit):
             return (
@@ -81,10 +80,8 @@ class TrialInstability:
 
 @computed
 def blowup_at_start(study: Study, trial: Trial, lasting: int) -> TrialInstability | None:
-    """Return the rise or the divergence of the trial's loss in early training; None if the trial logged no loss.
-
-    lasting: minimum number of steps for which the loss must stay high; a single point suffices if points are further apart.
-    """
+    """Return the rise or divergence of the loss in early training; None if no loss was logged. lasting: minimum number of steps
+    for which the loss must stay high; a single point suffices if points are further apart."""
     curves = instability.loss_curves(study, trial)
     if not curves:
         return None
@@ -114,11 +111,8 @@ def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at:
 
 
 def _early_rise(study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int) -> TrialInstability | None:
-    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps; None if there is no such
-    rise.
-
-    stable: the result without a rise; finite: the finite points of the curve.
-    """
+    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps. stable: the result without
+    one."""
     early_points = _count_points_until(finite, end)
     steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
     width = int(np.count_nonzero(finite.steps[1:early_points] <= finite.steps[0] + steps))
@@ -154,7 +148,7 @@ def _count_points_until(curve: Curve, end: float) -> int:
 
 @computed
 def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | None:
-    """Return the largest jump, or else the divergence, of the trial's loss after early training; None for too short curves."""
+    """Return the largest jump, or else the divergence, of the loss after early training; None for too short curves."""
     curves = instability.loss_curves(study, trial)
     divergence = _late_divergence(study, trial)
     if divergence is not None:
@@ -172,16 +166,10 @@ def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | Non
     before, after, limit = sign * jump.level_before, sign * jump.level_after, sign * jump.noise_limit
     step = int(curve.steps[jump.index])
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
-    event = _describe_jump(jump, sign, peak, _step_text(study, jump, curve))
+    climbs = curve.values[jump.index] - jump.level_before < (jump.level_after - jump.level_before) / 2
+    event = _describe_jump(jump, sign, peak, f", from {study.at(step)} on" if climbs else f" at {study.at(step)}")
     share = jump.share if jump.is_log or _is_rise_material(study, metric, jump.level_after - jump.level_before) else 0.0
     return TrialInstability(trial, metric, len(curve), jump.p_value, share, step, event, before, after, limit, subject)
-
-
-def _step_text(study: Study, jump: jumps.Jump, curve: Curve) -> str:
-    """Return " at step 17" for a sudden jump, or ", from step 17 on" if the loss rises over several points."""
-    step = study.at(int(curve.steps[jump.index]))
-    climbs = curve.values[jump.index] - jump.level_before < (jump.level_after - jump.level_before) / 2
-    return f", from {step} on" if climbs else f" at {step}"
 
 
 def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
@@ -214,11 +202,8 @@ def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Me
 def _largest_unexplained_jump(
     study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
-    """Return the most significant jump of the trial's loss for which there is no harmless explanation; None if there is no such
-    jump.
-
-    A jump is harmless if evaluations do not get worse, or if the losses of most trials rise at the same step.
-    """
+    """Return the most significant jump of the loss without a harmless explanation: evaluations that do not get worse, or losses
+    of most trials that rise at the same step."""
     curve = dict(instability.loss_curves(study, trial))[metric].finite
     evaluations = validation_check.heldout_curves(study, trial, metric)
     explained_jumps: list[jumps.Jump] = []
@@ -240,10 +225,8 @@ def _largest_unexplained_jump(
 def _jump_or_collapse(
     values: FloatArray, first: int, rates: FloatArray | None, explained_jumps: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
-    """Return the most significant jump of the loss or, without a significant jump, a collapse that lasts to the end.
-
-    lasting: whether to look only for collapses that last to the end, because rewards often dip for a while.
-    """
+    """Return the most significant jump of the loss or, without a significant one, a collapse that lasts to the end. lasting:
+    look only for collapses, because rewards often dip for a while."""
     jump = None if lasting else jumps.largest_jump(values, first, rates, explained_jumps)
     if jump is not None and jump.p_value <= _MAX_P_VALUE:
         return jump
@@ -252,8 +235,7 @@ def _jump_or_collapse(
 
 
 def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if the metric also rises significantly in most other trials, at the same step or at the same share of their
-    length."""
+    """Return True if the metric rises significantly in most other trials, at the same step or share of their length."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -272,7 +254,7 @@ def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, po
 
 @computed
 def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[BoolArray, IntArray]:
-    """Return (mask of the loss's finite points that are in its steepest rises, steps of all finite points)."""
+    """Return (mask of the loss's finite points in its steepest rises, steps of all finite points)."""
     curve = dict(instability.loss_curves(study, trial)).get(metric)
     if curve is None:
         return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64)
@@ -280,10 +262,8 @@ def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[
 
 
 def _is_rise_material(study: Study, metric: str, rise: float) -> bool:
-    """Return True if the rise is not negligible compared to the best trial's total improvement.
-
-    The trial's own improvement is not used, because any rise is a large share of it if the trial learned nothing.
-    """
+    """Return True if the rise is not negligible compared to the best trial's improvement; any rise is a large share of the own
+    one if the trial learned nothing."""
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
         if curve is not None and len(values := curve.finite.values) >= 3:
@@ -292,12 +272,10 @@ def _is_rise_material(study: Study, metric: str, rise: float) -> bool:
 
 
 def unstable(study: Study, trial: Trial) -> bool:
-    """Return True if the trial's loss rose or diverged early in training, or jumped or diverged later."""
     return is_unstable_early(study, trial) or _is_significant_blowup(blowup_in_mid_training(study, trial))
 
 
 def is_unstable_early(study: Study, trial: Trial) -> bool:
-    """Return True if the trial's loss rose or diverged early in training, as at a learning rate that is too high."""
     return _is_significant_blowup(blowup_at_start(study, trial, _MIN_RISE_STEPS))
 
 
@@ -306,7 +284,7 @@ def _is_significant_blowup(blowup: TrialInstability | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> TrialInstability | None:
-    """Return the trial's divergence after early training; None if it did not diverge, or if its loss never fell before."""
+    """Return the trial's divergence after early training; None without one, or if its loss never fell before."""
     at = instability.first_diverged_step(study, trial)
     if at is None or instability.has_diverged_early(study, trial, at):
         return None
@@ -331,13 +309,13 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _has_lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if a trial that diverged has only finite values but lost most of its improvement by the end."""
+    """Return True if a trial that diverged has only finite values but lost most of its improvement."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 
 
 def _describe_divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) -> Message:
-    """Return a clause on how the trial diverged. curve: finite costs of the trial, at least one; at: step of the divergence."""
+    """Return a clause on how the trial diverged at step `at`. curve: finite costs of the trial, at least one."""
     if not _all_finite(study, trial):
         return say("is not finite from {place} on", place=study.at(at))
     last = Number(sign * float(curve.values[-1]), 4)
@@ -359,40 +337,34 @@ def _curve_noun(study: Study, metric: str) -> str:
 
 
 def may_losses_rise(study: Study) -> bool:
-    """Return True if training losses may rise in healthy training of this kind of workload."""
     return study.kind in _KINDS_WITH_RISING_LOSSES
 
 
 def _should_improve(study: Study, metric: str) -> bool:
-    """Return True if healthy training improves the metric, as for the objective and, in most kinds of workload, for every loss."""
     return metric == study.spec.objective.metric or not may_losses_rise(study)
 
 
 def _cost_sign(study: Study, metric: str) -> float:
-    """Return the factor that converts a cost to a value of `metric`: -1 for a maximised objective, else 1."""
     return -1.0 if metric == study.spec.objective.metric and not study.minimize else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class StudyInstability:
-    """The unstable trials of a study, with instability early in training or later."""
+    """The unstable trials of a study, early in training or later."""
 
     judged_count: int
-    """Number of trials whose loss has enough points to judge whether it is stable."""
+    """Number of trials with enough points to judge."""
     unstable: tuple[TrialInstability, ...]
-    """The most severe instability of each unstable trial, most significant trial first."""
+    """The most severe instability of each unstable trial, most significant first."""
     p_value: float
-    """p-value: probability that noise makes any judged trial seem at least as unstable as the most significant one."""
+    """Probability that noise makes any judged trial seem as unstable as the most significant one."""
 
 
 def study_instability(
     study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float
 ) -> StudyInstability:
-    """Find the unstable trials. false_alarms: joint significance level of the tests of all trials, both early and late in
-    training.
-
-    lasting, material: thresholds of the calling rules for the duration and the size of a rise.
-    """
+    """Find the unstable trials. false_alarms: joint significance level over all trials, early and late; lasting, material:
+    thresholds of the calling rules for the duration and the size of a rise."""
     pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
     blowups = [[b for b in pair if b is not None and (b.judged_points or b.p_value < 1)] for pair in pairs]
     judged_count = sum(map(bool, blowups))

@@ -1,8 +1,5 @@
-"""Decides by evaluations whether a rise of the training loss means a worse model or only a changed loss.
-
-Augmentation, a harder curriculum or a larger loss weight raises the training loss without harming the model. Evaluations do not
-change when only the training loss changes.
-"""
+"""Decides by evaluations whether a rise of the training loss means a worse model. Augmentation, a harder curriculum or a larger
+loss weight raise only the training loss."""
 
 from __future__ import annotations
 
@@ -14,15 +11,14 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import curve as curves, jumps
 
 _EVALUATIONS_PER_LEVEL = 3
-"""Number of evaluations whose median counts as the level of a curve."""
+"""Number of evaluations whose median is a level."""
 _MIN_EVALUATIONS_AFTER_RISE = 2
-"""Minimum number of evaluations after a rise of the training loss to decide whether the model got worse."""
 _MAX_EQUAL_DIFFERENCE = 2.0
-"""Maximum difference between two levels of a curve that count as equal, in standard deviations of one evaluation's noise."""
+"""Maximum difference between equal levels, in standard deviations of one evaluation's noise."""
 _MIN_IMPROVEMENT = 0.05
-"""Minimum improvement of evaluations that counts, as a share of their improvement before the rise of the training loss."""
+"""Minimum improvement, as a share of that before the rise of the training loss."""
 _MAX_NOISE_SHARE = 0.1
-"""Maximum noise of a curve to be used, as a share of the curve's improvement before the rise of the training loss."""
+"""Maximum noise of a usable curve, as a share of its improvement before the rise."""
 
 
 def heldout_curves(study: Study, trial: Trial, judged: str) -> list[Curve]:
@@ -37,15 +33,13 @@ def heldout_curves(study: Study, trial: Trial, judged: str) -> list[Curve]:
 
 
 def are_evaluations_unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations between `start` and `end` are as good as the best earlier ones, on all sufficiently precise
-    curves."""
+    """Return True if evaluations between `start` and `end` equal the best earlier ones, on all sufficiently precise curves."""
     moves = [m for c in evaluations if (m := _change_of_level(c, start, end)) is not None]
     return bool(moves) and all(m.rise <= _MAX_EQUAL_DIFFERENCE * m.noise for m in moves)
 
 
 def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations at `end` are clearly better than the best ones up to `start`, on all sufficiently precise
-    curves."""
+    """Return True if evaluations at `end` are clearly better than up to `start`, on all sufficiently precise curves."""
     moves = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
     return bool(moves) and all(-m.rise > max(_MAX_EQUAL_DIFFERENCE * m.noise, _MIN_IMPROVEMENT * m.earlier_gain) for m in moves)
 
@@ -55,14 +49,13 @@ class _LevelChange(NamedTuple):
 
     rise: float
     noise: float
-    """Standard deviation of the noise of one evaluation."""
+    """Standard deviation of one evaluation's noise."""
     earlier_gain: float
     """Improvement from the start of training to the best level."""
 
 
 def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) -> _LevelChange | None:
-    """Return the change from the best level before `start` to the first (or last) level up to `end`; None if evaluations are
-    too few or too noisy."""
+    """Return the change from the best level before `start` to the first (or last) one up to `end`; None if too noisy."""
     values_before = curve.values[curve.steps <= start]
     values_after = curve.values[(curve.steps > start) & (curve.steps <= end)]
     noise = curves.noise(curve.values)

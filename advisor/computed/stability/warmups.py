@@ -1,4 +1,4 @@
-"""Recognises the hyperparameter that sets the length of the learning-rate warmup, and the unit of this length."""
+"""Recognises the hyperparameter that sets the length of the learning-rate warmup, and its unit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from advisor.model.spec import StudySpec
 
 
 def parameter(names: Iterable[str]) -> str | None:
-    """Return the first of `names` that denotes a warmup hyperparameter; None if there is none."""
+    """Return the first of `names` that denotes a warmup hyperparameter, if any."""
     return next((name for name in names if "warmup" in name.lower()), None)
 
 
 def is_warmup_share(spec: StudySpec, name: str) -> bool:
-    """Return True if the hyperparameter gives the warmup length as a share of the training and not as a number of steps."""
+    """Return True if the hyperparameter is a share of the training and not a number of steps."""
     parameter = spec.parameters.get(name)
     if parameter is None:
         return False

@@ -15,32 +15,31 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import count
 
 MIN_LOGGED_RATES = 5
-"""Minimum number of logged learning rates that show the shape of a schedule."""
+"""Minimum number of logged learning rates that show a schedule."""
 _MIN_LOGGED_TRAINING_SHARE = 0.5
-"""Minimum share of the training that logged learning rates must cover to show the schedule."""
+"""Minimum share of the training that they cover."""
 _MAX_CONSTANT_RATE_VARIATION = 0.01
-"""Maximum variation of a constant learning rate, as a share of its peak. The limit is above 0, because logs round learning
-rates."""
+"""Maximum variation of a constant learning rate, as a share of its peak, because logs round."""
 _MIN_STAIR_FALL = 0.1
-"""Minimum relative fall between two successive logged learning rates for a step of a staircase schedule."""
+"""Minimum relative fall between two logged learning rates for a step of a staircase."""
 _MIN_PEAK_LEARNING_RATE = 1e-300
-"""Minimum peak learning rate by which other rates can be divided without overflow."""
+"""Minimum peak by which other rates can be divided without overflow."""
 _SCHEDULE_WORDS = frozenset(
     "lr learning rate scheduler schedule decay annealing type name kind class optimizer optim train training trainer".split()
 )
 _NO_SCHEDULE_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
 MAX_CONSTANT_RATE_FALL = 0.1
-"""Maximum fall of a learning rate that still counts as constant, as a share of its peak."""
+"""Maximum fall of a constant learning rate, as a share of its peak."""
 MAX_DECAYED_RATE_SHARE = 0.05
-"""Maximum learning rate, as a share of its peak, that counts as decayed to nearly zero. Our choice."""
+"""Maximum share of the peak that is nearly zero. Our choice."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
-"""Words in names of hyperparameters that set the length of a final phase in which the learning rate falls."""
+"""Words for the length of a final phase in which the learning rate falls."""
 _RATE_DECAY_WORDS = frozenset("decay annealing schedule scheduler".split())
-"""Words in names of hyperparameters that describe how the learning rate falls."""
+"""Words for the fall of the learning rate."""
 _SCHEDULE_LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
-"""Words in names of hyperparameters that set the length of a phase of a schedule."""
+"""Words for the length of a phase of a schedule."""
 _OTHER_DECAY_WORDS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
-"""Words in names of hyperparameters for the decay of quantities other than the learning rate."""
+"""Words for the decay of other quantities."""
 _SCHEDULE_KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -50,8 +49,8 @@ class Schedule:
 
     trial: Trial
     logged_kind: str | None
-    """Kind of schedule after the warmup, as in `advisor.contract.TAG_SCHEDULE`; None if neither logs nor study file state a
-    kind."""
+    """Kind of schedule after the warmup, as in `advisor.contract.TAG_SCHEDULE`; None if neither logs nor study file state it.
+    """
     rates: Curve
     """Logged finite learning rates; may be empty."""
 
@@ -70,14 +69,11 @@ class Schedule:
 
     @property
     def shares_of_peak(self) -> FloatArray:
-        """Logged learning rates as shares of their peak."""
         return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK_LEARNING_RATE)
 
     def last_peak_step(self, last: int) -> float:
-        """Return the last step, but at most `last`, at which the learning rate has its peak value.
-
-        Return NaN if the schedule is unknown, and 0 if the learning rate is known to change but was not logged.
-        """
+        """Return the last step, at most `last`, at the peak learning rate; NaN if the schedule is unknown, 0 if the rate is
+        known to change but was not logged."""
         if len(self.rates) >= MIN_LOGGED_RATES and self.rates.values.max() > _MIN_PEAK_LEARNING_RATE:
             steps, share = self.rates.steps, self.shares_of_peak
             first = int(np.argmax(share >= 1 - MAX_CONSTANT_RATE_FALL))
@@ -92,11 +88,8 @@ class Schedule:
         return float(last) if self.logged_kind == "constant" else 0.0
 
     def final_low_phase(self, limit: float) -> tuple[int, int] | None:
-        """Return (last step at the peak, first step of the final phase, in which learning rates are below `limit` times the
-        peak).
-
-        Return None if the final learning rate is not below `limit` times the peak.
-        """
+        """Return (last step at the peak, first step of the final phase below `limit` times the peak); None if the final rate is
+        not below."""
         if len(self.rates) < MIN_LOGGED_RATES or not self.rates.values.max() > _MIN_PEAK_LEARNING_RATE:
             return None
         above_limit = np.flatnonzero(self.shares_of_peak >= limit)
@@ -106,7 +99,7 @@ class Schedule:
         return int(self.rates.steps[last_peak]), int(self.rates.steps[above_limit[-1] + 1])
 
     def stair_fall_steps(self) -> FloatArray:
-        """Return the steps, shape (n,), at which a staircase schedule lowers the learning rate; empty for other schedules."""
+        """Return the steps, (n,), at which a staircase schedule lowers the learning rate; empty for other schedules."""
         if len(self.rates) < MIN_LOGGED_RATES:
             return np.empty(0)
         first = int(np.argmax(self.shares_of_peak >= 1 - _MAX_CONSTANT_RATE_VARIATION))
@@ -122,14 +115,15 @@ class Schedule:
 @computed
 def read_schedule(study: Study, trial: Trial) -> Schedule:
     rates, cost = study.curve(trial, "learning_rate").finite, study.cost_curve(trial)
-    return Schedule(trial, _find_schedule_kind(study, trial), Curve.empty() if _do_rates_end_early(rates, cost) else rates)
+    kind = _logged_schedule_kind(trial) or str((study.spec.schedule or {}).get("kind", ""))
+    return Schedule(
+        trial, parse_schedule_kind(kind) if kind else None, Curve.empty() if _do_rates_end_early(rates, cost) else rates
+    )
 
 
 def _do_rates_end_early(rates: Curve, cost: Curve) -> bool:
-    """Return True if learning rates were logged only for an early part of training, so that they do not show the schedule.
-
-    Learning rates and costs may count steps in different units, so their times are compared if they are known.
-    """
+    """Return True if learning rates were logged only for an early part of training. They may count steps in other units than
+    costs, so times are compared if known."""
     if not len(rates) or not len(cost):
         return False
     ends = [(c.times[-1] if math.isfinite(rates.times[-1] * cost.times[-1]) else c.steps[-1]) for c in (rates, cost)]
@@ -137,7 +131,7 @@ def _do_rates_end_early(rates: Curve, cost: Curve) -> bool:
 
 
 def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
-    """Return a clause that says why logged learning rates do not show the schedules of the given trials; empty if they do."""
+    """Return a clause that says why logged learning rates do not show the trials' schedules; empty if they do."""
     if any(len(read_schedule(study, t).rates) >= MIN_LOGGED_RATES for t in trials):
         return ""
     logged = [c for t in trials if len(c := study.curve(t, "learning_rate").finite)]
@@ -161,35 +155,22 @@ def is_schedule_known(study: Study, trial: Trial) -> bool:
     return len(study.curve(trial, "learning_rate").finite) >= MIN_LOGGED_RATES or bool(_logged_schedule_kind(trial))
 
 
-def _find_schedule_kind(study: Study, trial: Trial) -> str | None:
-    kind = _logged_schedule_kind(trial) or str((study.spec.schedule or {}).get("kind", ""))
-    return parse_schedule_kind(kind) if kind else None
-
-
 def _logged_schedule_kind(trial: Trial) -> str:
-    """Return the kind of schedule that the trial's logged facts or hyperparameters name; "" if they name none."""
-    try:
-        kind = str(trial.parsed_fact("schedule").get("kind", ""))
-    except (ValueError, AttributeError):
-        kind = ""
+    """Return the kind of schedule that the trial's logged facts or hyperparameters name; empty if they name none."""
+    kind = str(trial.json_fact("schedule", dict).get("kind", ""))
     for name, value in trial.params.items():
         if not kind and isinstance(value, str | bool) and (words := set(words_of_name(name))) <= _SCHEDULE_WORDS:
-            schedule_words = words & {"scheduler", "schedule"}
-            kind = (
-                str(value)
-                if schedule_words or (words & {"decay", "annealing"} and parse_schedule_kind(str(value)) in _SCHEDULE_KINDS)
-                else kind
-            )
+            decays = words & {"decay", "annealing"} and parse_schedule_kind(str(value)) in _SCHEDULE_KINDS
+            if words & {"scheduler", "schedule"} or decays:
+                kind = str(value)
         elif not kind and as_number(value) > 0:
             kind = _schedule_kind_in_name(set(words_of_name(name)))
     return kind
 
 
 def _schedule_kind_in_name(words: set[str]) -> str:
-    """Return the kind of schedule that the words of a hyperparameter name show, as in `cosine_decay_steps`; "" for other names.
-
-    The hyperparameter's value is ignored, because a decay coefficient says little: `exponential_decay` is 1e-6 in some studies.
-    """
+    """Return the kind of schedule in the words of a name, as in `cosine_decay_steps`, or "". The hyperparameter's value is
+    ignored, because a decay coefficient says little: `exponential_decay` is 1e-6 in some studies."""
     if _FINAL_PHASE_WORDS & words:
         return "other"
     if not (_RATE_DECAY_WORDS & words and _SCHEDULE_LENGTH_WORDS & words) or _OTHER_DECAY_WORDS & words:
@@ -198,13 +179,13 @@ def _schedule_kind_in_name(words: set[str]) -> str:
 
 
 def possible_decay_names(trial: Trial) -> list[str]:
-    """Return the names of the trial's hyperparameters that may lower the learning rate by an unknown amount."""
+    """Return the hyperparameters of the trial that may lower the learning rate by an unknown amount."""
     positive = {name: set(words_of_name(name)) for name, value in trial.params.items() if as_number(value) > 0}
     return [name for name, words in positive.items() if _RATE_DECAY_WORDS & words and not _OTHER_DECAY_WORDS & words]
 
 
 def parse_schedule_kind(text: str) -> str:
-    """Return the kind of schedule for its name in a script or study file, such as "constant" for "constant_with_warmup"."""
+    """Return the kind of schedule for its name in a script or study file: "constant" for "constant_with_warmup"."""
     text = text.lower().removeprefix("warmup+")
     if text in _NO_SCHEDULE_WORDS:
         return "constant"
@@ -214,7 +195,6 @@ def parse_schedule_kind(text: str) -> str:
 
 
 def schedules_of_good_trials(study: Study, reach: float, best: int) -> list[Schedule]:
-    """Return the learning-rate schedules of the best `best` good trials, best trial first."""
     return [read_schedule(study, trial) for trial in good_trials(study, reach)[:best]]
 
 
@@ -228,6 +208,6 @@ def evaluations_after_decay(study: Study, trial: Trial, curve: Curve) -> int:
 
 
 def final_rate_share(study: Study, trial: Trial) -> float:
-    """Return the final learning rate of the trial as a share of its peak; NaN if no learning rate was logged at the end."""
+    """Return the final learning rate of the trial as a share of its peak; NaN if none was logged at the end."""
     rates = read_schedule(study, trial).rates.values
     return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

@@ -1,5 +1,5 @@
-"""Finds the cause of the first non-finite value of a training run. Each check looks for one cause and returns None if the
-record of the training hook does not show this cause."""
+"""Finds the cause of the first non-finite value of a training run. Each check looks for one cause, and returns None if the
+record of the training hook does not show it."""
 
 from __future__ import annotations
 
@@ -9,30 +9,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.model.autopsy import AutopsyRecord, BatchFacts, ForwardFault, HistoryRow
+from advisor.model.autopsy import AutopsyRecord, ForwardFault, HistoryRow
 from advisor.model.words import count, share
 
 Certainty = Literal["certain", "likely", "open"]
 
 MIN_OUTLIER_BATCH_RATIO = 1e3
-"""A batch counts as the cause if its largest absolute value is at least this multiple of the largest value in the following
-batches."""
+"""Minimum ratio of the largest value of a faulty batch to that of the following ones."""
 GROWTH, RISING_STEPS = 100.0, 2
-"""A training run counts as diverged if its gradient norm exceeds `GROWTH` times the usual norm, and stays above `GROWTH` / 10
-times the usual norm for at least `RISING_STEPS` steps."""
+"""A diverged norm exceeds `GROWTH` times the usual one, and a tenth of that for at least `RISING_STEPS` steps."""
 MAX_UPDATE_NORM_RATIO = 3.0
-"""At a suitable learning rate, the norm of an update is at most this multiple of the norm of all parameters."""
+"""Maximum ratio of the norms of an update and of all parameters at a suitable learning rate."""
 MAX_INITIAL_WEIGHT_GAIN = 10.0
-"""Maximum gain (`TensorFacts.weight_gain`) of a correctly initialised weight matrix at the first steps."""
+"""Maximum `TensorFacts.weight_gain` of a correctly initialised weight matrix."""
 FIRST_STEPS, EARLY_STEPS = 3, 100
-"""(Number of first steps in which a wrong initialisation alone causes non-finite values, number of first steps in which it
-causes them through growing values.)"""
+"""First steps in which a wrong initialisation alone causes non-finite values, or does so through growing values."""
 MAX_RATE_TIMES_DECAY = 1.0
-"""Maximum product of learning rate and weight decay. If the product is larger, the weight decay of one step changes the sign of
-weights."""
+"""Above this product of learning rate and weight decay, a step changes the sign of weights."""
 MIN_LOSS_SCALE_RATIO = 16.0
-"""If the loss of the backward pass is at least this multiple of the logged loss, we assume that it was multiplied by a loss
-scale."""
+"""Minimum ratio of the loss of the backward pass to the logged loss that shows a loss scale."""
 _SINGULAR_DERIVATIVES = {
     "Sqrt": "the derivative of the root is infinite at 0",
     "Pow": "the derivative of a power below 1 is infinite at 0",
@@ -50,16 +45,15 @@ class Diagnosis:
     """The cause of the first non-finite value of a training run."""
 
     cause: str
-    """Category of the cause: batch, rate, initialisation, optimizer, accumulation, loss scale, weight decay, buffer, layer,
-    precision, operation or unknown."""
+    """batch, rate, initialisation, optimizer, accumulation, loss scale, weight decay, buffer, layer, precision, operation or
+    unknown."""
     certainty: Certainty
     culprit: str
-    """Sentence that states the cause of the non-finite value and the evidence for it."""
+    """Sentence that states the cause and the evidence for it."""
     advice: str
 
 
 def diagnose(record: AutopsyRecord) -> Diagnosis:
-    """Run the checks in order, and return the first cause that the record shows."""
     for check in _DIAGNOSTIC_CHECKS:
         if (found := check(record)) is not None:
             return found
@@ -72,7 +66,8 @@ def diagnose(record: AutopsyRecord) -> Diagnosis:
 def _diagnose_batch(record: AutopsyRecord) -> Diagnosis | None:
     for place in (record, *record.spikes):
         for tensor in place.batch or ():
-            where = f"{(f'tensor {tensor.name}' if tensor.name else 'the tensor')} of {_batch_text(place)}"
+            batch_text = f"step {place.step:,} (batch {place.number or 0:,} of epoch {place.epoch or 0:,}, from 0)"
+            where = f"{(f'tensor {tensor.name}' if tensor.name else 'the tensor')} of {batch_text}"
             usual = [one for batch in place.following for one in batch if one.name == tensor.name]
             if tensor.bad and not any(one.bad for one in usual):
                 bad = f"The batch: {where} has {count(tensor.bad, 'non-finite value')}."
@@ -87,10 +82,6 @@ def _diagnose_batch(record: AutopsyRecord) -> Diagnosis | None:
     return None
 
 
-def _batch_text(place: BatchFacts) -> str:
-    return f"step {place.step:,} (batch {place.number or 0:,} of epoch {place.epoch or 0:,}, from 0)"
-
-
 # The optimizer.
 
 
@@ -98,12 +89,6 @@ def _optimizer_groups(record: AutopsyRecord) -> Iterator[tuple[str, dict[str, fl
     for optimizer in record.optimizers:
         for group in optimizer.groups:
             yield optimizer.name, {k: float(v) for k, v in group.items() if isinstance(v, (int, float))}
-
-
-def _diagnose_learning_rate(record: AutopsyRecord) -> Diagnosis | None:
-    if any(not math.isfinite(group.get("lr", 0.0)) for _, group in _optimizer_groups(record)):
-        return Diagnosis("rate", "certain", "The learning rate is not finite.", "Repair the schedule.")
-    return None
 
 
 def _diagnose_epsilon(record: AutopsyRecord) -> Diagnosis | None:
@@ -152,14 +137,16 @@ def _diagnose_fixed_loss_scale(record: AutopsyRecord) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
     if graph is None or gradients is None or gradients.bad < gradients.tensors or not _is_logged_loss_finite(record):
         return None
-    if (
-        graph.custom
-        or graph.operations[-1:] not in (("Mul",), ("Div",))
-        or not _SINGULAR_DERIVATIVES.keys().isdisjoint(graph.operations)
-    ):
+    if graph.custom or graph.operations[-1:] not in (("Mul",), ("Div",)) or _SINGULAR_DERIVATIVES.keys() & graph.operations:
         return None
     text = "The loss scale: the loss is finite, no gradient is finite, and the last operation multiplies the loss."
     return Diagnosis("loss scale", "likely", text, "Lower the loss scale, or let torch.amp.GradScaler choose it.")
+
+
+def _diagnose_learning_rate(record: AutopsyRecord) -> Diagnosis | None:
+    if any(not math.isfinite(group.get("lr", 0.0)) for _, group in _optimizer_groups(record)):
+        return Diagnosis("rate", "certain", "The learning rate is not finite.", "Repair the schedule.")
+    return None
 
 
 def _diagnose_weight_decay(record: AutopsyRecord) -> Diagnosis | None:
@@ -187,7 +174,7 @@ def _diagnose_initialisation(record: AutopsyRecord) -> Diagnosis | None:
 
 
 def _has_grown(record: AutopsyRecord) -> bool:
-    """Return whether the gradient norm or the absolute loss grew over several steps before the first non-finite value."""
+    """Return whether the gradient norm or the absolute loss grew before the first non-finite value."""
     return any(_is_growing(values) for values in _loss_and_norm_series(record))
 
 
@@ -201,12 +188,7 @@ def _is_growing(values: list[float]) -> bool:
     if len(values) < RISING_STEPS + 1:
         return False
     usual = min(statistics.quantiles(values, n=4)[0], statistics.median(values[:5]))
-    rising = 0
-    for value in reversed(values):
-        if value <= usual * GROWTH / 10:
-            break
-        rising += 1
-    return max(values[-3:]) > GROWTH * usual > 0 and rising >= RISING_STEPS
+    return max(values[-3:]) > GROWTH * usual > 0 and min(values[-RISING_STEPS:]) > usual * GROWTH / 10
 
 
 def _diagnose_divergence(record: AutopsyRecord) -> Diagnosis | None:
@@ -228,8 +210,7 @@ def _diagnose_divergence(record: AutopsyRecord) -> Diagnosis | None:
 
 
 def _find_grown_weight(record: AutopsyRecord) -> str | None:
-    """Return the name of a weight that grew `GROWTH`-fold within the first steps; None if there is none. The first few steps
-    are too few to show growth of the gradient norm or the loss."""
+    """Return the name of a weight that grew `GROWTH`-fold within the first steps, too few to show growth of the norm or loss."""
     if record.step > FIRST_STEPS:
         return None
     rows = [(row.learning_rate or 0.0) * (row.grad_norm or 0.0) for row in record.history.before]
@@ -268,11 +249,10 @@ def _diagnose_buffer(record: AutopsyRecord) -> Diagnosis | None:
     if record.parameters.bad and not record.late:
         return None
     frozen = [buffer for buffer in record.buffers if not buffer.training]
-    chosen = frozen[0] if frozen else None
-    if chosen is None:
+    if not frozen:
         return None
-    values = count(chosen.bad, "non-finite value")
-    text = f"The buffer {chosen.name}: it has {values}, and its layer does not update it in training."
+    values = count(frozen[0].bad, "non-finite value")
+    text = f"The buffer {frozen[0].name}: it has {values}, and its layer does not update it in training."
     return Diagnosis("buffer", "certain", text, "Restore the buffer from a good checkpoint, or recompute it.")
 
 
@@ -341,9 +321,7 @@ def _unknown_cause(record: AutopsyRecord) -> Diagnosis:
     needs += ["the batches of the other ranks"] if record.ranks > 1 else []
     needs += ["the forward pass (replay the step)"] if record.late else []
     text = f"The cause cannot be told: it needs {' and '.join(needs) or 'a replay of the step'}."
-    if suspects := [
-        operation for operation in (record.graph.operations if record.graph else ()) if operation in _SINGULAR_DERIVATIVES
-    ]:
+    if suspects := [o for o in (record.graph.operations if record.graph else ()) if o in _SINGULAR_DERIVATIVES]:
         text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
     return Diagnosis("unknown", "open", text, "Replay the step as shown below, so that the hook checks each value at once.")
 

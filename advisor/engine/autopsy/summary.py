@@ -1,5 +1,4 @@
-"""Summarises the diagnosis of the first non-finite value in about five lines: the event, its cause, the state before the event,
-the remedy, and the command that repeats the training run."""
+"""Summarises the diagnosis of the first non-finite value in about five lines."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ from advisor.engine.autopsy.diagnosis import Diagnosis
 from advisor.model.autopsy import AutopsyRecord, HistoryRow
 
 REPLAY = "ADVISOR_AUTOPSY=replay"
-"""Setting of an environment variable that makes the training hook check each value immediately
-(`advisor_pytorch.autopsy.watch`)."""
+"""Environment variable that makes the training hook check each value at once (`advisor_pytorch.autopsy.watch`)."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,6 @@ class RunFacts:
 
 
 def summary_lines(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
-    """Return the lines that summarise the diagnosis."""
     return [
         f"{run.name} ({run.run_id}): {_event_text(record)}.",
         f"{diagnosis.culprit} ({_CERTAINTY_TEXTS[diagnosis.certainty]})",
@@ -86,7 +83,6 @@ def replay(record: AutopsyRecord, run: RunFacts) -> str:
 
 
 def diagnosis_as_json(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> dict[str, object]:
-    """Return the diagnosis as plain values for JSON."""
     last = record.history.before[-1] if record.history.before else None
     known = {} if last is None else {k: v for k, v in last.model_dump().items() if v is not None and math.isfinite(v)}
     return {

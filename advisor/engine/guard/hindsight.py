@@ -1,5 +1,4 @@
-"""Replays the trials of an ended study with several early-stopping methods, to judge whether early stopping would have been
-safe."""
+"""Replays the trials of an ended study with several early-stopping methods, to judge if early stopping would have been safe."""
 
 from __future__ import annotations
 
@@ -27,20 +26,19 @@ MIN_TRIALS = 8
 PROTECTED_BEST_TRIALS = 5
 """Number of best trials that an early-stopping method should not stop."""
 MIN_REPLAYED_TRIAL_SHARE = 0.9
-"""Minimum share of the trained trials that can be replayed; if more trials are missing, the result of the replay is unreliable."""
+"""Minimum share of the trained trials that can be replayed."""
 MAX_EVALUATIONS_PER_STUDY = 20_000
-"""Maximum number of evaluations in the replayed trials. Replaying this number of evaluations takes about two seconds."""
+"""Maximum number of evaluations of the replayed trials, about two seconds."""
 MAX_TRIAL_ORDERS = 5
-"""Maximum number of trial orders to replay: the actual order, and random orders. The order matters, because a method decides on
-a trial by comparing it with earlier trials."""
+"""Maximum number of orders to replay, the actual and random ones: a method compares a trial with earlier ones."""
 MAX_REPLAYED_EVALUATIONS = 50_000
-"""Maximum number of evaluations to replay, summed over all orders."""
+"""The same over all orders."""
 PRUNING_WARMUP_SHARES = (0.25, 0.5, 0.75)
-"""The median pruner stops no trial before this share of the training; we replay it once for each share."""
+"""Shares of the training before which the median pruner stops no trial, one replay each."""
 ETA = 3
-"""Reduction factor of the successive-halving method."""
+"""Reduction factor of successive halving."""
 PRUNING_STARTUP_TRIALS = 5
-"""Number of trials that must be complete before the median pruner stops a trial; Optuna's default."""
+"""Complete trials before the median pruner stops one; Optuna's default."""
 
 
 class StoppingOutcome(FrozenModel):
@@ -48,35 +46,33 @@ class StoppingOutcome(FrozenModel):
 
     name: str
     saved: float
-    """Share of all training steps that the method would have saved; median over the replayed orders."""
+    """Share of all training steps; median over the replayed orders."""
     kept: bool
-    """True if the method would have kept the best trial, or a trial whose result equals the best within seed noise."""
+    """True if the best trial, or one that equals it within seed noise, would have been kept."""
     lost: int
-    """Number of the best trials that the method would have stopped, in the worst replayed order."""
+    """Number of the best trials that the method would have stopped, in the worst order."""
 
 
 class Hindsight(FrozenModel):
     """The outcome of replaying a study, or the reason why it cannot be replayed."""
 
     reason: str = ""
-    """Reason why the study cannot be replayed, as a clause; empty if it was replayed."""
+    """Why the study cannot be replayed, as a clause; empty if it was."""
     trials: int = 0
-    """Number of trials that were replayed."""
     workers: int = 0
     """Number of trials that trained at the same time."""
     best: int = 0
-    """Number of best trials among which the replay counts the trials that each method would have stopped."""
+    """Number of best trials that a method should not stop."""
     orders: int = 0
-    """Number of orders in which the trials were replayed: the actual order, and random ones."""
     guard: StoppingOutcome | None = None
     others: tuple[StoppingOutcome, ...] = ()
-    """Outcomes of other early-stopping methods, to compare with ours."""
+    """Outcomes of other methods."""
     message: MessageField = Message(())
-    """Result of the replay in two or three sentences; empty if the study cannot be replayed."""
+    """Result in two or three sentences."""
 
 
 def hindsight(study: Study) -> Hindsight | None:
-    """Return the effects that early stopping would have had on the study; None if the study's trials have no curves."""
+    """Return the effects that early stopping would have had on the study; None without curves."""
     policy = Policy()
     if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
         return None
@@ -93,14 +89,13 @@ def hindsight(study: Study) -> Hindsight | None:
 class _ReplayedTrial:
     trial: Trial
     progress: TrialProgress
-    whole: bool
-    """True if the trial trained to its planned end."""
+    whole: bool  # it trained to its planned end
     began: float
     ended: float
 
 
 def _trials_to_replay(study: Study, policy: Policy) -> list[_ReplayedTrial] | str:
-    """Return the trials to replay, in the order of their start; if the study cannot be replayed, return the reason."""
+    """Return the trials to replay, in the order of their start, or the reason why the study cannot be replayed."""
     own = [t for t in study.trials if t.round is None and t.status != "no_data"]
     if any(t.status == "running" for t in own):
         return "trials still run"
@@ -111,13 +106,15 @@ def _trials_to_replay(study: Study, policy: Policy) -> list[_ReplayedTrial] | st
     length, kind = kinds.most_common(1)[0][0]
     if not math.isfinite(length):
         return "the planned length of the trials is unknown"
-    runs = [
-        run
-        for t in trained
-        if abs(study.planned_steps(t) - length) <= MAX_RELATIVE_LENGTH_DIFFERENCE * length
-        and schedules.read_schedule(study, t).logged_kind == kind
-        if (run := _trial_to_replay(study, t)) is not None
-    ]
+    runs = []
+    for t in trained:  # without those that were cut short, because the rest of their curve is unknown
+        curve, own_length = study.cost_curve(t), study.planned_steps(t)
+        alike = abs(own_length - length) <= MAX_RELATIVE_LENGTH_DIFFERENCE * length
+        ended = _is_complete(t) or t.status in ("diverged", "infeasible")
+        if alike and ended and schedules.read_schedule(study, t).logged_kind == kind:
+            progress = TrialProgress(curve.steps, curve.values, own_length)
+            began, end = (math.nan if time is None else time for time in (t.started, t.ended))
+            runs.append(_ReplayedTrial(t, progress, _is_complete(t) and math.isfinite(progress.best[-1]), began, end))
     return _reason_against_replay(policy, runs, len(trained)) or sorted(runs, key=lambda r: (r.began, r.trial.index))
 
 
@@ -125,18 +122,8 @@ def _is_complete(trial: Trial) -> bool:
     return trial.status in ("complete", "not_learned")
 
 
-def _trial_to_replay(study: Study, trial: Trial) -> _ReplayedTrial | None:
-    """Return the trial's data for the replay; None if the trial was cut short, because the rest of its curve is unknown."""
-    if not _is_complete(trial) and trial.status not in ("diverged", "infeasible"):
-        return None
-    curve = study.cost_curve(trial)
-    progress = TrialProgress(curve.steps, curve.values, study.planned_steps(trial))
-    began, ended = (math.nan if time is None else time for time in (trial.started, trial.ended))
-    return _ReplayedTrial(trial, progress, _is_complete(trial) and bool(np.isfinite(progress.best[-1])), began, ended)
-
-
 def _reason_against_replay(policy: Policy, runs: Sequence[_ReplayedTrial], trained: int) -> str:
-    """Return the reason why these trials cannot be replayed; an empty string if they can be replayed."""
+    """Return the reason why these trials cannot be replayed; empty if they can."""
     whole = [r.progress for r in runs if r.whole]
     if len(whole) < MIN_TRIALS or not policy.has_enough_evaluations(whole):
         return f"fewer than {MIN_TRIALS} complete trials have {policy.evaluations} evaluations and the same length and schedule"
@@ -152,7 +139,7 @@ def _reason_against_replay(policy: Policy, runs: Sequence[_ReplayedTrial], train
 
 
 def mean_concurrency(times: Sequence[tuple[float, float]]) -> int:
-    """Return the mean number of overlapping (start, end) intervals, over the times with at least one interval; at least 1."""
+    """Return the mean number of overlapping (start, end) intervals while there is any; at least 1."""
     busy, until = 0.0, -math.inf
     for began, ended in sorted(times):
         busy += max(0.0, ended - max(began, until))
@@ -164,11 +151,8 @@ def mean_concurrency(times: Sequence[tuple[float, float]]) -> int:
 
 
 def median_stopper(warmup: float) -> Stopper:
-    """Return a stopper like Optuna's median pruner (`optuna.pruners.MedianPruner`). The stopper stops no trial before the share
-    `warmup` of the training.
-
-    Afterwards, it stops a trial whose best cost is above the median cost of the complete trials at the same evaluation.
-    """
+    """Return a stopper like `optuna.pruners.MedianPruner`: from the share `warmup` of the training on, it stops a trial whose
+    best cost is above the median cost of the complete trials at the same evaluation."""
 
     def stops(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:
         if len(completed) < PRUNING_STARTUP_TRIALS or trial.steps[at] < warmup * trial.length:
@@ -180,12 +164,8 @@ def median_stopper(warmup: float) -> Stopper:
 
 
 def halving_stopper(eta: int) -> Stopper:
-    """Return a stopper that works like Optuna's asynchronous successive halving (`optuna.pruners.SuccessiveHalvingPruner`).
-
-    The rungs (points of comparison) are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each rung, a trial continues if
-    its cost is among the best 1 / eta of the costs of all trials that have reached this rung. The stopper stores the costs at
-    each rung, so it can replay only one study.
-    """
+    """Return a stopper like `optuna.pruners.SuccessiveHalvingPruner`, for one replay: at each rung, 1 / eta^3, 1 / eta^2 and 1
+    / eta of the training, a trial continues if its cost is among the best 1 / eta of those that have reached the rung."""
     rungs = [eta**k for k in (3, 2, 1)]
     costs: list[list[float]] = [[] for _ in rungs]
     reached: dict[int, int] = {}
@@ -205,8 +185,7 @@ def halving_stopper(eta: int) -> Stopper:
 
 
 def _guard_stopper_for_trials(policy: Policy, runs: Sequence[_ReplayedTrial]) -> Stopper:
-    """Return a stopper that decides in the same way as the option `--stop-doomed` of `advisor run`. If a setting was trained
-    with several seeds, the stopper stops a trial of this setting only if the trial's objective is not finite."""
+    """Return a stopper that decides as `advisor run --stop-doomed`, also for settings with several seeds."""
     settings = [r.trial.params for r in runs]
     repeated = {id(r.progress) for r in runs if settings.count(r.trial.params) > 1}
 
@@ -218,8 +197,7 @@ def _guard_stopper_for_trials(policy: Policy, runs: Sequence[_ReplayedTrial]) ->
 
 
 def _restrict_to_complete_siblings(whole: set[int], stopper: Stopper) -> Stopper:
-    """Return a stopper that calls `stopper` with only those completed trials that trained to their planned end, because failed
-    trials do not count as siblings."""
+    """Return a stopper that calls `stopper` only with trials that trained to their end: failed ones are no siblings."""
     siblings: list[TrialProgress] = []
     seen = 0
 
@@ -240,7 +218,8 @@ def _replay_guard(study: Study, policy: Policy, runs: Sequence[_ReplayedTrial]) 
     whole = {id(r.progress) for r in runs if r.whole}
     workers = mean_concurrency([(r.began, r.ended) for r in runs])
     ways = {"guard": lambda: _guard_stopper_for_trials(policy, runs), **pruning_stoppers()}
-    guard, *others = replay_outcomes(trials, whole, ways, workers, noise=_seed_sd(study))
+    variance = repeats.variance_between_seeds([s for s in repeats.full_length_settings(study) if len(s.trials) > 1])
+    guard, *others = replay_outcomes(trials, whole, ways, workers, noise=variance[0] if variance is not None else 0.0)
     best, orders = min(PROTECTED_BEST_TRIALS, len(whole)), len(_trial_orders(trials))
     return Hindsight(
         trials=len(runs),
@@ -265,11 +244,8 @@ def pruning_stoppers() -> dict[str, Callable[[], Stopper]]:
 def replay_outcomes(
     trials: Sequence[TrialProgress], whole: set[int], ways: Mapping[str, Callable[[], Stopper]], workers: int, *, noise: float
 ) -> list[StoppingOutcome]:
-    """Replay each early-stopping method, and return its outcome.
-
-    trials: in the order in which they began. whole: ids of the trials that trained to their planned end. ways: {name: factory}
-    of the early-stopping methods. noise: maximum difference between two results that count as equal.
-    """
+    """Replay each early-stopping method. trials: in the order of their start; whole: ids of those that trained to their end;
+    ways: {name: factory}; noise: maximum difference between two results that count as equal."""
     ranked = sorted((t for t in trials if id(t) in whole), key=lambda t: t.best[-1])
     best, limit = ranked[:PROTECTED_BEST_TRIALS], ranked[0].best[-1] + noise
     winners = [t for t in ranked if t.best[-1] <= limit]
@@ -293,17 +269,10 @@ def replay_outcomes(
 
 
 def _trial_orders(trials: Sequence[TrialProgress]) -> list[Sequence[TrialProgress]]:
-    """Return the trials in the order of their start, and in random orders."""
     count = MAX_REPLAYED_EVALUATIONS // sum(len(t.steps) for t in trials)
     rng = np.random.default_rng(0)
     others = [[trials[i] for i in rng.permutation(len(trials))] for _ in range(min(count, MAX_TRIAL_ORDERS) - 1)]
     return [trials, *others]
-
-
-def _seed_sd(study: Study) -> float:
-    """Return the standard deviation of results between seeds; 0 if it is unknown."""
-    variance = repeats.variance_between_seeds([s for s in repeats.full_length_settings(study) if len(s.trials) > 1])
-    return variance[0] if variance is not None else 0.0
 
 
 def _hindsight_message(guard: StoppingOutcome, others: Sequence[StoppingOutcome], best: int, orders: int) -> Message:

@@ -18,8 +18,8 @@ MIN_TRAINED_SHARE = 0.5
 
 
 def running_trial_messages(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
-    """Return the messages of all rules that can judge a running trial (`while_running`). These rules judge a study that
-    contains only this trial, as if the trial had stopped at its last step."""
+    """Return the messages of all rules that can judge a running trial (`while_running`), from a study of only this trial that
+    stopped at its last step."""
     able = [rule for rule in rules if rule.while_running]
     if not able:
         return ()
@@ -27,21 +27,13 @@ def running_trial_messages(study: Study, trial: Trial, rules: Iterable[Rule]) ->
     verdicts = judge(alone, [rule for rule in able if not rule.as_if_ended], calibrate=False)
     steps, planned = study.cost_curve(trial).steps, study.planned_steps(trial)
     if len(steps) and math.isfinite(planned) and steps[-1] >= MIN_TRAINED_SHARE * planned:
-        verdicts += judge(
-            _complete_trial_at(alone, int(steps[-1])), [rule for rule in able if rule.as_if_ended], calibrate=False
-        )
+        facts = {**trial.facts, "max_train_steps": str(int(steps[-1]))}
+        complete = replace(alone, trials=(replace(alone.trials[0], status="complete", facts=facts),))
+        verdicts += judge(complete, [rule for rule in able if rule.as_if_ended], calibrate=False)
     return tuple(finding.message for verdict in verdicts for finding in verdict.findings)
 
 
-def _complete_trial_at(study: Study, step: int) -> Study:
-    """Return the study with its single trial marked as complete, and with `step` as the trial's planned end."""
-    (trial,) = study.trials
-    facts = {**trial.facts, "max_train_steps": str(step)}
-    return replace(study, trials=(replace(trial, status="complete", facts=facts),))
-
-
 def _study_of_trial(study: Study, trial: Trial) -> Study:
-    """Return a study that contains only this trial."""
     curves = {name: study.metric(trial, name) for name in study.metrics}
     blocks = {
         name: CurveBlock(curve.steps, curve.values, curve.times, np.array([0, len(curve)]))

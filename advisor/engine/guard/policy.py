@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from advisor.model.space import FloatArray, IntArray
-from advisor.stats import reach
+
+_MIN_SLOPE_POINTS = 3
+"""Minimum number of points to estimate the slope of a cost curve."""
+_RECENT_STEP_SHARE = 1 / 3
+"""Share of the steps so far that counts as recent; chosen on the curves of `benchmarks/quality/guard.py`."""
+_MIN_SLOPE_SPAN = 0.1
+"""Minimum distance of two points that determine a slope, as a share of the points so far; closer ones differ mostly by noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,14 +27,18 @@ class TrialProgress:
     steps: IntArray | FloatArray
     """Shape (n,), strictly increasing."""
     costs: FloatArray
-    """Costs of the evaluations, shape (n,); may be non-finite."""
+    """Shape (n,); may be non-finite."""
     length: float
     """Planned length of the trial in steps."""
 
     @cached_property
+    def _finite_costs(self) -> FloatArray:
+        return np.where(np.isfinite(self.costs), self.costs, np.inf)
+
+    @cached_property
     def best(self) -> FloatArray:
-        """Lowest cost up to each evaluation, shape (n,)."""
-        return reach.best_so_far(self.costs)
+        """Lowest cost up to each evaluation, shape (n,); inf before the first finite cost."""
+        return np.minimum.accumulate(self._finite_costs)
 
     @cached_property
     def final(self) -> float:
@@ -36,31 +48,46 @@ class TrialProgress:
     @cached_property
     def median_recent_costs(self) -> FloatArray:
         """Median of the last three costs up to each evaluation, shape (n,)."""
-        return reach.running_medians(self.costs)
+        padded = np.concatenate([np.full(2, self._finite_costs[0]), self._finite_costs])
+        return np.asarray(np.median(sliding_window_view(padded, 3), axis=1))
 
     @cached_property
     def extrapolated_gain(self) -> FloatArray:
-        """Forecast at each evaluation, shape (n,): the decrease of cost until the end of training if the cost keeps falling at
-        its steepest recent rate."""
-        count = len(self.steps)
-        return np.array([reach.extrapolated_gain(self.steps, self.median_recent_costs, self.length, at) for at in range(count)])
+        """Fall of the cost until the end of training at the steepest recent slope, at each evaluation, shape (n,)."""
+        return np.array([self._extrapolated_gain_at(at) for at in range(len(self.steps))])
+
+    def _extrapolated_gain_at(self, at: int) -> float:
+        if at + 1 < _MIN_SLOPE_POINTS:
+            return np.inf
+        steps, level = self.steps, self.median_recent_costs
+        left = max(0.0, self.length - float(steps[at]))
+        first = min(int(np.searchsorted(steps, (1 - _RECENT_STEP_SHARE) * steps[at])), at - 2)
+        ends = np.arange(max(first, 1), at + 1)
+        starts = np.maximum(ends - max(1, math.ceil(_MIN_SLOPE_SPAN * at)), 0)
+        with np.errstate(invalid="ignore"):
+            slopes = (level[starts] - level[ends]) / (steps[ends] - steps[starts])
+        steepest = float(np.where(np.isnan(slopes), np.inf, slopes).max())
+        return max(0.0, steepest) * left if left else 0.0
+
+    def best_until(self, step: float) -> float:
+        """Return the lowest cost up to a step; inf if there is none."""
+        end = int(self.steps.searchsorted(step, "right"))
+        return float(self.best[end - 1]) if end else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class ImprovementBounds:
-    """The decrease of cost that a trial needs after an evaluation to become the best, and two bounds on the decrease that it
-    can reach."""
+    """The decrease of cost that a trial needs after an evaluation to become the best, and two bounds on it."""
 
     step: int
     best: float
     """Lowest cost of the trial so far."""
     incumbent: float
-    """Lowest cost of the completed siblings (trials with the same length and schedule)."""
+    """Lowest cost of the completed siblings."""
     largest_later_decrease: float
-    """Largest decrease of cost of any completed sibling after this step. The decrease is measured from this trial's cost at
-    this step or, if lower, from the sibling's cost at this step."""
+    """Largest decrease of any completed sibling after this step, from this trial's cost or, if lower, the sibling's."""
     extrapolated_decrease: float
-    """Decrease of cost until the end of training if this trial's cost keeps falling at its steepest recent rate."""
+    """Decrease until the end of training at the trial's steepest recent rate."""
 
     @property
     def needed_gain(self) -> float:
@@ -72,17 +99,15 @@ def margin(siblings: int, exceedance: float) -> float:
     """Return a factor m >= 1: a trial's value exceeds m times the siblings' largest value with a probability of at most
     `exceedance`.
 
-    If values are exchangeable, a new value exceeds the largest of n earlier ones with probability 1 / (n + 1). The new value
-    exceeds m times the largest value with a probability of at most 1 / (m (n + 1)), unless the distribution's tail is heavier
-    than 1 / x. So the factor m must be larger if there are fewer siblings.
+    A new exchangeable value exceeds the largest of n earlier ones with probability 1 / (n + 1), and m times the largest with at
+    most 1 / (m (n + 1)), unless the tail of the distribution is heavier than 1 / x.
     """
     return max(1.0, 1 / (exceedance * (siblings + 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Thresholds for stopping running trials. The defaults were chosen by replaying studies (see
-    `benchmarks/quality/guard.py`)."""
+    """Thresholds for stopping running trials, chosen by replaying studies (`benchmarks/quality/guard.py`)."""
 
     siblings: int = 4
     """Minimum number of siblings (completed trials with the same length and schedule) to judge a trial."""
@@ -91,42 +116,36 @@ class Policy:
     successive_evaluations: int = 3
     """Number of successive evaluations at which both bounds on the decrease of cost must rule the trial out."""
     exceedance: float = 0.1
-    """Accepted probability that a ruled-out trial would still improve by more than `margin` times the largest later improvement
-    of its siblings."""
+    """Accepted probability that a ruled-out trial improves by more than `margin` times its siblings' largest later improvement.
+    """
     stuck_exceedance: float = 0.01
-    """Accepted probability that a trial is wrongly called stuck although it is learning, because its objective leaves its first
-    value late."""
+    """Accepted probability that a learning trial is called stuck, because its objective leaves its first value late."""
 
     def margin(self, siblings: int) -> float:
-        """Return the factor by which to multiply the largest later improvement of this number of siblings."""
         return margin(siblings, self.exceedance)
 
     def bounds_if_doomed(self, trial: TrialProgress, at: int, siblings: Sequence[TrialProgress]) -> ImprovementBounds | None:
         """Return the bounds at evaluation `at` (0-based) if they rule out, at this and the preceding evaluations, that the
-        trial becomes the best; else None.
-
-        A trial that is ahead of half of its siblings at the same step is never ruled out, because few siblings show how a
-        leading trial continues. siblings: completed trials.
-        """
+        trial becomes the best; else None. siblings: completed trials. A trial ahead of half of its siblings at the same step is
+        never ruled out, because few siblings show how a leading trial continues."""
         first = at - self.successive_evaluations + 1
-        if first < 0 or at + 1 < reach.MIN_SLOPE_POINTS or len(siblings) < self.siblings:
+        if first < 0 or at + 1 < _MIN_SLOPE_POINTS or len(siblings) < self.siblings:
             return None
         incumbent = min(s.final for s in siblings)
         evaluations = range(at, first - 1, -1)
         if any(not float(trial.best[k]) - incumbent > trial.extrapolated_gain[k] for k in evaluations):
             return None
-        completed = [(s.steps, s.best) for s in siblings]
         finals, margin = np.array([s.final for s in siblings]), self.margin(len(siblings))
         bounds = None
         for k in evaluations:
             best, own = float(trial.best[k]), float(trial.extrapolated_gain[k])
-            costs = reach.lowest_costs_until(float(trial.steps[k]), completed)
-            later = reach.largest_later_gain(best, costs, finals)
+            costs = np.array([s.best_until(float(trial.steps[k])) for s in siblings])
+            later = max(0.0, float((np.minimum(costs, best) - finals).max())) if np.isfinite(costs).all() else math.inf
             if not best - incumbent > margin * later or best <= np.median(costs):
                 return None
             bounds = bounds or ImprovementBounds(int(trial.steps[k]), best, incumbent, later, own)
         return bounds
 
     def has_enough_evaluations(self, siblings: Sequence[TrialProgress]) -> bool:
-        """Return whether most siblings (comparable completed trials) have the required number of evaluations."""
+        """Return whether most siblings have the required number of evaluations."""
         return bool(np.median([len(s.steps) for s in siblings]) >= self.evaluations)

@@ -1,4 +1,4 @@
-"""Applies an early-stopping method to trials that have ended, to find which trials the method would have stopped, and when."""
+"""Applies an early-stopping method to ended trials, to find which ones it would have stopped, and when."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ after this evaluation."""
 
 
 def guard_stopper(policy: Policy) -> Stopper:
-    """Return a stopper that stops trials whose objective is not finite and trials that cannot become the best.
-
-    The stopper remembers completed trials, so their list may only grow between two calls.
-    """
+    """Return a stopper of trials that are not finite or cannot become the best. It remembers completed trials, so their list
+    may only grow between two calls."""
     siblings: list[TrialProgress] = []
     seen, enough = 0, False
 
@@ -37,16 +35,13 @@ def guard_stopper(policy: Policy) -> Stopper:
 
 
 def not_finite(trial: TrialProgress, at: int) -> bool:
-    """Return whether the last two evaluations up to evaluation `at` are both not finite. A single non-finite value may come
-    from a failed evaluation."""
+    """Return whether the last two evaluations up to `at` are not finite; a single one may come from a failed evaluation."""
     return at >= 1 and not np.isfinite(trial.costs[at - 1 : at + 1]).any()
 
 
 def replay_trials(trials: Sequence[TrialProgress], stops: Stopper, workers: int = 1) -> list[int]:
-    """Return the number of evaluations after which each trial ends: all its evaluations, or fewer if `stops` ended the trial.
-
-    Trials start in the given order, `workers` trials run at the same time, and all steps take equally long.
-    """
+    """Return the number of evaluations after which each trial ends. Trials start in the given order, `workers` of them run at
+    the same time, and all steps take equally long."""
     ends = [len(t.steps) for t in trials]
     completed: list[TrialProgress] = []
     waiting = iter(range(len(trials)))

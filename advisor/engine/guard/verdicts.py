@@ -16,24 +16,22 @@ from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.study import Study, Trial
 
 RunningTrialState = Literal["doomed", "not_finite", "diverging", "stuck", "fine", "unknown"]
-"""State of a running trial. doomed: it cannot become the best · not_finite: its objective is NaN or infinite · diverging: it
-lost most of its improvement · stuck: its objective is still at its first value although its siblings had left theirs by then ·
-fine: none of these · unknown: it cannot be judged."""
+"""doomed: it cannot become the best · not_finite: its objective is NaN or infinite · diverging: it lost most of its improvement
+· stuck: its objective is still at its first value although its siblings had left theirs by then · fine: none of these ·
+unknown: it cannot be judged."""
 
 MAX_RELATIVE_LENGTH_DIFFERENCE = 0.01
 """Siblings are trials whose planned lengths differ by at most this share."""
 MAX_RELATIVE_LENGTH_EXCESS = 0.02
-"""If trials train beyond their planned length by more than this share, the planned length counts as wrong."""
+"""Beyond this relative excess over the planned length, the plan counts as wrong."""
 MIN_STUCK_TRAINING_SHARE = 0.2
-"""A trial may be called stuck after this share of its planned length."""
+"""A trial may be stuck after this share of its planned length."""
 MIN_LEARNING_GAIN_SHARE = 0.05
-"""Minimum improvement that counts as learning, as a share of the distance from the trial's first cost to the best complete
-trial's cost."""
+"""Minimum improvement that counts as learning, as a share of that from the first cost to the best complete trial's."""
 MIN_LOST_IMPROVEMENT_SHARE = 0.8
-"""A trial counts as diverging if it has lost at least this share of its earlier improvement."""
+"""A diverging trial has lost at least this share of its improvement."""
 MIN_RISE_TO_NOISE = 5.0
-"""A trial counts as diverging only if its cost rises by at least this multiple of the median absolute difference between
-successive evaluations."""
+"""Minimum rise of a diverging trial, in median absolute differences between successive evaluations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +41,18 @@ class TrialVerdict:
     trial: Trial
     state: RunningTrialState
     step: int
-    """Step of the last evaluation; 0 if there is none."""
+    """Last evaluated step; 0 if there is none."""
     length: float
-    """Planned training length in steps; NaN if unknown."""
+    """Planned steps; NaN if unknown."""
     message: Message
-    """The verdict and its evidence, or the reason why the trial cannot be judged."""
+    """The verdict and its evidence, or why the trial cannot be judged."""
     stop: bool = False
     """Whether the evidence is strong enough to stop the trial."""
     bounds: ImprovementBounds | None = field(default=None, compare=False)
 
     @property
     def saved(self) -> float:
-        """Number of steps saved by stopping the trial now; 0 if the trial should continue or its length is unknown."""
+        """Number of steps saved by stopping the trial now; 0 if it should continue or its length is unknown."""
         left = self.length - self.step
         return max(0.0, left) if self.stop and math.isfinite(left) else 0.0
 
@@ -103,7 +101,7 @@ class _TrialJudge:
         return made("fine", say("{trial} can still become the best.", trial=Name(trial.name)))
 
     def _siblings(self, trial: Trial) -> list[TrialProgress]:
-        """Return the completed trials with a finite result and the same planned length and kind of schedule as this trial."""
+        """Return the completed trials with a finite result and the same planned length and kind of schedule."""
         kinds = {t.index: schedules.read_schedule(self.study, t).logged_kind for t in self.study.trials}
         length = self.progress[trial.index].length
         found = []
@@ -116,7 +114,6 @@ class _TrialJudge:
         return found
 
     def _reasons_not_to_judge(self, trial: Trial, own: TrialProgress, siblings: Sequence[TrialProgress]) -> Iterator[Message]:
-        """Yield the reasons why this running trial cannot be judged."""
         name = Name(trial.name)
         if self.study.probe is not None:
             yield say("{trial} belongs to a short diagnostic run, not to a search.", trial=name)
@@ -128,7 +125,8 @@ class _TrialJudge:
             yield say("The setting of {trial} runs with several seeds, and their mean counts.", trial=name)
         if any(p.steps[-1] > (1 + MAX_RELATIVE_LENGTH_EXCESS) * own.length for p in (own, *siblings) if len(p.steps)):
             yield say("Trials train beyond the planned {length} steps, so the plan is wrong.", length=Number(own.length, 6))
-        if self._out_of_order(trial):
+        times = self.study.cost_curve(trial).times
+        if (np.diff(times[np.isfinite(times)]) < 0).any():
             yield say("The evaluations of {trial} are out of order: a later step was logged earlier.", trial=name)
         if len(siblings) < self.policy.siblings:
             yield say(
@@ -138,10 +136,6 @@ class _TrialJudge:
             )
         elif not self.policy.has_enough_evaluations(siblings):
             yield say("Trials are evaluated fewer than {count} times.", count=self.policy.evaluations)
-
-    def _out_of_order(self, trial: Trial) -> bool:
-        times = self.study.cost_curve(trial).times
-        return bool((np.diff(times[np.isfinite(times)]) < 0).any())
 
     # --- texts ------------------------------------------------------------------------------------------------------------------
 
@@ -207,8 +201,8 @@ def steps_siblings_left_start(
 ) -> list[float] | None:
     """Return the steps at which siblings left their first objective value if the trial is stuck at evaluation `at`; else None.
 
-    A trial is stuck if at least half of its siblings left their first value, and if it stays at its own first value longer than
-    the slowest of these siblings by at least the policy's factor.
+    At least half of the siblings left their first value, and the trial stays at its own longer than the slowest of these by the
+    policy's factor.
     """
     if trial.steps[at] < MIN_STUCK_TRAINING_SHARE * trial.length:
         return None
@@ -222,16 +216,14 @@ def steps_siblings_left_start(
 
 
 def _first_improvement_step(trial: TrialProgress, best: float) -> float:
-    """Return the step of the first evaluation at which the trial has clearly improved; inf if there is none. best: cost of the
-    best sibling."""
+    """Return the step of the first clear improvement, or inf. best: cost of the best sibling."""
     first = float(trial.costs[0])
     moved = np.flatnonzero(first - trial.best > MIN_LEARNING_GAIN_SHARE * (first - best))
     return float(trial.steps[moved[0]]) if len(moved) else math.inf
 
 
 def diverging_lost_share(trial: TrialProgress, at: int, policy: Policy) -> float | None:
-    """Return the share of its earlier improvement that the trial has lost if it is diverging at evaluation `at` and just
-    before; else None."""
+    """Return the share of its improvement that the trial has lost if it diverges at evaluation `at` and just before; else None."""
     shares = [
         _lost_share_once(trial, k, 2 * policy.successive_evaluations) for k in range(at, at - policy.successive_evaluations, -1)
     ]

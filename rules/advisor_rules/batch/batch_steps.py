@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.batch import targets, tried_sizes
+from advisor.computed.batch import batches, targets
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
@@ -15,7 +15,7 @@ from advisor.model.evidence import Evidence, FigureEvidence, axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say, value_with_limit
 from advisor.model.study import Study
-from advisor.stats.steps_to_target import StepsComparison, compare_steps
+from advisor_rules.batch._steps_to_target import StepsComparison, compare_steps
 
 
 class BatchSteps(Rule):
@@ -92,7 +92,7 @@ class BatchSteps(Rule):
         message, action = _steps_saved_message(name, race, scales, knee), _choose_action(fastest, knee)
         change: Change = Advise(text=str(action))
         if name is not None and name in study.searched and fastest.is_integer():
-            size = int(tried_sizes.usable_batch_size(study, name, fastest))
+            size = int(batches.usable_batch_size(study, name, fastest))
             change = FixParameter(parameter=name, value=size, why=str(message))
         axis: tuple[Evidence, ...] = ()
         if name:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from advisor.computed.batch import throughput, timing, tried_sizes
+from advisor.computed.batch import batches, throughput, timing
 from advisor.engine.rule import Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter, RunPlan
@@ -15,7 +15,7 @@ from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Number, Percent, say
 from advisor.model.study import Study
-from advisor.stats import saturation
+from advisor.stats import estimates
 
 
 class BatchThroughput(Rule):
@@ -79,7 +79,7 @@ class BatchThroughput(Rule):
             )
         sizes, rates = np.array([s.batch_size for s in speeds]), [s.mean_log_rate for s in speeds]
         enough, last = 1 - self.false_alarms, len(speeds) - 1
-        growth = saturation.find_saturation(
+        growth = estimates.find_saturation(
             sizes, rates, material=self.material, doubling=self.doubling, alpha=self.false_alarms
         )
         if growth.never_scales_probability >= enough and growth.chosen_index in (0, last):
@@ -96,7 +96,7 @@ class BatchThroughput(Rule):
             action = say(text, size=best.batch_size)
             yield self._build_finding(study, speeds, best, what, action, growth.saturation_probability)
         elif growth.chosen_index == last:
-            yield self._report_growth(study, speeds, tried_sizes.smallest_oom_batch_size(study))
+            yield self._report_growth(study, speeds, batches.smallest_oom_batch_size(study))
 
     def _report_growth(self, study: Study, speeds: Sequence[throughput.Throughput], out_of_memory: float) -> Finding:
         """Report that the throughput still grows at the largest batch size. out_of_memory: smallest batch size that ran out of

@@ -14,7 +14,7 @@ from advisor.model.evidence import curve_plot
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Percent, say
 from advisor.model.study import Study, Trial
-from advisor.stats.ratios import Ratio, ratio_of_sums
+from advisor.stats.estimates import Estimate, ratio_of_sums
 from advisor_rules.batch._shares import judged_trials_text, shares_table
 
 
@@ -67,7 +67,7 @@ class GpuUnderused(Rule):
         if 2 * len(underused) > len(utilisations):
             yield self._build_finding(study, sorted(underused, key=lambda pair: pair[1].value), len(utilisations))
 
-    def _build_finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int) -> Finding:
+    def _build_finding(self, study: Study, low: list[tuple[Trial, Estimate]], judged_count: int) -> Finding:
         trials, middle = [t for t, _ in low], low[len(low) // 2][1]
         metric, computing = study.signals["device_utilisation"], Percent(1 - middle.value)
         memory = float(np.median([timing.peak_memory_share(study, t) for t in trials]))
@@ -111,7 +111,7 @@ _LOW_UTILISATION_ADVICE = {
 }
 
 
-def _gpu_idle_share(study: Study, trial: Trial) -> Ratio | None:
+def _gpu_idle_share(study: Study, trial: Trial) -> Estimate | None:
     """Return the share of the time in which the trial's device was idle; None with fewer than 4 samples."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:

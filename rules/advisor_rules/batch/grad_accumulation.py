@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.batch import batches, timing, tried_sizes
+from advisor.computed.batch import batches, timing
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
@@ -64,7 +64,7 @@ class GradAccumulation(Rule):
         micro_batches = float(np.median([batches.micro_batches(t) for t in accumulating]))
         examples = float(np.median([batches.batch_size_per_rank(t) for t in accumulating]))
         fit = math.floor(self.usable / peak) if peak > 0 else micro_batches
-        if fit < 2 or tried_sizes.smallest_oom_batch_size(study) / (micro_batches * examples) <= 2 / micro_batches:
+        if fit < 2 or batches.smallest_oom_batch_size(study) / (micro_batches * examples) <= 2 / micro_batches:
             return
         yield self._build_finding(accumulating, len(ended_trials), micro_batches, examples, fit, peak)
 

@@ -13,7 +13,7 @@ from advisor.model.evidence import curve_plot
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Number, Percent, say
 from advisor.model.study import Study
-from advisor.stats.ratios import Ratio
+from advisor.stats.estimates import Estimate
 from advisor_rules.batch._shares import judged_trials_text, shares_table
 
 
@@ -73,7 +73,7 @@ class HostSync(Rule):
         if majority:
             yield self._build_finding(study, sorted((times[i] for i in majority), key=lambda pair: pair[1].value), len(times))
 
-    def _build_finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int) -> Finding:
+    def _build_finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Estimate]], judged_count: int) -> Finding:
         trials, (middle, idle) = [t.trial for t, _ in waiting], waiting[len(waiting) // 2]
         text = "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), "
         advice = (

@@ -9,11 +9,7 @@ from advisor.computed.curves.overfit import (
     MIN_EVALUATIONS_TO_POOL,
     CostCurveFunction,
     Overfit,
-    PooledRise,
-    best_trial_per_combination,
-    do_only_weak_settings_overfit,
     measure_overfitting_of_trials,
-    pooled_rise,
     regulariser_changes,
     regulariser_phrase,
     significant_overfits,
@@ -28,6 +24,7 @@ from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import is_fine_tuning
 from advisor.stats.curve import MIN_POINTS
+from advisor_rules.curves._pooled_rise import PooledRise, best_trial_per_combination, do_only_weak_settings_overfit, pooled_rise
 
 
 class CurveOverfitting(Rule):

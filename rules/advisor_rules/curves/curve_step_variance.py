@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from advisor.computed.curves import noise
-from advisor.computed.curves.step_noise import (
+from advisor.computed.curves.noise import (
     MIN_EVALUATIONS_FOR_NOISE,
     HalfAroundBest,
     Ranking,

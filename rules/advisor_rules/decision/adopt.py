@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.curves import step_noise
+from advisor.computed.curves.noise import HalfAroundBest, split_around_best
 from advisor.computed.decision import repeats
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, RepeatTrial
@@ -29,6 +29,7 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import setting as value_words
 from advisor.stats import difference
 from advisor.stats.curve import smooth_savgol
+from advisor_rules.decision._repeats import chance_of_replication, widest_cost_gap
 
 
 class Adopt(Rule):
@@ -183,7 +184,7 @@ class Adopt(Rule):
             _message(study, best, rival, lead, noun),
             action=action,
             severity="note",
-            confidence=1 - (0.0 if lead.gain <= matters else difference.chance_of_replication(lead, self.false_alarms)),
+            confidence=1 - (0.0 if lead.gain <= matters else chance_of_replication(lead, self.false_alarms)),
             trials=[best.trials[0], rival.trials[0]],
             evidence=table(
                 *((name, list_message(values, limit=len(values))) for name, values in zip(names, runs, strict=True)),
@@ -196,7 +197,7 @@ class Adopt(Rule):
         )
 
     def _indices_of_bad_repeats(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
-        gap = difference.widest_cost_gap(best.costs)
+        gap = widest_cost_gap(best.costs)
         if gap is None or gap.p_value > self.false_alarms:
             return []
         worse = [i for i in range(len(best.costs)) if (i in gap.smaller_group) == gap.is_smaller_group_worse]
@@ -294,7 +295,7 @@ def find_lucky_lead(study: Study) -> EvaluationLuck | None:
     """Return the lead that noise explains; None if noise does not explain the best trial's lead over a trial with less noisy
     evaluations."""
     best_first = study.ranked()
-    parts = (step_noise.split_around_best(study.cost_curve(t).finite.values) for t in best_first)
+    parts = (split_around_best(study.cost_curve(t).finite.values) for t in best_first)
     if (best_part := next(parts, None)) is None:
         return None
     best, best_sd = best_first[0], _evaluation_noise_sd(best_part)
@@ -311,12 +312,12 @@ def find_lucky_lead(study: Study) -> EvaluationLuck | None:
     return None
 
 
-def _evaluation_noise_sd(around: step_noise.HalfAroundBest) -> float:
+def _evaluation_noise_sd(around: HalfAroundBest) -> float:
     """Return the standard deviation of one evaluation's noise; `noise_sd` is the lowest of several estimates, so too low."""
     return max(around.noise_sd, float(np.std(around.residuals)))
 
 
-def _expected_noise_gain(around: step_noise.HalfAroundBest) -> float:
+def _expected_noise_gain(around: HalfAroundBest) -> float:
     """Return the expected difference between the minimum of the true smooth curve and the lowest evaluation."""
     points = around.smooth_curve + around.residuals
     # A single parabola, because local parabolas follow the noise and would pass close to the lowest evaluation.

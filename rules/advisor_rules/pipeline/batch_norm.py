@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from advisor.computed.pipeline import norms, ranks
-from advisor.computed.pipeline.norms import BatchNorm as Layers
+from advisor.computed.pipeline import ranks
 from advisor.engine.rule import Count, Factor, Rule
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Message, list_message, say
 from advisor.model.study import Study, Trial
+from advisor_rules.pipeline._norms import BatchNorm as Layers, batch_norm
 from advisor_rules.pipeline._ranges import count_range_text
 
 _GHOST_NORM_ADVICE = "Take batch norm's statistics from parts of about 64 examples (ghost batch norm), or use layer norm."
@@ -103,7 +103,7 @@ class BatchNorm(Rule):
 
 def _batch_norm_trials(study: Study) -> list[tuple[Trial, Layers]]:
     """Return the trials with batch norm and a known number of examples per statistic; none if no model has batch norm."""
-    trials_with_facts = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
+    trials_with_facts = [(t, n) for t in study.trials if (n := batch_norm(t)) is not None]
     if not trials_with_facts:
         raise MissingData("no trial logged the layers of its model; the hook does", needs="facts")
     with_layers = [(t, n) for t, n in trials_with_facts if n.layer_count > 0]

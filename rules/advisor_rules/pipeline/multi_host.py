@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from advisor.computed.pipeline import norms, ranks
+from advisor.computed.pipeline import ranks
 from advisor.computed.pipeline.ranks import Ranks
 from advisor.engine.rule import Rule
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import say
 from advisor.model.study import Study, Trial
+from advisor_rules.pipeline._norms import batch_norm
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class MultiHost(Rule):
 
 
 def _keeps_rank_statistics(trial: Trial, world: Ranks) -> bool:
-    layers = norms.batch_norm(trial)
+    layers = batch_norm(trial)
     running = layers is None or "batch_norm" not in trial.facts or (layers.layer_count > 0 and layers.keeps_running_statistics)
     return running and False in world.values("sync_batch_norm")
 

@@ -18,7 +18,7 @@ from advisor.model.message import Count, Message, Name, Number, Probability, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import mean_level
-from advisor.stats.spikes import find_outliers
+from advisor.stats.tails import find_outliers
 
 _SMALLER_UPDATES_ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
 _MIN_JUMP_STEPS = 3

@@ -15,7 +15,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, say, value_with_limit
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats import interaction
+from advisor.stats.importance import draws_needed, interaction_p_values
 from advisor_rules.space import _rows
 
 TUNE_TOGETHER_ADVICE = "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
@@ -87,7 +87,7 @@ class SpaceInteraction(Rule):
             )
         varied = len(found.names) + len(found.tried_settings.unexamined_positions)
         number = varied * (varied - 1) // 2
-        draws = interaction.draws_needed(self.false_alarms / number)
+        draws = draws_needed(self.false_alarms / number)
         if draws is None:
             raise MissingData(
                 f"{varied} hyperparameters make {number:,} pairs, too many to tell an interaction from chance; "
@@ -100,7 +100,7 @@ class SpaceInteraction(Rule):
             lesser = np.minimum(*(found.total_shares[:, axis] for axis in pair))
             ratios[pair] = float(np.median(both / np.maximum(lesser, 1e-9)))
         strong = [p for p, both in pairs.items() if both.mean() >= self.material and ratios[p] >= self.dependent]
-        p = {pair: min(1.0, q * number) for pair, q in interaction.interaction_p_values(found.response, strong, draws).items()}
+        p = {pair: min(1.0, q * number) for pair, q in interaction_p_values(found.response, strong, draws).items()}
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:
             yield sampler.weaken_if_adaptive(study, self._build_finding(found, pair, pairs[pair], ratios[pair], q))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.batch import throughput, tried_sizes
+from advisor.computed.batch import batches, throughput
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
@@ -119,8 +119,8 @@ class SpaceTunedBatch(Rule):
     def _choose_batch_size(self, study: Study, name: str, largest: float) -> tuple[float, str, bool]:
         """Return (batch size to fix, reason as a phrase that follows it, whether throughput decides)."""
         fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
-        good = tried_sizes.largest_good_batch_size(study, name)
-        size = tried_sizes.usable_batch_size(study, name, fastest or good or largest)
+        good = batches.largest_good_batch_size(study, name)
+        size = batches.usable_batch_size(study, name, fastest or good or largest)
         reason = "beyond which the throughput hardly grows" if size < largest else "the one with the highest throughput"
         if fastest is None:
             reason = f"{'' if size == good else 'the power of two next to '}the largest among the best trials"

@@ -18,8 +18,8 @@ from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats import best_of
 from advisor_rules.space import _pure_noise, _rows
+from advisor_rules.space._halving import HalvingLoss, expected_best, loss_of_halving
 
 SMALLER_SPACE_ADVICE = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
 
@@ -93,7 +93,7 @@ class SpaceUndersampled(Rule):
         tried.require_settings(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
-        halves, (seeds, known) = best_of.loss_of_halving(tried.costs), noise.noise_between_seeds(study)
+        halves, (seeds, known) = loss_of_halving(tried.costs), noise.noise_between_seeds(study)
         limit = max(self._acceptable_loss(tried), seeds, 0.0 if known else noise.noise_between_evaluations(study))
         on_grid = rerun.is_full_grid(tried)
         if validation.distance_to_perfect_score(study) <= 0:
@@ -125,7 +125,7 @@ class SpaceUndersampled(Rule):
         self,
         study: Study,
         tried: settings.Settings,
-        halves: best_of.HalvingLoss,
+        halves: HalvingLoss,
         limit: float,
         gains: FloatArray,
         matters: float,
@@ -162,16 +162,10 @@ class SpaceUndersampled(Rule):
         )
 
     def _figures(
-        self,
-        study: Study,
-        tried: settings.Settings,
-        halves: best_of.HalvingLoss,
-        limit: float,
-        mean_gain: float,
-        matters: float,
+        self, study: Study, tried: settings.Settings, halves: HalvingLoss, limit: float, mean_gain: float, matters: float
     ) -> FigureEvidence:
         n, (low, high) = len(tried), halves.interval(0.95)
-        means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
+        means = {k: study.objective_value(expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
         gain = value_with_limit(Number(mean_gain, 2), Number(limit, 2))
         return table(
             _rows.tried_settings_row(tried),

@@ -10,7 +10,7 @@ from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study
-from advisor.stats import spikes, tails
+from advisor.stats import tails
 from advisor_rules.stability._unstable import RuleNearBestRate
 
 
@@ -103,7 +103,7 @@ class ClipInsufficient(RuleNearBestRate):
         passed = []
         for trial in (c for c in clipped if math.isfinite(c.threshold)):
             curve = instability.late_gradient_norm_curve(study, trial.trial)
-            outliers = spikes.find_outliers(curve.values, chance, self.factor)
+            outliers = tails.find_outliers(curve.values, chance, self.factor)
             if outliers is not None and len(outliers.indices):
                 passing = curve.values[outliers.indices] < trial.threshold
                 if 2 * passing.sum() > len(passing):

@@ -13,7 +13,7 @@ from advisor.model.change import Change
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Number, Percent, say
 from advisor.model.study import Study, Trial
-from advisor.stats import spikes, tails
+from advisor.stats import tails
 from advisor_rules.stability._unstable import RuleNearBestRate, advise_lower_rates, find_unstable_trials
 
 
@@ -157,7 +157,7 @@ def _largest_norm_ratio(study: Study, blowup: loss_blowups.TrialInstability) -> 
     """Return the largest ratio of gradient norm to running median within 5 points of the jump; None if no norms were logged."""
     curve = study.peaks(blowup.trial, "grad_norm").finite
     positive = curve.values > 0
-    outliers = spikes.find_outliers(curve.values[positive], 0.5, 1.0)
+    outliers = tails.find_outliers(curve.values[positive], 0.5, 1.0)
     if outliers is None:
         return None
     at = int(np.searchsorted(curve.steps[positive], blowup.step))

@@ -15,7 +15,7 @@ from advisor.model.message import Message, MessagePart, Name, Number, Percent, P
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import plain_number
-from advisor.stats import spikes, tails
+from advisor.stats import tails
 from advisor_rules.stability._unstable import RuleNearBestRate
 
 _CLIP_ADVICE = (
@@ -29,7 +29,7 @@ class _TrialWithOutliers:
 
     trial: Trial
     norms: Curve
-    outliers: spikes.Outliers
+    outliers: tails.Outliers
 
     @property
     def count(self) -> Message:
@@ -85,11 +85,11 @@ class StabilitySpikes(RuleNearBestRate):
     def check(self, study: Study) -> Iterator[Finding]:
         near = instability.trials_near_best_rate(study, self.reach)
         curves = self._norm_curves(study, near.trials)
-        tested = [spikes.find_outliers(c.values, self.false_alarms, self.factor) for _, c in curves]
+        tested = [tails.find_outliers(c.values, self.false_alarms, self.factor) for _, c in curves]
         # The p-values of all trials are tested together (Benjamini-Hochberg).
-        corrected = spikes.corrected_p_values(tested)
+        corrected = tails.corrected_p_values(tested)
         level = int((corrected <= self.false_alarms).sum()) * self.false_alarms / len(curves)
-        judged = ((t, c, spikes.find_outliers(c.values, level, self.factor)) for t, c in curves if level)
+        judged = ((t, c, tails.find_outliers(c.values, level, self.factor)) for t, c in curves if level)
         spiky = [_TrialWithOutliers(t, c, o) for t, c, o in judged if o is not None and len(o.indices)]
         if spiky:
             yield self._build_finding(study, near, spiky, len(curves), level, float(corrected.min()))

@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as Counted, Message, MessagePart, Name, Probability, join_items, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats.ratios import chance_of_at_least
+from advisor.stats.estimates import chance_of_at_least
 
 
 class ScheduleAdHoc(Rule):

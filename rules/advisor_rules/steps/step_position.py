@@ -20,7 +20,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, MessagePart, Percent, Probability, join_items, say
 from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
-from advisor.stats import ratios, trend
+from advisor.stats import estimates, trend
 from advisor.stats.curve import gain_share_after
 
 
@@ -116,7 +116,7 @@ class StepPosition(Rule):
             )
         late = [b for b in placed if b.best_position > 1 - self.late]
         last = max(b.best_position for b in placed)
-        p_late = ratios.chance_of_at_least(len(late), np.array([b.chance_of_late_best(self.late) for b in placed]))
+        p_late = estimates.chance_of_at_least(len(late), np.array([b.chance_of_late_best(self.late) for b in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._report_early_best(study, placed, self.early ** len(placed))
         elif last <= self.half and last ** len(placed) <= self.false_alarms and self._most_trials_overfit(study, placed):

@@ -229,7 +229,7 @@ def refusal(text):
     return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if ALL else 100, deadline=None)
 @given(specs(), st.data())
 def test_a_file_with_a_slip_is_read_or_refused_in_one_line_with_its_place(spec, data):
     lines = format_study_file(spec).splitlines()

@@ -66,3 +66,8 @@ def test_a_best_outermost_point_is_no_visible_turn() -> None:
     u = np.linspace(0, 1, 12)
     flattening = np.exp(-6 * u) - 0.05 * u
     assert not boundaries.response_turns_inside(u, flattening, "high")
+
+
+def test_known_positions_that_are_all_equal_say_nothing():
+    positions = np.where(np.arange(12) < 6, 0.5, np.nan)[:, None]
+    assert boundaries.p_values_of_clusters(positions, np.arange(12.0)).tolist() == [[1.0, 1.0]]

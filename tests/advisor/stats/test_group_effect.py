@@ -72,11 +72,11 @@ def test_a_small_group_in_many_results_is_still_compared(large: int, small: int)
 @pytest.mark.parametrize(("count", "optima"), [(24, (0.5, 0.5)), (24, (0.4, 0.65)), (36, (0.5, 0.4, 0.6))])
 def test_equal_groups_rarely_differ(count: int, optima: tuple[float, ...]) -> None:
     wrong = 0
-    for seed in studies(60):
+    for seed in studies(40):
         effect = group_effect.compare_groups(*_split(bowl(np.random.default_rng(seed), count, 0.0, optima)))
         level = 1 - 0.05 / (len(optima) - 1)
         wrong += any(effect.gap_to_leader(g, level)[1] > 0 for g in range(len(optima)) if g != effect.leading_group)
-    assert kept(wrong, len(studies(60)))
+    assert kept(wrong, len(studies(40)))
 
 
 def test_more_trials_gain_where_the_optimum_lies_between_the_known_settings() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from promise import kept, studies
 
-from advisor.stats import importance, interaction
+from advisor.stats import importance
 
 
 def response(costs: np.ndarray, *numeric: np.ndarray, choices: tuple[np.ndarray, ...] = ()) -> importance.Response:
@@ -32,7 +32,7 @@ def test_an_effect_of_two_together_is_counted_for_both_and_as_an_interaction() -
     pairs = found.interaction_effects(range(3))
     assert pairs[0, 1].mean() > 0.5
     assert max(pairs[0, 2].mean(), pairs[1, 2].mean()) < 0.1
-    p = interaction.interaction_p_values(found, [(0, 1), (0, 2)])
+    p = importance.interaction_p_values(found, [(0, 1), (0, 2)])
     assert p[0, 1] <= 0.01
     assert p[0, 2] > 0.05
 
@@ -45,7 +45,7 @@ def test_the_interaction_test_keeps_its_level_for_additive_responses(count: int)
         u = rng.random((count, 2))
         u[:, 1] = np.round(3 * u[:, 1]) / 3
         costs = (u[:, 0] - 0.4) ** 2 + 0.5 * u[:, 1] + 0.1 * rng.standard_normal(count)
-        seen.append(interaction.interaction_p_values(response(costs, *u.T), [(0, 1)])[0, 1] <= 0.05)
+        seen.append(importance.interaction_p_values(response(costs, *u.T), [(0, 1)])[0, 1] <= 0.05)
     assert kept(sum(seen), len(seen))
 
 

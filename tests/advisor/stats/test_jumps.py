@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 from advisor.stats import jumps
 
@@ -173,3 +174,40 @@ def test_steep_rises_lie_around_a_jump() -> None:
     assert steep[100]
     assert steep.mean() < 0.2
     assert not jumps.steep_rises(loss[:10], 6).any()
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.5, 0.9])
+def test_noise_that_wanders_seldom_starts_unlike_itself(lag):
+    rng = np.random.default_rng(0)
+    chances = []
+    for _ in range(300):
+        shocks = rng.standard_normal(500)
+        chances.append(jumps.p_value_of_unusual_start(lfilter([1.0], [1.0, -lag], shocks)[100:], 40))
+    assert np.mean(np.array(chances) <= 0.05) <= 0.08
+
+
+def test_a_start_that_blew_up_is_none_of_it_whether_it_recovered_or_not():
+    noise = 0.05 * np.random.default_rng(0).standard_normal(60)
+    noise[0] = -2.0
+    assert jumps.p_value_of_unusual_start(noise, 6) < 1e-6
+    noise[:12] = np.array([0.0, *np.geomspace(4, 0.2, 11)])
+    assert jumps.p_value_of_unusual_start(noise, 6) < 1e-6
+
+
+def test_a_curve_that_falls_and_one_that_is_short_are_not_asked():
+    assert jumps.p_value_of_unusual_start(np.linspace(2, 0, 100), 10) == 0
+    assert jumps.p_value_of_unusual_start(np.zeros(12), 2) == 0
+    assert jumps.p_value_of_unusual_start(np.zeros(100), 10) == 0
+
+
+def test_strongly_autocorrelated_noise_rises_at_the_start_of_a_curve_that_falls():
+    t = np.arange(400)
+    rng = np.random.default_rng(4)
+    calm = 0
+    for _ in range(50):
+        noise = np.zeros(400)
+        for i in range(1, 400):
+            noise[i] = 0.95 * noise[i - 1] + 0.3 * rng.normal()
+        calm += jumps.p_value_of_unusual_start(10 - 6 * t / 400 + noise, 40) > 0.01
+    assert calm >= 30
+    assert jumps.p_value_of_unusual_start(10 - 6 * t / 400 + rng.normal(size=400), 40) == 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from promise import studies
-from studies import make_study
+from studies import make_study, verdict
 
 from advisor.computed.space import importance, settings
 from advisor.engine.judge import judge
@@ -86,7 +86,7 @@ def test_choices_with_many_levels_are_bounded() -> None:
 def test_choosing_the_strongest_raises_no_false_alarms(effect: float) -> None:
     rules = [r for r in load_rules() if r.rule_id().startswith(("space-", "unfair"))]
     fired = []
-    for seed in studies(15):
+    for seed in studies(10):
         verdicts = judge(wide(seed, 100, 40, effect), rules)
         fired.append({f.subject for v in verdicts for f in v.findings if f.confidence >= 0.9})
     if effect:
@@ -110,3 +110,56 @@ def test_settings_that_do_not_fit_in_memory_do_not_count_as_bad_results() -> Non
     )
     assert len(settings.settings_within_memory(study)) == sum(fits)
     assert importance.mean_importances(study)["learning_rate"] > 0.8 > 0.2 > importance.mean_importances(study)["width"]
+
+
+# --- trials of different lengths ---
+
+
+def study_of_lengths(blocks: Any, *, each: int = 14, seed: int = 0, **fixed: Any) -> Study:
+    """Return trials in blocks of (steps, lowest rate, highest rate); results depend on the length alone."""
+    rng = np.random.default_rng(seed)
+    params, curves, steps = [], [], []
+    for length, low, high in blocks:
+        for i in range(each):
+            params.append({"lr": float(np.exp(rng.uniform(np.log(low), np.log(high)))), "wd": float(rng.uniform(0, 1))})
+            params[-1] |= {name: values(length, i) for name, values in fixed.items()}
+            at = np.arange(1, 11) * length // 10
+            steps.append(at)
+            curves.append(np.exp(-at / 2000) + 0.005 * rng.normal(size=10))
+    return make_study(params, {"val/loss": curves}, steps={"val/loss": steps})
+
+
+APART = (1000, 1e-4, 1e-2), (5000, 1e-3, 1e-1)
+
+
+def test_only_trials_of_one_length_are_judged_if_others_were_tuned_apart() -> None:
+    apart = study_of_lengths(APART)
+    found = settings.separately_tuned_lengths(apart)
+    assert found is not None
+    assert (found.steps_and_trials, found.judged_index) == (((1000, 14), (5000, 14)), 1)
+    assert len(settings.read_settings(apart)) == 14
+    assert len(settings.settings_of_all_lengths(apart)) == 28
+    (decision,) = settings.search_space_decisions(apart)
+    assert decision.text.endswith("The checks of the search space judge only the 14 trials of 5,000 steps.")
+    assert verdict("space-shrink", apart).status != "fired"
+    assert verdict("space-boundary", apart).status != "fired"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "more"),
+    [
+        (((1000, 1e-4, 1e-1), (5000, 1e-4, 1e-1)), {}),
+        (((1000, 1e-4, 1e-2), (1100, 1e-3, 1e-1)), {}),
+        (((1000, 1e-4, 1e-2), (5000, 1e-3, 1e-1)), {"each": 4}),
+        (((1000, 1e-4, 1e-1), (5000, 1e-4, 1e-1)), {"batch_size": lambda length, i: 320_000 // length}),
+        (((1000, 1e-4, 1e-1), (5000, 1e-4, 1e-1)), {"rounds": lambda length, i: length // 500}),
+    ],
+    ids=["same rates", "same length", "few trials", "batch size", "another name of the length"],
+)
+def test_other_lengths_are_judged_together(blocks: Any, more: Any) -> None:
+    assert settings.separately_tuned_lengths(study_of_lengths(blocks, **more)) is None
+
+
+def test_it_seldom_separates_trials_that_were_drawn_alike() -> None:
+    alike = [study_of_lengths(((1000, 1e-4, 1e-1), (5000, 1e-4, 1e-1)), seed=seed) for seed in range(100)]
+    assert sum(settings.separately_tuned_lengths(s) is not None for s in alike) <= 0.08 * len(alike)

@@ -87,3 +87,60 @@ def test_the_best_trial_is_never_ruled_out():
 def test_evaluations_are_counted_by_the_usual_sibling():
     assert Policy().has_enough_evaluations(SIBLINGS)
     assert not Policy().has_enough_evaluations([progress([1.0] * 5), progress([1.0] * 6), SIBLINGS[0]])
+
+
+# --- the gains that a trial can still make ----------------------------------------------------------------------------------------
+
+HUNDREDS = np.arange(1, 11) * 100
+
+
+def gain(costs, length, at):
+    return TrialProgress(HUNDREDS, np.asarray(costs, float), length).extrapolated_gain[at]
+
+
+def test_the_best_so_far_skips_values_that_are_not_finite():
+    trial = progress([np.nan, 3.0, np.inf, 2.0, 2.5])
+    assert trial.best.tolist() == [np.inf, 3.0, 3.0, 2.0, 2.0]
+    assert (trial.best_until(5), trial.best_until(25), trial.best_until(1000)) == (np.inf, 3.0, 2.0)
+
+
+def test_a_level_is_the_median_of_three():
+    assert progress([5.0, 1.0, 4.0, 9.0]).median_recent_costs.tolist() == [5.0, 5.0, 4.0, 4.0]
+
+
+def test_a_straight_fall_goes_on_to_the_end():
+    assert gain(10 - HUNDREDS / 100, 2000, 9) == pytest.approx(10.0)
+    assert gain(10 - HUNDREDS / 100, 1000, 9) == 0.0
+    assert gain(np.ones(10), 2000, 1) == np.inf
+
+
+def test_a_plateau_gains_nothing_even_if_the_start_was_steep():
+    costs = [9.0, 5.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert gain(costs, 2000, 9) == 0.0
+    assert gain(costs, 2000, 3) > 1.0
+
+
+def test_the_pace_counts_although_the_first_value_was_the_best():
+    """A training that begins at chance, gets worse and then improves steadily: its best value so far does not move."""
+    assert gain([0.7, 2.7, 1.5, 1.3, 1.2, 1.1, 1.0, 0.95, 0.9, 0.85], 2000, 9) > 0.4
+
+
+def later_gain(best, *siblings):
+    """Return the largest gain of the siblings after the second step, for a trial whose best cost is `best`."""
+    bounds = Policy(siblings=1, successive_evaluations=1, exceedance=1e9).bounds_if_doomed(
+        progress([best] * 3), 2, [progress([costs[0], costs[1], costs[1], *[costs[-1]] * 17]) for costs in siblings]
+    )
+    return bounds and bounds.largest_later_decrease
+
+
+def test_the_later_gain_is_the_largest_of_the_siblings():
+    assert later_gain(5.0, (3, 2, 1.5), (4, 3, 1.0)) == pytest.approx(2.0)
+
+
+def test_a_worse_sibling_counts_only_below_the_trial():
+    """It fell from 100 to 4, but a trial at 5 is already there."""
+    assert later_gain(5.0, (1000, 100, 4.0), (3, 3, 2.5), (3, 3, 2.5)) == pytest.approx(1.0)
+
+
+def test_a_sibling_without_a_value_by_then_excludes_nothing():
+    assert later_gain(5.0, (np.inf, np.inf, 1.0), (3, 2, 1)) is None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from advisor.computed.batch.targets import GroupStatistic
 from advisor.model.space import FloatArray
 
-GroupStatistic = Literal["median", "least"]
 _MAX_PERMUTATIONS = 999
 _MAX_RANDOM_NUMBERS = 200_000
 """Maximum number of random numbers to draw, which limits the run time for thousands of repeats."""
@@ -28,11 +28,8 @@ class StepsComparison(NamedTuple):
 
 
 def compare_steps(groups: Sequence[FloatArray], statistic: GroupStatistic) -> StepsComparison:
-    """Test whether later groups need more steps than the first group.
-
-    groups: positive numbers of steps, shape (n,), n >= 1, for each group; infinite if the target was not reached. The test
-    permutes the values randomly over the groups, with a fixed seed.
-    """
+    """Test by permutations whether later groups need more steps than the first. groups: positive numbers of steps, (n,), n >=
+    1, for each group; inf if the target was not reached."""
     values = np.concatenate(groups)
     ends = np.cumsum([len(g) for g in groups]).tolist()
     levels = _group_levels(values[None, :], ends, statistic)[0]
@@ -45,15 +42,13 @@ def compare_steps(groups: Sequence[FloatArray], statistic: GroupStatistic) -> St
 
 
 def _largest_ratio(values: FloatArray, ends: list[int], statistic: GroupStatistic) -> FloatArray:
-    """Return the largest ratio of a later group to the first group, shape (rows,), of their minimum values or mean ranks."""
     if statistic == "least":
         return _largest_growth(_group_levels(values, ends, statistic))
     return _largest_growth(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
 
 
 def _group_levels(values: FloatArray, ends: list[int], statistic: GroupStatistic) -> FloatArray:
-    """Return the median or minimum of each group, shape (rows, groups), for values of shape (rows, n) whose groups end before
-    `ends`."""
+    """Return the median or minimum of each group, (rows, groups), for values (rows, n) of groups that end before `ends`."""
     parts = np.split(values, ends[:-1], axis=1)
     if statistic == "least":
         return np.stack([part.min(axis=1) for part in parts], axis=1)

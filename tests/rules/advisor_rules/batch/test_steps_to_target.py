@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from advisor.stats.steps_to_target import compare_steps
+from advisor_rules.batch._steps_to_target import compare_steps
 
 RNG = np.random.default_rng(0)
 

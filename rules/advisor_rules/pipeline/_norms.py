@@ -25,14 +25,13 @@ class BatchNorm:
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """Return the trial's batch normalisation layers: 0 layers if the model has none or all are frozen; None if the trial logged
-    no facts on layers."""
-    facts = _load_json_fact(trial, "batch_norm")
+    """Return the trial's batch normalisation layers, 0 if it has none or all are frozen; None without facts on layers."""
+    facts = trial.json_fact("batch_norm", dict)
     if facts:
         total, frozen = _layer_count(facts, "layers"), _layer_count(facts, "frozen")
         synced, without_running = _layer_count(facts, "synced"), _layer_count(facts, "without_running_stats")
     elif "norm_layers" in trial.facts:
-        classes = _load_json_fact(trial, "norm_layers")
+        classes = trial.json_fact("norm_layers", dict)
         layer_counts = {n: _layer_count(classes, n) for n in classes if "batchnorm" in n.lower().replace("_", "")}
         total, synced = sum(layer_counts.values()), sum(c for n, c in layer_counts.items() if "sync" in n.lower())
         frozen = sum(c for n, c in layer_counts.items() if "frozen" in n.lower())
@@ -42,14 +41,6 @@ def batch_norm(trial: Trial) -> BatchNorm | None:
     all_synced = total > 0 and synced >= total
     size = batches.batch_size_per_rank(trial) * (ranks.number_of_ranks(trial) if all_synced else 1)
     return BatchNorm(max(total - frozen, 0), all_synced, without_running < total, size)
-
-
-def _load_json_fact(trial: Trial, name: str) -> dict[str, object]:
-    try:
-        value = trial.parsed_fact(name)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _layer_count(facts: dict[str, object], name: str) -> int:
