@@ -9,9 +9,7 @@ import torch
 from typing_extensions import override
 
 from advisor_lightning import trainer_facts
-from advisor_lightning.fetch_timer import FetchTimer
-from advisor_lightning.library import Callback, LightningModule, Trainer
-from advisor_lightning.metrics import UnseenMetrics, step_loss
+from advisor_lightning.trainer_facts import Callback, FetchTimer, LightningModule, Trainer, UnseenMetrics, step_loss
 from advisor_pytorch.frameworks import FrameworkCallback, warn_on_training_error
 from advisor_pytorch.steps.loader import count_examples
 

@@ -1,16 +1,31 @@
-"""Facts about a training run that `TuningLogger` takes from a Lightning trainer."""
+"""Reads facts, new metrics, losses and the wait for batches from a Lightning trainer."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
-from collections.abc import Iterator
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from advisor import contract
-from advisor_lightning.library import LightningModule, Trainer
 from advisor_pytorch.frameworks import plain_values
+
+__all__ = ["Callback", "LightningModule", "Trainer"]
+
+_imports_lightning_pytorch = "lightning.pytorch" in sys.modules or (
+    "pytorch_lightning" not in sys.modules and importlib.util.find_spec("lightning") is not None
+)
+
+if TYPE_CHECKING or _imports_lightning_pytorch:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+else:
+    from pytorch_lightning import Callback, LightningModule, Trainer
 
 
 def steps_made(trainer: Trainer) -> int:
@@ -93,3 +108,77 @@ def checkpoint_policy(trainer: Trainer) -> tuple[str, str | None] | None:
         last = last or bool(getattr(callback, "save_last", None)) or (keep == 1 and chosen is None)
     policy = "+".join([*([best] if best else []), *(["last"] if last else [])])
     return (policy, chosen) if policy else None
+
+
+class UnseenMetrics:
+    """Finds the metrics in `trainer.callback_metrics` that were logged since the last call, because `callback_metrics` also
+    keeps the values of earlier steps.
+
+    A metric's value counts as new if its tensor has a different memory address than at the last call, so no value is copied
+    from the device.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Any] = {}  # the references to the tensors keep Python from reusing their memory addresses
+
+    def mark_all_seen(self, metrics: Mapping[str, Any]) -> None:
+        """Mark the current metrics as seen."""
+        self._seen = dict(metrics)
+
+    def take_unseen(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the unseen metrics, and mark them as seen. If a loss is logged both per step and per epoch, only the epoch's
+        value is returned."""
+        new = {name: value for name, value in metrics.items() if not _is_value_already_seen(value, self._seen.get(name))}
+        self.mark_all_seen(metrics)
+        return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
+
+
+def _is_value_already_seen(value: Any, earlier: Any) -> bool:
+    if isinstance(value, torch.Tensor) and isinstance(earlier, torch.Tensor):
+        return value.data_ptr() == earlier.data_ptr()
+    return value is earlier
+
+
+def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
+    """Return the loss in the output of `training_step`; None if the output has no loss. Lightning divides the loss by the
+    number of micro-batches, so the returned loss is multiplied by this number."""
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    if not isinstance(loss, torch.Tensor):
+        return None
+    return loss.detach() * micro_batches if micro_batches > 1 else loss
+
+
+FETCH_ACTION_SUFFIX = ".train_dataloader_next"
+"""Suffix of the name of the profiler action that measures the wait for a training batch, such as
+`[_TrainingEpochLoop].train_dataloader_next`."""
+
+
+class FetchTimer:
+    """Measures the seconds that each batch is waited for, by intercepting calls of the trainer's profiler until `stop` is
+    called.
+
+    The time from one batch to the next is not measured, because it also includes the time of loggers and checkpoints.
+    """
+
+    def __init__(self, profiler: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:
+        self._profiler, self._begin, self._end = profiler, begin, end
+        self._inner_start, self._inner_stop = profiler.start, profiler.stop
+        self._started: float | None = None
+        profiler.start, profiler.stop = self._start_action, self._stop_action
+
+    def stop(self) -> None:
+        for name, own in (("start", self._start_action), ("stop", self._stop_action)):
+            if vars(self._profiler).get(name) == own:
+                delattr(self._profiler, name)
+
+    def _start_action(self, action_name: str) -> None:
+        if action_name.endswith(FETCH_ACTION_SUFFIX):
+            self._begin()
+            self._started = time.perf_counter()
+        self._inner_start(action_name)
+
+    def _stop_action(self, action_name: str) -> None:
+        self._inner_stop(action_name)
+        if self._started is not None and action_name.endswith(FETCH_ACTION_SUFFIX):
+            self._end(time.perf_counter() - self._started)
+            self._started = None

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 from advisor.contract import TAG_LOST_POINTS
 from advisor.contract.redact import one_line_error, redact, redact_value, register_address_secrets, register_argument_secrets
-from advisor_logging.backlog import FrameBacklog
 from advisor_logging.disk_quota import DEFAULT_SPOOL_QUOTA_MB, SPOOL_QUOTA_VARIABLE, DiskQuota, read_quota_bytes
 from advisor_logging.guard_process import GuardController
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
@@ -29,6 +28,7 @@ from advisor_logging.shipper_process import ShipperProcess, acquire_shipper
 from advisor_logging.spool import (
     EVALUATION,
     STEPS,
+    FrameBacklog,
     SpoolWriter,
     default_spool_folders,
     encode_event,

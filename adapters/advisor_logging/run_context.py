@@ -1,22 +1,39 @@
 """MLflow plugin that adds the git commit, the command line and the seed as tags to each run of `mlflow.start_run`.
 
-The package registers the plugin as an entry point, so users of plain MLflow need not change their code. MLflow calls the plugin
-in the training process. The plugin reads a few small files, starts no process, and never raises an error. The plugin does
-nothing if one of our training hooks is imported, because the hook logs the same tags. The environment variable
-ADVISOR_RUN_CONTEXT=off disables the plugin.
+MLflow calls the plugin in the training process, so it reads a few small files, starts no process, and never raises an error. It
+does nothing if one of our training hooks is imported, because the hook logs the same tags, or if ADVISOR_RUN_CONTEXT=off.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from advisor import contract
-from advisor_logging.command_line import shell_command
+from advisor.contract.redact import redact_arguments
 from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
+
+
+def shell_command() -> str:
+    """Return the command line that started this process, quoted for a shell, without secrets. In a notebook, return the
+    notebook's file name."""
+    if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
+        notebook = os.environ.get("JPY_SESSION_NAME") or getattr(sys.modules.get("__main__"), "__vsc_ipynb_file__", None)
+        return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
+    # The command line of a multiprocessing child is useless, but its `sys.argv` holds the parent's arguments.
+    if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
+        return shlex.join(redact_arguments([sys.executable, *getattr(sys, "argv", ())]))
+    arguments = redact_arguments(sys.orig_argv)
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun sets this environment variable
+        size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
+        launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in size.items()]
+        arguments = ["torchrun", *launched_by, *(a for a in arguments[1:2] if a != "-u"), *arguments[2:]]
+    return shlex.join(arguments)
+
 
 _MAX_SEED = 2**32 - 1
 """Maximum seed that a user can have set: NumPy allows no larger seed, and PyTorch's random default seeds are larger."""

@@ -41,7 +41,7 @@ from advisor_logging.spool import (
     write_json,
 )
 from advisor_logging.store import MAX_METRICS_PER_REQUEST, MlflowStore, is_temporary
-from advisor_logging.windows import MetricPoint, RowWindowReducer
+from advisor_logging.table import MetricPoint, RowWindowReducer
 
 if TYPE_CHECKING:
     from filelock import FileLock

@@ -19,7 +19,7 @@ from advisor import contract
 from advisor.contract.redact import one_line_error
 from advisor_logging.limits import MAX_NAME_CHARS, MAX_VALUE_CHARS, clean_name, clean_text
 from advisor_logging.spool import user_id
-from advisor_logging.windows import MetricPoint
+from advisor_logging.table import MetricPoint
 
 MAX_METRICS_PER_REQUEST = 1000
 MAX_PARAMS_PER_REQUEST = 100

@@ -31,7 +31,7 @@ The logger records these metrics, under the names in `advisor.contract`:
 | `schedule`, `averaging` | JSON of class and kind, from `scheduler` or discovered, as weight averaging is (`advisor_pytorch.facts.schedules`, `.discovery`) |
 | `n_train`, `steps_per_epoch`, `shuffle`, `loader` | facts about the loader given to `batches` or `loaders` (`advisor_pytorch.facts.data`); the length of a stream stays unknown |
 | `n_valid`, `eval_batch_size`, `valid_class_counts` | facts about `valid_loader` |
-| `classes`, `chance` | number of classes, if given or shown by a data set or model; JSON of the metrics' chance levels (`advisor_pytorch.facts.chance_level`) |
+| `classes`, `chance` | number of classes, if given or shown by a data set or model; JSON of the metrics' chance levels (`advisor_pytorch.facts.observations`) |
 | `checkpoints` | JSON of the policy, the kept checkpoints, and the chosen step |
 | `command`, `config`, `git_commit`, `git_dirty`, `device`, `device_memory_bytes`, `backends`, `libraries` | facts for reproduction, complemented by the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |
 | `ranks` | in a distributed training: JSON of every rank's seeds, share of the data, device, ... (`advisor_pytorch.distributed.ranks`) |

@@ -15,8 +15,8 @@ import torch
 
 from advisor.contract import TAG_CHECKPOINTS
 from advisor.contract.redact import one_line_error
-from advisor_logging.outcome import Direction
 from advisor_pytorch.logger import TuningLogger
+from advisor_pytorch.outcome import Direction
 from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.validation import check_objective
 

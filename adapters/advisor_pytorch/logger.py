@@ -16,31 +16,30 @@ import torch
 from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
 from advisor.contract.redact import one_line_error
-from advisor_logging.manifest import RunInfo
-from advisor_logging.outcome import Direction, RunOutcome
+from advisor_logging.checkpoints import RunInfo
 from advisor_logging.run_description import RunSettings
 from advisor_logging.spool import working_directory
 from advisor_pytorch.autopsy.watch import AutopsyMode
-from advisor_pytorch.checkpoints.keeper import CheckpointSettings, LoadFunction, SaveFunction
-from advisor_pytorch.checkpoints.state import Stateful, TrainingState
-from advisor_pytorch.evaluation import MissingObjective, check_metrics
-from advisor_pytorch.exit_status import terminating_exception
+from advisor_pytorch.checkpoints import CheckpointSettings, LoadFunction, SaveFunction, Stateful, TrainingState
 from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.guard_listener import GuardListener, GuardMode
-from advisor_pytorch.params import plain_params
+from advisor_pytorch.outcome import Direction, RunOutcome, terminating_exception
 from advisor_pytorch.run import TrainingRun
 from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import evaluation_chunk
 from advisor_pytorch.validation import (
+    MissingObjective,
     check_count,
     check_counts,
+    check_metrics,
     check_modes,
     check_objective,
     check_step,
     check_training,
     count_classes,
+    plain_params,
 )
 
 Batch = TypeVar("Batch")
@@ -144,7 +143,7 @@ class TuningLogger:
             valid_loader: loader of the evaluations; described in tags, never iterated.
             classes: names or number of the task's classes; None: from the data sets, if they declare classes.
             save: your own function that writes a checkpoint, a file or a folder, to the given path, instead of
-                `advisor_pytorch.checkpoints.state.TrainingState`; its errors become warnings.
+                `advisor_pytorch.checkpoints.TrainingState`; its errors become warnings.
             load: function that restores what `save` wrote to the given path, to resume.
             save_on_all_ranks: call `save` on every rank with the same path, to gather a sharded state. Then every rank must
                 call `evaluate` with the objective; rank 0's value decides.

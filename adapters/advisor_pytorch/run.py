@@ -9,25 +9,23 @@ import torch
 
 from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
+from advisor_logging.checkpoints import RunInfo
 from advisor_logging.limits import clean_name, clean_text
-from advisor_logging.manifest import RunInfo
-from advisor_logging.outcome import RunOutcome, guard_stop_tags
 from advisor_logging.recorder import Recorder
 from advisor_logging.run_description import NEW_RUN_ID, RunSettings
 from advisor_logging.table import MetricTable
 from advisor_pytorch.autopsy.record import AutopsyFile
 from advisor_pytorch.autopsy.watch import Autopsy, AutopsyMode
-from advisor_pytorch.checkpoints.keeper import CheckpointSettings, EarlierRun
-from advisor_pytorch.checkpoints.state import TrainingState
+from advisor_pytorch.checkpoints import CheckpointSettings, EarlierRun, TrainingState
 from advisor_pytorch.distributed.rank_facts import loader_facts
 from advisor_pytorch.distributed.ranks import Ranks
-from advisor_pytorch.exit_status import exit_status_from_exception, exit_status_without_exception
 from advisor_pytorch.facts.observations import Observations
-from advisor_pytorch.refusals import RefusedValues
+from advisor_pytorch.outcome import RunOutcome, exit_status_from_exception, exit_status_without_exception, guard_stop_tags
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.device import ScalarValue
+from advisor_pytorch.steps.gradients import choose_norm_measure
 from advisor_pytorch.steps.rows import PendingChunk
-from advisor_pytorch.steps.sharding import choose_norm_measure
+from advisor_pytorch.validation import RefusedValues
 
 MAX_DRAIN_WAIT_S = 10.0
 """Maximum seconds to wait at the end of a run until the last values are on disk."""

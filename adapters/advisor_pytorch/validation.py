@@ -1,18 +1,29 @@
-"""Checks the user's arguments before the training starts, so that mistakes are reported within a second."""
+"""Checks the user's arguments and logged values, and converts them to values that MLflow accepts."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import operator
 import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
 from advisor.contract import TAG_PREFIX
-from advisor.contract.metric_direction import Direction, contradicts_direction, direction_of_metric
-from advisor_logging.limits import MAX_EXACT_STEP
+from advisor.contract.metric_direction import (
+    SPLIT_BY_WORD,
+    Direction,
+    contradicts_direction,
+    direction_of_metric,
+    words_of_metric,
+)
+from advisor.contract.redact import denotes_secret, one_line_error
+from advisor_logging.limits import MAX_EXACT_STEP, clean_text
+from advisor_pytorch.steps.device import ScalarValue, logged_value
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
 """For each direction of the objective: the values that are better according to an objective name that contradicts this
@@ -125,3 +136,110 @@ def make_writable_folder(folder: str | os.PathLike[str]) -> None:
         raise OSError(f"checkpoint_dir {os.fspath(folder)!r} cannot be made: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"checkpoint_dir {os.fspath(folder)!r} is not writable")
+
+
+def plain_params(params: Mapping[str, object]) -> dict[str, str]:
+    return {name: "***" if denotes_secret(name) else _plain_text(value) for name, value in params.items()}
+
+
+def _plain_text(value: object) -> str:
+    """Return a hyperparameter's value as text for MLflow; scalars of NumPy and PyTorch become plain numbers."""
+    with contextlib.suppress(Exception):  # the user may have defined the value's class, so its conversion can fail
+        item = getattr(value, "item", None)
+        value = item() if callable(item) and getattr(value, "shape", None) == () else value
+    return clean_text(value)
+
+
+_IRREGULAR_PLURALS = {"loss": "losses"}
+_UNCOUNTED_KIND = "tag"
+"""Kind of refused value that does not count as a metric point."""
+
+
+class RefusedValues:
+    """Counts the values of one run that could not be logged."""
+
+    def __init__(self, warn: Callable[[str, str], None]) -> None:
+        """`warn` logs a one-line warning, once per key."""
+        self._counts: Counter[str] = Counter()
+        self._warn = warn
+
+    def add(self, kind: str, error: Exception) -> None:
+        """Count a value that could not be logged, and warn about the first such value of its kind."""
+        self._counts[kind] += 1
+        article = "an" if kind[0] in "aeiou" else "a"
+        self._warn(kind, f"{article} {kind} could not be logged ({one_line_error(error)}); training continues")
+
+    def add_metric(self, name: str, error: Exception) -> None:
+        """Count a metric value that could not be logged, and warn about the first such value of each metric."""
+        self._counts["metric value"] += 1
+        self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training continues")
+
+    def warn_about_total(self, failed_steps: int) -> int:
+        """If several values of one kind could not be logged, log one warning with the number of values of each kind. Return the
+        number of lost metric points."""
+        counts = self._counts + Counter({"step": failed_steps})
+        if any(number > 1 for number in counts.values()):
+            parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())
+            self._warn("sum", f"{parts} could not be logged in this run")
+        return counts.total() - counts[_UNCOUNTED_KIND]
+
+
+def _count_phrase(number: int, kind: str) -> str:
+    return f"{number:,} {kind if number == 1 else _IRREGULAR_PLURALS.get(kind, kind + 's')}"
+
+
+MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
+"""A warning is logged if `MAX_EVALUATIONS_WITHOUT_OBJECTIVE` evaluations do not contain the objective. A single evaluation is
+not enough for a warning, because frameworks may evaluate in several parts."""
+RefuseMetricFunction = Callable[[str, Exception], None]
+"""Function that receives the name of a metric that cannot be logged, and the error."""
+
+
+def check_metrics(metrics: Mapping[str, object], refuse: RefuseMetricFunction) -> dict[str, ScalarValue]:
+    """Return the metrics that can be logged, as numbers or as scalar tensors on their devices. Call `refuse` for each metric
+    that cannot be logged.
+
+    Raises TypeError if `metrics` is not a mapping.
+    """
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")
+    return {name: number for name, value in metrics.items() if (number := _loggable_value(name, value, refuse)) is not None}
+
+
+def _loggable_value(name: str, value: object, refuse: RefuseMetricFunction) -> ScalarValue | None:
+    try:
+        if not is_mlflow_name(name):
+            raise ValueError("MLflow accepts letters, digits and _ - . : / in a name")
+        return logged_value(value)  # type: ignore[arg-type]  # raises for other types
+    except Exception as error:
+        refuse(clean_text(name), error)
+        return None
+
+
+class MissingObjective:
+    """Logs one warning if the first evaluations do not contain the objective, for example because its name is misspelt."""
+
+    def __init__(self, objective: str, warn: Callable[[str, str], None]) -> None:
+        """warn: function that logs a one-line warning, once per key."""
+        self._objective, self._warn = objective, warn
+        self._evaluations, self._seen = 0, False
+        self._others: set[str] = set()
+
+    def note_metrics(self, metrics: Iterable[str]) -> None:
+        """Note the names of the metrics in an evaluation; an evaluation that contains only training metrics does not count."""
+        if self._seen or self._evaluations >= MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
+            return
+        names = set(metrics)
+        self._seen = self._objective in names
+        if self._seen or all((any((SPLIT_BY_WORD.get(word) == "train" for word in words_of_metric(name)))) for name in names):
+            return
+        self._others |= names
+        self._evaluations += 1
+        if self._evaluations == MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
+            near = difflib.get_close_matches(self._objective, self._others, n=1)
+            hint = f"; did you mean objective={near[0]!r}?" if near else ""
+            self._warn(
+                "objective",
+                f"the first {MAX_EVALUATIONS_WITHOUT_OBJECTIVE} evaluations lack the objective {self._objective!r}; they contain "
+                f"{', '.join(sorted(self._others)[:5])}{hint}",
+            )

@@ -5,20 +5,61 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from numbers import Real
 from types import TracebackType
 from typing import Any, Self
 
 import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from typing_extensions import override
 
 from advisor import contract
 from advisor_pytorch.frameworks import FrameworkCallback, warn_on_training_error
 from advisor_pytorch.steps.device import ScalarValue, detached_copy
-from advisor_transformers import backward
+from advisor_pytorch.steps.patches import FunctionPatches
 from advisor_transformers.arguments import hyperparameters, is_pretrained
-from advisor_transformers.trainer_metrics import evaluation_metrics, trainer_training_metrics
+
+_backward_patches: FunctionPatches[Callable[[torch.Tensor], None]] = FunctionPatches(
+    lambda: _backward_patches.replace(Accelerator, "backward", _observe_backward)
+)
+
+
+def _observe_backward(original: Any) -> Any:
+    def backward(self: Accelerator, loss: Any, **kwargs: Any) -> Any:
+        if isinstance(loss, torch.Tensor):
+            for listener in list(_backward_patches.listeners):
+                listener(loss)
+        return original(self, loss, **kwargs)
+
+    return backward
+
+
+EXCLUDED_LOG_KEYS = frozenset("loss grad_norm learning_rate epoch total_flos step_time".split())
+"""Names of values logged by the Trainer or TRL that are not metrics, or that the callback measures itself."""
+_TRAIN_METRIC_PREFIX = "train/"
+
+
+def trainer_training_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the training metrics in one entry of the trainer's log, under names `train/NAME`.
+
+    The result is empty for entries of evaluations and for the summary at the end of the training.
+    """
+    if any(name.endswith("_runtime") for name in logs):
+        return {}
+    return {
+        _TRAIN_METRIC_PREFIX + name: float(value)
+        for name, value in logs.items()
+        if name not in EXCLUDED_LOG_KEYS
+        and not name.startswith(("eval_", "train_", _TRAIN_METRIC_PREFIX))
+        and isinstance(value, Real)
+    }
+
+
+def evaluation_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of an evaluation in one entry of the trainer's log; older TRL versions add their metrics only there."""
+    return {name: value for name, value in logs.items() if name.startswith("eval_")}
 
 
 class TuningCallback(FrameworkCallback, TrainerCallback):
@@ -88,7 +129,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, known)
         self._losses: list[ScalarValue] = []
         self._logged_evaluation: dict[str, Any] = {}
-        backward.patches.listen(self._on_backward)
+        _backward_patches.listen(self._on_backward)
         if is_pretrained(model):
             log.note({contract.TAG_PRETRAINED: "true"})
         loader: Any = kwargs.get("train_dataloader")
@@ -108,7 +149,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def _close_log(self, error: BaseException | None) -> None:
         log, self._log, self._is_training = self._log, None, False
         if log is not None:
-            backward.patches.ignore(self._on_backward)
+            _backward_patches.ignore(self._on_backward)
             log.close(error=error)
 
     def _on_backward(self, loss: torch.Tensor) -> None:

@@ -25,8 +25,7 @@ from autopsy_training import Training
 
 from advisor.engine.autopsy.diagnosis import diagnose
 from advisor.model.autopsy import AutopsyRecord, read_autopsy_record
-from advisor_pytorch.autopsy.history import History
-from advisor_pytorch.autopsy.record import autopsy_json
+from advisor_pytorch.autopsy.record import History, autopsy_json
 from advisor_pytorch.autopsy.watch import Autopsy, SeenBatch
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.gradients import PerParameterGradientNorm

@@ -32,7 +32,7 @@ from fault_servers import FaultyProxy, Postgres, TrackingServer, until
 
 from advisor import contract
 from advisor_logging.spool import EVENT, STEPS, SpoolFrame, SpoolPosition, _complete_frames
-from advisor_logging.windows import RowWindowReducer
+from advisor_logging.table import RowWindowReducer
 
 Key = tuple[str, int, int, str]
 """(metric, step, milliseconds since 1970, value as text) of one point."""

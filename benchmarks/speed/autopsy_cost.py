@@ -24,7 +24,7 @@ from overhead import wait
 
 from advisor_pytorch import TuningLogger
 from advisor_pytorch.autopsy.watch import Autopsy
-from advisor_pytorch.steps.backward import backward_patches
+from advisor_pytorch.steps.patches import backward_patches
 
 
 def start(training: Training, folder: Path) -> TuningLogger:

@@ -20,7 +20,7 @@ import torch
 from advisor.contract.redact import one_line_error
 from advisor_pytorch.autopsy import inspection
 from advisor_pytorch.autopsy.graph import AutogradGraph
-from advisor_pytorch.steps.backward import backward_patches
+from advisor_pytorch.steps.patches import backward_patches
 
 AutopsyMode = Literal[True, False, "batch"]
 Facts = dict[str, Any]

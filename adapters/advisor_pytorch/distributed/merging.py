@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from advisor import contract
 from advisor_logging.table import MetricRow
-from advisor_pytorch.steps.shard_names import LIMIT, NORM, SHARD_NORM_SUFFIX, shard_metric_name
+from advisor_pytorch.steps.gradients import LIMIT, NORM, SHARD_NORM_SUFFIX, shard_metric_name
 
 MAX_RANK_WAIT_S = 10.0
 """Maximum seconds that a step waits for the values of other ranks."""

@@ -14,7 +14,7 @@ import torch
 
 from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_pytorch.steps.device import model_device
-from advisor_pytorch.steps.sharding import is_flattened_by_fsdp1, is_sharded
+from advisor_pytorch.steps.gradients import is_flattened_by_fsdp1, is_sharded
 
 Facts = dict[str, Any]
 """Facts about one rank by name, with JSON-compatible values, for `contract.TAG_RANKS`."""

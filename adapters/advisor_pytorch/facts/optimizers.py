@@ -44,7 +44,7 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.steps.rates import MAX_OPTIMIZERS, MAX_PARAMETER_GROUPS
+from advisor_pytorch.steps.readings import MAX_OPTIMIZERS, MAX_PARAMETER_GROUPS
 
 _PLAYBOOK_OPTION_NAMES = {"lr": "learning_rate", "eps": "epsilon"}
 _EXCLUDED_OPTIMIZER_OPTIONS = frozenset(

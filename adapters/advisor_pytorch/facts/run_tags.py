@@ -15,7 +15,7 @@ from importlib import metadata
 import torch
 
 from advisor import contract
-from advisor_logging.command_line import shell_command
+from advisor_logging.run_context import shell_command
 from advisor_pytorch.facts import architecture, data, machine
 from advisor_pytorch.facts.optimizers import further_optimizer_tags, hyperparameters
 from advisor_pytorch.steps.device import model_device

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from advisor_pytorch.checkpoints.state import Stateful
+from advisor_pytorch.checkpoints import Stateful
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.probes.bench import (
     ProbeBench,

@@ -18,17 +18,20 @@ import torch
 
 from advisor import contract
 from advisor.contract.redact import one_line_error
-from advisor_pytorch.steps import clipping, scaling
-from advisor_pytorch.steps.clock import StepClock
 from advisor_pytorch.steps.device import ScalarValue, detached_copy, logged_value
 from advisor_pytorch.steps.gradients import NormFunction, gradient_norm
 from advisor_pytorch.steps.norms import StepNorms
 from advisor_pytorch.steps.observers import CaptureOwner, StepWatch
 from advisor_pytorch.steps.other_optimizers import UncapturedOptimizers
-from advisor_pytorch.steps.pending_losses import PendingLosses
-from advisor_pytorch.steps.rates import LearningRateReader
-from advisor_pytorch.steps.row_buffer import RowBuffer
-from advisor_pytorch.steps.rows import PendingChunk, SkippedStepCounter
+from advisor_pytorch.steps.patches import (
+    GradientClipping,
+    is_unscaled,
+    listen_to_clipping,
+    scaler_patches,
+    stop_listening_to_clipping,
+)
+from advisor_pytorch.steps.readings import LearningRateReader, PendingLosses, StepClock
+from advisor_pytorch.steps.rows import PendingChunk, RowBuffer, SkippedStepCounter
 
 MIN_PENDING_LOSSES_TO_WARN = 16
 """Minimum number of losses without an optimizer step, or of steps of an unknown optimizer, at which a warning is logged."""
@@ -98,16 +101,16 @@ class StepCapture:
         self._others = UncapturedOptimizers(self._optimizers, self._follow_new_optimizer, self._safe_hook)
         self._clip_listener = self._safe_hook(self._on_clip)
         self._scaler_listener = self._safe_hook(self._on_scaler_step)
-        clipping.listen_to_clipping(self._clip_listener)
-        scaling.patches.listen(self._scaler_listener)
+        listen_to_clipping(self._clip_listener)
+        scaler_patches.listen(self._scaler_listener)
 
     def stop(self) -> None:
         """Remove the hooks, and pass the remaining rows to the owner."""
         for handle in itertools.chain.from_iterable(self._handles):
             handle.remove()
         self._others.stop()
-        clipping.stop_listening_to_clipping(self._clip_listener)
-        scaling.patches.ignore(self._scaler_listener)
+        stop_listening_to_clipping(self._clip_listener)
+        scaler_patches.ignore(self._scaler_listener)
         self._safe_hook(self._close_row)()
         if self._others.steps or self.next_step == self._start_step:
             self._drop_pending_losses()
@@ -270,7 +273,7 @@ class StepCapture:
         if k == 0 and not self._is_capturing():
             self._start_row()
 
-    def _on_clip(self, event: clipping.GradientClipping) -> None:
+    def _on_clip(self, event: GradientClipping) -> None:
         scope = self._norms.affected_optimizers(event)
         if not scope.optimizers:
             return
@@ -299,7 +302,7 @@ class StepCapture:
             self._close_row()
             self._scaled = True
             self._scale = detached_copy(scale) if scale is not None else None
-        if scale is not None and not scaling.is_unscaled(scaler, optimizer):
+        if scale is not None and not is_unscaled(scaler, optimizer):
             self._norms.unscale_norms(k, scale)
 
     def _after_skipped_step(self, k: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from advisor_pytorch.steps.sharding import replicated_value
+from advisor_pytorch.steps.gradients import replicated_value
 
 ScalarValue = float | torch.Tensor
 """A number, or a one-element tensor whose computation may still be in progress."""

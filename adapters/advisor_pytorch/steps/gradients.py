@@ -1,11 +1,28 @@
-"""Computes norms of gradients, and finds the optimizers whose gradients a clipping call changes."""
+"""Computes gradient norms, also this rank's part of a norm if no rank has the whole gradient, and finds the optimizers whose
+gradients a clipping call changes.
+
+A collective operation would hang if a rank has exited or does not log, and would delay the training's own communication. Each
+rank therefore weights the squares of its shards so that the sum over all ranks is the square of the global norm;
+`advisor_pytorch.distributed.merging` computes this sum later.
+
+| gradient | weight of a rank's squares |
+|---|---|
+| DTensor, sharded over all dimensions of its mesh (FSDP2; also uneven and empty shards) | 1 |
+| DTensor, replicated over mesh dimensions of sizes r, s, ... (HSDP, tensor parallel's norms) | 1 / (r s ...) |
+| plain tensor in a model that also has DTensors (parameters that FSDP ignores) | 1 / number of ranks |
+
+Ranks outside a parameter's mesh are assumed to hold other parameters, as in the stages of a pipeline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+
+from advisor import contract
 
 NormFunction = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
 """Function that returns the total L2 norm of the parameters' gradients as a scalar tensor; None if there are no gradients."""
@@ -91,3 +108,122 @@ class ClippedOptimizersFinder:
         touched = tuple(k for k, own in enumerate(trained) if not ids.isdisjoint(own))
         wanted = {i for k in touched for i, requires_grad in trained[k].items() if requires_grad}
         return ClippedOptimizers(touched, {id(p) for p in parameters if p.requires_grad} == wanted)
+
+
+SHARD_NORM_SUFFIX = "~part"
+"""Suffix in the name of a value that covers only one rank's shards. The squares of the partial values of all ranks add up to
+the square of the total value. The partial value of a single rank is never logged."""
+NORM, LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
+"""Prefixes of the internal names for the norm and the threshold of a gradient clipping."""
+
+
+def shard_metric_name(name: str) -> str:
+    """Return the name for one rank's partial value of the metric `name`."""
+    return name + SHARD_NORM_SUFFIX
+
+
+def clipped_norm_name(clipping: str) -> str:
+    """Return the name for one rank's part of the norm that a gradient clipping compares with its threshold."""
+    return f"{NORM}{clipping}{SHARD_NORM_SUFFIX}"
+
+
+def clipping_limit_name(clipping: str, *, in_parts: bool) -> str:
+    """Return the name for the threshold of a gradient clipping. in_parts: True if each rank sends only a part of the threshold."""
+    return f"{LIMIT}{clipping}{SHARD_NORM_SUFFIX if in_parts else ''}"
+
+
+def is_sent_to_rank_0(name: str) -> bool:
+    """Return whether other ranks must send the value with this name to rank 0."""
+    return name.endswith(SHARD_NORM_SUFFIX) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor is a DTensor, PyTorch's class for tensors that are distributed over ranks."""
+    return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
+
+
+def is_flattened_by_fsdp1(parameters: Iterable[torch.Tensor]) -> bool:
+    """Return whether FSDP1, which hides its shards in plain tensors, manages these parameters."""
+    return any(hasattr(p, "_fsdp_flattened") or type(p).__name__ == "FlatParameter" for p in parameters)
+
+
+def replicated_value(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a plain tensor with the value of `tensor`, which must be the same on all ranks.
+
+    Raises ValueError if this rank holds only a shard of `tensor`.
+    """
+    if not is_sharded(tensor):
+        return tensor
+    distributed: Any = tensor.detach()
+    if not _is_replicated(distributed):
+        raise ValueError(f"this rank has only a part of it ({distributed.placements}): pass its full_tensor()")
+    local: torch.Tensor = distributed.to_local()
+    return local
+
+
+def _is_replicated(tensor: Any) -> bool:
+    return all(placement.is_replicate() for placement in tensor.placements)
+
+
+def choose_norm_measure(
+    parameters: Sequence[torch.Tensor], world_size: int, warn: Callable[[str, str], None]
+) -> tuple[NormFunction | None, bool]:
+    """Return (function that computes the norm of these parameters' gradients, whether that norm covers only this rank's
+    shards)."""
+    if is_flattened_by_fsdp1(parameters):
+        warn("fsdp1", "no gradient norm is logged, because FSDP1 hides its shards: use fully_shard (FSDP2) to get it")
+        return None, False
+    if any(is_sharded(p) for p in parameters):
+        return GradientNormPart(world_size), world_size > 1
+    return PerParameterGradientNorm(), False
+
+
+class GradientNormPart:
+    """Computes this rank's part of a gradient norm over all `world_size` ranks."""
+
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
+        self._weights: dict[int, tuple[float, bool]] = {}  # cached, because reading a DTensor's placements is slow
+
+    def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return this rank's part of the norm as a float32 scalar; the squares of all ranks' parts add up to the square of the
+        global norm.
+
+        Raises ValueError for a gradient that has not been reduced over the ranks yet.
+        """
+        by_weight: dict[float, list[torch.Tensor]] = {}
+        with torch.no_grad():
+            for parameter in parameters:
+                gradient: Any = parameter.grad
+                if gradient is None:
+                    continue
+                known = self._weights.get(id(parameter))
+                if known is None:
+                    known = self._weights[id(parameter)] = self._norm_weight(gradient), is_sharded(gradient)
+                weight, sharded = known
+                by_weight.setdefault(weight, []).append(gradient.to_local() if sharded else gradient)
+            measured = [(global_norm(local), weight) for weight, local in by_weight.items()]
+            parts = [norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in measured if norm is not None]
+            if not parts:
+                return torch.zeros((), device="cpu")
+            if len(parts) == 1:
+                return parts[0]
+            total: torch.Tensor = torch.linalg.vector_norm(torch.stack([p.to(parts[0].device) for p in parts]))
+            return total
+
+    def part_of_global_norm(self, norm: torch.Tensor) -> torch.Tensor | None:
+        """Return this rank's part of a norm that was computed over all ranks; None if this rank does not know that norm."""
+        if is_sharded(norm) and not _is_replicated(norm):
+            return None
+        return replicated_value(norm.detach()) / math.sqrt(self._world_size)
+
+    def _norm_weight(self, gradient: Any) -> float:
+        if not is_sharded(gradient):
+            return 1.0 / self._world_size
+        copies = 1
+        for dimension, placement in enumerate(gradient.placements):
+            if placement.is_partial():
+                raise ValueError("a gradient has not been summed over the ranks yet")
+            if placement.is_replicate():
+                copies *= gradient.device_mesh.size(dimension)
+        return 1.0 / copies

@@ -8,12 +8,17 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.steps.clipping import GradientClipping
 from advisor_pytorch.steps.device import ScalarValue
-from advisor_pytorch.steps.gradients import ClippedOptimizers, ClippedOptimizersFinder, NormFunction, PerParameterGradientNorm
-from advisor_pytorch.steps.rates import metric_names_by_optimizer
+from advisor_pytorch.steps.gradients import (
+    ClippedOptimizers,
+    ClippedOptimizersFinder,
+    GradientNormPart,
+    NormFunction,
+    PerParameterGradientNorm,
+)
+from advisor_pytorch.steps.patches import GradientClipping
+from advisor_pytorch.steps.readings import metric_names_by_optimizer
 from advisor_pytorch.steps.rows import ColumnRole, RowColumn
-from advisor_pytorch.steps.sharding import GradientNormPart
 
 
 class StepNorms:

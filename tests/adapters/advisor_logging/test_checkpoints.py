@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor_logging import manifest
-from advisor_logging.checkpoints import CheckpointFolder
-from advisor_logging.manifest import RunInfo
+from advisor_logging.checkpoints import CheckpointFolder, RunInfo, read_checkpoints
 
 ABOUT = RunInfo("val/loss", "minimize")
 
@@ -157,7 +155,7 @@ def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
     import sys, time
     from pathlib import Path
     from advisor_logging.checkpoints import CheckpointFolder
-    from advisor_logging.manifest import RunInfo
+    from advisor_logging.checkpoints import RunInfo
     def save(path):
         path.mkdir()
         for i in range(20):
@@ -178,14 +176,14 @@ def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
         assert process.stdout is not None
         started = int(process.stdout.readline())
         assert started > reached or last is None
-        while manifest.read_checkpoints(folder, "val/loss")[1] in (None, last):  # may take long on a busy machine
+        while read_checkpoints(folder, "val/loss")[1] in (None, last):  # may take long on a busy machine
             assert process.poll() is None
             time.sleep(0.005)
         time.sleep(delays.uniform(0.0, 0.15))
         process.kill()
         process.wait()
         process.stdout.close()
-        kept, last = manifest.read_checkpoints(folder, "val/loss")
+        kept, last = read_checkpoints(folder, "val/loss")
         assert last is not None
         reached = last.step
         for checkpoint in kept:

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, s
 
 from advisor.contract import GRAD_NORM, TRAIN_LOSS
 from advisor_transformers.arguments import hyperparameters
-from advisor_transformers.trainer_metrics import trainer_training_metrics
+from advisor_transformers.callback import trainer_training_metrics
 from recordings.finetuning.grpo import Logs
 
 

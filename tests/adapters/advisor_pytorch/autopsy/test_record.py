@@ -7,8 +7,7 @@ import pytest
 
 from advisor import contract
 from advisor_logging.table import MetricTable
-from advisor_pytorch.autopsy.history import MAX_ROWS, ROWS_AFTER, History
-from advisor_pytorch.autopsy.record import MAX_AUTOPSY_BYTES, autopsy_json
+from advisor_pytorch.autopsy.record import MAX_AUTOPSY_BYTES, MAX_ROWS, ROWS_AFTER, History, autopsy_json
 
 
 def test_the_file_is_bounded_and_plain_json() -> None:

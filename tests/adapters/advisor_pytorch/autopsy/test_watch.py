@@ -16,7 +16,7 @@ from torch import nn
 from advisor import contract
 from advisor_pytorch import TuningLogger
 from advisor_pytorch.autopsy.inspection import tensor_facts
-from advisor_pytorch.steps.backward import backward_patches
+from advisor_pytorch.steps.patches import backward_patches
 from tests.adapters.fixture_types import Start
 
 Run = Callable[..., tuple[TuningLogger, dict[str, Any] | None]]

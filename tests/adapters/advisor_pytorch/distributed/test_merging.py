@@ -9,7 +9,7 @@ import pytest
 from advisor import contract
 from advisor_logging.table import MetricRow
 from advisor_pytorch.distributed.merging import MAX_STORED_STEPS_PER_RANK, StepMerger, merge_step
-from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_name, is_sent_to_rank_0, shard_metric_name
+from advisor_pytorch.steps.gradients import clipped_norm_name, clipping_limit_name, is_sent_to_rank_0, shard_metric_name
 
 TIME, RATE = contract.STEP_TIME, contract.EXAMPLES_PER_SECOND
 

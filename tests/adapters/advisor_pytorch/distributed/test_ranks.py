@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from torch import distributed as dist
 
 from advisor import contract
+from advisor_logging.table import MetricTable
+from advisor_pytorch.distributed import ranks as channel
+from advisor_pytorch.distributed.ranks import RankReceiver, RankSender
+from advisor_pytorch.steps.gradients import shard_metric_name
+from tests.adapters.samples import RowChunk
 
 if TYPE_CHECKING:
     from conftest import Launched
@@ -132,3 +144,190 @@ def test_trainings_by_a_framework_are_one_run_too(launch: Launch, framework: str
     batch = {"lightning": 8, "transformers": 2}[framework]
     assert messages["facts"]["batch_size"] == {"same": batch}
     assert tags[contract.TAG_BATCH_SIZE] == str(2 * batch)
+
+
+SERVER = """
+import time
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+time.sleep(600)
+"""
+
+
+NORM = shard_metric_name(contract.GRAD_NORM)
+
+
+def chunk(steps: range, **values: float) -> RowChunk:
+    columns = {NORM: 3.0, contract.STEP_TIME: 1.0, "train/loss": 7.0, **values}
+    return RowChunk(MetricTable(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()}))
+
+
+@pytest.fixture
+def server() -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the store."""
+    process = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.Store]:
+    """The store of a process group with this process as its only member; both ends of the channel use it."""
+    if "server" in request.fixturenames:
+        port = int(request.getfixturevalue("server").stdout.readline())
+        store = dist.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=5))
+    else:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    monkeypatch.setattr(channel, "_numbers", itertools.repeat(0))
+    monkeypatch.setattr(channel, "MIN_SEND_INTERVAL_S", 0.02)
+    yield store
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def messages() -> list[str]:
+    """Warnings on rank 0."""
+    return []
+
+
+@pytest.fixture
+def listener(store: dist.Store, messages: list[str]) -> Iterator[RankReceiver]:
+    one = RankReceiver(2, "fsdp", lambda tags: None, lambda key, message: messages.append(message))
+    one.start()
+    yield one
+    one.stop(5.0)
+
+
+@pytest.fixture
+def reporter(store: dist.Store) -> Iterator[RankSender]:
+    one = RankSender(1, 2)
+    one.start()
+    yield one
+    one.close()
+
+
+class Rows(dict[int, dict[str, float]]):
+    """Steps that the receiver released, by number."""
+
+    def __init__(self, listener: RankReceiver, wait_for: Callable[..., None]) -> None:
+        self._listener, self._wait_for = listener, wait_for
+
+    def submit_chunk(self, steps: range) -> None:
+        self._add(self._listener.take(chunk(steps).tables()))
+
+    def wait_for(self, steps: int) -> None:
+        def came() -> bool:
+            self._add(self._listener.take([]))
+            return len(self) >= steps
+
+        self._wait_for(came)
+
+    def _add(self, tables: list[MetricTable]) -> None:
+        for table in tables:
+            self.update({step: dict(values) for step, _, values in table.rows()})
+
+
+@pytest.fixture
+def rows(listener: RankReceiver, wait_for: Callable[..., None]) -> Rows:
+    return Rows(listener, wait_for)
+
+
+def test_parts_come_together(rows: Rows, reporter: RankSender) -> None:
+    for start in range(0, 50, 10):
+        reporter.put(chunk(range(start, start + 10), **{NORM: 4.0, contract.STEP_TIME: 2.0}))
+        rows.submit_chunk(range(start, start + 10))
+        time.sleep(0.03)
+    rows.wait_for(50)
+    assert set(rows) == set(range(50))
+    assert rows[49] == {
+        contract.GRAD_NORM: 5.0,
+        contract.STEP_TIME: 1.0,
+        contract.SLOWEST_RANK: 2.0,
+        contract.FASTEST_RANK: 1.0,
+        "train/loss": 7.0,
+    }
+
+
+def test_facts_and_warnings_reach_rank_0(
+    listener: RankReceiver, reporter: RankSender, messages: list[str], wait_for: Callable[..., None]
+) -> None:
+    listener.send({"seed": 1, "batch_size": 8})
+    reporter.send({"seed": 2, "batch_size": 24})
+    reporter.warn("capture", "a step could not be captured")
+    wait_for(lambda: listener.take([]) == [] and "by_rank" in listener.tags()[contract.TAG_RANKS] and bool(messages))
+    tags = listener.tags()
+    assert json.loads(tags[contract.TAG_RANKS])["facts"]["seed"] == {"by_rank": [1, 2]}
+    assert tags[contract.TAG_BATCH_SIZE] == "32"
+    assert messages == ["rank 1: a step could not be captured"]
+
+
+def test_the_store_stays_small_where_nobody_listens(store: dist.Store, reporter: RankSender) -> None:
+    before = store.num_keys()
+    for step in range(200):
+        reporter.put(chunk(range(step, step + 1)))
+        time.sleep(0.002)
+    reporter.close()
+    assert store.num_keys() <= before + 2
+
+
+def test_slots_are_emptied(
+    store: dist.Store, listener: RankReceiver, rows: Rows, reporter: RankSender, wait_for: Callable[..., None]
+) -> None:
+    before = store.num_keys()
+    reporter.put(chunk(range(20)))
+    rows.submit_chunk(range(20))
+    rows.wait_for(20)
+    reporter.close()
+    wait_for(lambda: not listener._connected)
+    assert store.num_keys() == before
+
+
+def test_the_last_steps_are_told_at_the_end(listener: RankReceiver, reporter: RankSender) -> None:
+    assert listener.take(chunk(range(30)).tables()) == []
+    reporter.put(chunk(range(30)))
+    reporter.close()
+    (table,) = listener.finish()
+    assert (len(table), contract.GRAD_NORM in table.columns) == (30, True)
+
+
+def test_steps_leave_without_a_rank_that_never_spoke(listener: RankReceiver, messages: list[str]) -> None:
+    assert listener.take(chunk(range(5)).tables()) == []
+    (table,) = listener.finish()
+    assert set(table.columns) == {contract.STEP_TIME, "train/loss"}
+    assert len(messages) == 1
+    assert "from step 0 while" in messages[0]
+
+
+def test_a_store_that_dies_lets_steps_go(
+    rows: Rows, reporter: RankSender, server: subprocess.Popen[str], messages: list[str], wait_for: Callable[..., None]
+) -> None:
+    reporter.put(chunk(range(5)))
+    rows.submit_chunk(range(5))
+    rows.wait_for(5)
+    server.kill()
+    server.wait()
+    rows.submit_chunk(range(5, 10))
+    rows.wait_for(10)
+    assert [contract.GRAD_NORM in rows[step] for step in range(10)] == [True] * 5 + [False] * 5
+    assert any("values are lost from this step on" in line for line in messages)
+    reporter.put(chunk(range(5, 10)))
+    wait_for(lambda: not reporter._thread.is_alive())
+    reporter.put(chunk(range(10, 15)))
+    assert reporter._chunks.qsize() == 0  # values without a receiver are not queued
+
+
+def test_a_store_that_hangs_holds_up_neither_end(
+    listener: RankReceiver, reporter: RankSender, server: subprocess.Popen[str]
+) -> None:
+    server.send_signal(signal.SIGSTOP)
+    try:
+        reporter.put(chunk(range(5)))
+        listener.take(chunk(range(5)).tables())
+        reporter.close(timeout_s=0.2)
+        rows = [step for table in listener.finish() for step in table.steps]
+        assert rows == list(range(5))
+    finally:
+        server.send_signal(signal.SIGCONT)

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from torch import nn
 from torch.optim import lr_scheduler, swa_utils
 
-from advisor_pytorch.facts import averaging, discovery
+from advisor_pytorch.facts import discovery
 from tests.adapters.samples import network
 
 
@@ -39,7 +39,7 @@ def test_averages_are_found(kind: str, make: Callable[[nn.Module], Any]) -> None
         "class": type(average).__name__,
         "kind": kind,
     }
-    assert averaging.describe_averaging([unrelated], model) is None
+    assert discovery.describe_averaging([unrelated], model) is None
 
 
 def test_schedulers_are_found_without_being_told_of() -> None:

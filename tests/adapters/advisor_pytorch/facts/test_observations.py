@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from advisor import contract
 from advisor_pytorch import TuningLogger
+from advisor_pytorch.facts.observations import ChanceLevels, chance_level_of
 from tests.adapters.fixture_types import OnlyRun
 from tests.adapters.samples import Digits, Seen, network
 
@@ -109,3 +110,37 @@ def test_the_graph_of_the_first_loss_is_enough() -> None:
     blind.by.loss(0.5)  # only the settings of PyTorch's own layers
     assert blind.tags[contract.TAG_NORM_ORDER] == "post-norm"
     assert "compute" not in blind.json(contract.TAG_PRECISION)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        ("val/accuracy", 0.1),
+        ("eval_acc", 0.1),
+        ("val/top5_acc", 0.5),
+        ("val/error", 0.9),
+        ("val/top_5_error", 0.5),
+        ("error_rate", 0.9),
+        ("loss", math.log(10)),
+        ("val_nll", math.log(10)),
+        ("perplexity", 10.0),
+        ("val/mse_loss", None),
+        ("val/mean_squared_error", None),
+        ("f1", None),
+        ("accumulated", None),
+        ("train/examples_per_s", None),
+        ("train/grad_norm", None),
+    ],
+)
+def test_chance_by_the_name(metric: str, value: float | None) -> None:
+    assert chance_level_of(metric, 10) == (None if value is None else pytest.approx(value))
+
+
+def test_chance_in_percent() -> None:
+    levels = ChanceLevels(10)
+    assert levels.update({"acc": 0.9, "top5_error": 40.0, "loss": 3.0})
+    assert levels.levels == pytest.approx({"acc": 0.1, "top5_error": 50.0, "loss": math.log(10)})
+    assert not levels.update({"acc": 0.95, "loss": 0.1})
+    assert levels.update({"acc": 12.0})
+    assert not levels.update({"acc": 0.5, "top5_error": 0.4})
+    assert levels.levels["acc"] == pytest.approx(10.0)

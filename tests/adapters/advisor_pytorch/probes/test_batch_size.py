@@ -17,8 +17,7 @@ from probing import Training, analyzed, runs_of
 
 from advisor import contract
 from advisor_pytorch.probes import BatchSizeSweep, batch_size_sweep
-from advisor_pytorch.probes.batch_size import Throughput
-from advisor_pytorch.probes.throughput import UNTIMED_WARMUP_STEPS, Stopwatch, median_confidence_interval
+from advisor_pytorch.probes.batch_size import UNTIMED_WARMUP_STEPS, Stopwatch, Throughput, median_confidence_interval
 
 EXPERIMENT = "batch-size probe"
 

@@ -23,7 +23,7 @@ from mlflow.tracking import MlflowClient
 from torch import nn
 
 from advisor import analyze, contract
-from advisor_logging import manifest
+from advisor_logging.checkpoints import read_checkpoints, read_run_info, write_checkpoint_list
 from advisor_pytorch import TuningLogger
 from tests.adapters.fixture_types import OnlyRun, Start, Train
 
@@ -160,10 +160,10 @@ def _another_model() -> Work:
 def test_killed_before_it_knew_its_run_it_goes_on_in_it(uri: str, tmp_path: Path, only_run: OnlyRun) -> None:
     run = killed(uri, tmp_path, only_run, knows_its_run=False)
     (folder,) = (tmp_path / "checkpoints").iterdir()
-    about = manifest.read_run_info(folder)
+    about = read_run_info(folder)
     assert about is not None
-    manifest.write_checkpoint_list(
-        folder, replace(about, run_id=None), *manifest.read_checkpoints(folder, "val/error")
+    write_checkpoint_list(
+        folder, replace(about, run_id=None), *read_checkpoints(folder, "val/error")
     )  # independent of the machine's speed
     work = Work()
     with work.log(uri, resume=True) as log:

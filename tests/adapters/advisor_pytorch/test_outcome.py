@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from advisor_logging.outcome import RunOutcome
+from advisor_pytorch.outcome import RunOutcome
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 from advisor import contract
-from advisor_logging.windows import MetricPoint, RowWindowReducer
+from advisor_logging.table import MetricPoint, RowWindowReducer
 
 
 def points_of(values: list[float]) -> dict[str, dict[int, float]]:

@@ -1,1 +1,0 @@
-"""Saving checkpoints of a training run, and resuming from them."""
