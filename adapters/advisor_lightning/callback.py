@@ -65,7 +65,6 @@ class TuningCallback(FrameworkCallback, Callback):
             self._timer = FetchTimer(trainer.profiler, self._restart_clock_after_pause, log.add_batch)  # type: ignore[attr-defined]
 
     def _settings_of_trainer(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the arguments for `TuningLogger` that can be derived from the trainer's settings."""
         known: dict[str, Any] = {}
         with warn_on_training_error("the number of steps"):
             known["max_train_steps"] = trainer_facts.max_train_steps(trainer)
@@ -76,8 +75,7 @@ class TuningCallback(FrameworkCallback, Callback):
         return known
 
     def _run_to_continue(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the arguments that make `TuningLogger` continue an existing MLflow run: the run of the trainer's MLFlowLogger
-        or of an earlier `fit`."""
+        """Return arguments that continue the run of the trainer's MLFlowLogger, or of an earlier `fit`."""
         if self._settings.get("run_id") is not None:
             return {}
         with warn_on_training_error("the run of the MLFlowLogger"):

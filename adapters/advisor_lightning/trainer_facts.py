@@ -42,8 +42,7 @@ def max_train_steps(trainer: Trainer) -> int | None:
 
 
 def single_loader_or_none(loaders: Any) -> Any:
-    """Return the validation loader if there is exactly one, else None: with several loaders, the size of the validation set is
-    ambiguous."""
+    """With several validation loaders, the size of the validation set is ambiguous."""
     if isinstance(loaders, (list, tuple)):
         return loaders[0] if len(loaders) == 1 else None
     return None if isinstance(loaders, dict) else loaders
@@ -61,7 +60,6 @@ def hyperparameters(module: LightningModule) -> dict[str, object]:
 
 
 def mlflow_run(trainer: Trainer) -> dict[str, str]:
-    """Return `run_id` and `tracking_uri` of the trainer's MLFlowLogger; empty if the trainer has none."""
     for logger in trainer.loggers:
         if any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
             known: Any = logger
@@ -71,7 +69,6 @@ def mlflow_run(trainer: Trainer) -> dict[str, str]:
 
 
 def trainer_tags(trainer: Trainer) -> dict[str, str]:
-    """Return facts about the trainer as tags, under the tag names in `advisor.contract`."""
     tags: dict[str, str] = {}
     batches = trainer.num_training_batches
     if math.isfinite(batches):
@@ -122,12 +119,10 @@ class UnseenMetrics:
         self._seen: dict[str, Any] = {}  # the references to the tensors keep Python from reusing their memory addresses
 
     def mark_all_seen(self, metrics: Mapping[str, Any]) -> None:
-        """Mark the current metrics as seen."""
         self._seen = dict(metrics)
 
     def take_unseen(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the unseen metrics, and mark them as seen. If a loss is logged both per step and per epoch, only the epoch's
-        value is returned."""
+        """Of a loss that is logged both per step and per epoch, only the epoch's value is returned."""
         new = {name: value for name, value in metrics.items() if not _is_value_already_seen(value, self._seen.get(name))}
         self.mark_all_seen(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
@@ -140,8 +135,7 @@ def _is_value_already_seen(value: Any, earlier: Any) -> bool:
 
 
 def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
-    """Return the loss in the output of `training_step`; None if the output has no loss. Lightning divides the loss by the
-    number of micro-batches, so the returned loss is multiplied by this number."""
+    """Return the loss that `training_step` returned, before Lightning's division by the number of micro-batches."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if not isinstance(loss, torch.Tensor):
         return None

@@ -84,11 +84,7 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return (checkpoints in the list that exist on disk, the last checkpoint or None). If the list ranks the checkpoints by an
-    objective other than `objective`, the result is empty.
-
-    Only file names that our checkpoints can have are accepted, so that a forged list cannot make us delete other files.
-    """
+    """Return (checkpoints on disk, the last checkpoint or None); nothing if the list ranks them by another objective."""
     about, content = read_run_info(folder), _read_checkpoint_list(folder)
     listed = content.get("checkpoints")
     if about is None or about.objective != objective or not isinstance(listed, list):
@@ -99,7 +95,7 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
 
 def find_checkpoint_folder(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
-    """Return the most recently written checkpoint folder in `root` whose run satisfies `matches`; None if no run does."""
+    """Return the most recently written checkpoint folder whose run satisfies `matches`."""
     folders = [f for f in _folders_with_checkpoint_list(root) if (about := read_run_info(f)) is not None and matches(about)]
     return max(folders, key=lambda f: (f / CHECKPOINT_LIST_FILE_NAME).stat().st_mtime_ns, default=None)
 
@@ -175,11 +171,8 @@ class CheckpointFolder:
     def __init__(
         self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True, resumes: bool = False
     ) -> None:
-        """Read the list of checkpoints in `folder` if it exists. The folder is created when the first checkpoint is saved.
-
-        about: description of the run. suffix: suffix of the checkpoint files. owner: whether this process writes to the folder.
-        resumes: whether the training can resume from the last checkpoint.
-        """
+        """suffix: of the checkpoint files. owner: whether this process writes to the folder. resumes: whether training can
+        resume."""
         self.folder, self.keep, self.about, self._suffix, self.resumes = folder, keep, about, suffix, resumes
         self._sign = 1.0 if about.direction == "minimize" else -1.0
         self._current = self._select_best(*read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
@@ -198,13 +191,11 @@ class CheckpointFolder:
         return next((c.path for c in self.current.all if c.step == step), None)
 
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
-        """Save a checkpoint as the run's last checkpoint, and also as one of the best if its objective `value` is among the
-        `keep` best values. Return whether the checkpoint was saved.
+        """Save a checkpoint as the last one, and as one of the best if its `value` is among the `keep` best. A
+        value that is not finite is not saved; None means not evaluated. Return whether the checkpoint was saved.
 
-        If the objective's `value` is not finite, the checkpoint is not saved. If `value` is None (objective not evaluated), the
-        checkpoint is never among the best checkpoints. The function `save` writes the checkpoint, which is a file or a folder,
-        to a temporary path. The new checkpoint is moved into place and added to the list of checkpoints before other
-        checkpoints are deleted. Raises OSError or the error of `save`; the earlier checkpoints then stay on disk.
+        `save` writes a file or a folder to a temporary path, which is moved into place before other checkpoints are deleted.
+        Raises OSError or the error of `save`; the earlier checkpoints then stay on disk.
         """
         if not self.would_save(value):
             return False
@@ -217,19 +208,16 @@ class CheckpointFolder:
         return True
 
     def would_save(self, value: float | None) -> bool:
-        """Return whether a checkpoint with this value of the objective would be saved."""
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
-        """Return a temporary path for the checkpoint of `step`. The caller writes the checkpoint to the temporary path, and
-        then calls `complete`."""
+        """Return a temporary path at which the caller writes the checkpoint before it calls `complete`."""
         partial = self.folder / _UNFINISHED_CHECKPOINTS_FOLDER
         partial.mkdir(parents=True, exist_ok=True)
         return self._unused_name(step, partial)
 
     def complete(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
-        """Move the finished checkpoint at `path` to its final place and add it to the list of checkpoints. Raises OSError if
-        nothing exists at `path` or the disk fails."""
+        """Move the checkpoint at `path` to its final place. Raises OSError if nothing exists at `path` or the disk fails."""
         if not path.exists():
             raise FileNotFoundError(f"`save` wrote no file or folder at {path}")
         _flush_checkpoint(path)
@@ -279,8 +267,7 @@ class CheckpointFolder:
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
     def _unused_name(self, step: int, folder: Path) -> Path:
-        """Return a file name that no checkpoint uses, because the same step can be evaluated twice and no listed checkpoint may
-        be overwritten."""
+        """The same step can be evaluated twice, and no listed checkpoint may be overwritten."""
         name, number = f"step-{step:09d}", 1
         while (folder / f"{name}{self._suffix}").exists():
             number += 1
@@ -288,8 +275,7 @@ class CheckpointFolder:
         return folder / f"{name}{self._suffix}"
 
     def _delete_checkpoint(self, path: Path) -> None:
-        """Delete a checkpoint. A checkpoint folder is renamed before it is deleted, so that a partly deleted folder never looks
-        like a complete checkpoint."""
+        """A folder is renamed before it is deleted, so that a partly deleted one never looks complete."""
         try:
             if path.is_dir() and not path.is_symlink():
                 (self.folder / _UNFINISHED_CHECKPOINTS_FOLDER).mkdir(exist_ok=True)
@@ -302,7 +288,6 @@ class CheckpointFolder:
 
 
 def _flush_checkpoint(path: Path) -> None:
-    """Flush a checkpoint, which is a file or a folder of files, to disk."""
     inside = sorted(path.rglob("*")) if path.is_dir() else []
     for part in [*inside, path]:
         if part.is_symlink():

@@ -49,12 +49,10 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """Maximum bytes of a segment file: a small fraction of the disk quota, because space is freed by deleting whole
-        segments."""
+        """A small fraction of the disk quota, because space is freed by deleting whole segments."""
         return min(MAX_SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
-        """Add the size of appended data, in bytes, to the tracked size of the spool."""
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0
@@ -75,8 +73,7 @@ class DiskQuota:
         return self._waiting + self._uncounted >= self._limit
 
     def _enforce_quota(self) -> None:
-        """Measure the size of the spool folder on disk. If the spool exceeds its disk quota, delete sidecar parts that the
-        store already has."""
+        """If the spool exceeds its quota, delete sidecar parts, whose data the store already has."""
         self._waiting = sum(_bytes_on_disk(path) for path in self._folder.glob("*.spool"))
         stored = [(part, _bytes_on_disk(part.path)) for part in list_segment_parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit

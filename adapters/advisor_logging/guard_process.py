@@ -60,7 +60,6 @@ class GuardController:
                 self._on_verdict(verdict)
 
     def stop(self) -> None:
-        """End the process."""
         self._ended = True
         if self._process is not None:
             self._process.stop()
@@ -81,8 +80,6 @@ class GuardProcess(HelperProcess):
     """Handle of an `advisor guard` process."""
 
     def __init__(self, tracking_uri: str, arguments: list[str]) -> None:
-        """Start the guard process. arguments: command-line arguments of `advisor guard`. Raises OSError if the system cannot
-        start the process."""
         super().__init__("guard_process", ShipperSettings.from_this_process(tracking_uri), {"arguments": arguments})
 
     def stop(self) -> None:
@@ -100,8 +97,7 @@ class GuardProcess(HelperProcess):
 
 
 def main(trainer: Mapping[str, Any], _lines: RawIOBase) -> None:
-    """Run the command `advisor guard` in this process until the run ends or the training process exits. trainer:
-    {"tracking_uri", "arguments"}."""
+    """Run `advisor guard` in this process until the run ends or the training process exits."""
     if hasattr(os, "nice"):
         os.nice(10)
     # The store's address is not passed on the command line: it can contain a password, and other users can read command lines.

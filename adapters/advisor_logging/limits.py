@@ -28,19 +28,16 @@ def clean_text(value: object) -> str:
 
 
 def clean_name(value: object) -> str:
-    """Convert an object to a name that every store accepts."""
     return clean_text(value)[:MAX_NAME_CHARS]
 
 
 def clean_time(time_ms: float) -> int:
-    """Clamp a time (milliseconds since 1970) to the range that every store accepts; a wrong system clock may show a time before
-    1970."""
+    """Clamp a time (ms since 1970) to the range that every store accepts; a wrong system clock may show a time before 1970."""
     return int(min(max(time_ms, 0), MAX_EXACT_STEP))
 
 
 def clean_table(table: MetricTable) -> MetricTable:
-    """Return the table without rows whose step is beyond ±`MAX_EXACT_STEP`. Times that are out of range are clamped to the
-    nearest time that every store accepts."""
+    """Return the table without rows whose step is beyond ±`MAX_EXACT_STEP`, and with clamped times."""
     if not all(0 <= time_ms <= MAX_EXACT_STEP for time_ms in table.times_ms):
         table = MetricTable(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
     valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_EXACT_STEP]

@@ -64,8 +64,7 @@ class RowChunk(Protocol):
     """True for rows of training steps, which are reduced to windows (mean, minimum, maximum); False for rows of evaluations,
     which are stored unchanged."""
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
+    def __len__(self) -> int: ...
 
     def ready(self) -> bool:
         """Return whether the values have arrived on the host; does not block."""
@@ -81,11 +80,8 @@ class Recorder:
     def __init__(
         self, settings: RunSettings, on_rows: Callable[[MetricTable], None], completion: RowCompletion | None = None
     ) -> None:
-        """Create a spool folder and acquire a shipper process for it. The writer thread passes every row to `on_rows` after
-        `completion` has added the values of other ranks to the row.
-
-        Raises OSError if the spool folder cannot be written.
-        """
+        """`completion` adds the values of other ranks to each row before `on_rows` receives it. Raises OSError if no spool can
+        be written."""
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
         register_address_secrets(self._uri)
@@ -119,7 +115,6 @@ class Recorder:
         self._thread.start()
 
     def put(self, chunk: RowChunk) -> None:
-        """Queue a chunk (several rows) for the writer thread."""
         if self._queued_rows - self._taken_rows > MAX_WAITING_ROWS:
             self._lost_points += len(chunk) * self._points_a_row
             self.warn("full", f"metric points are being lost: writing to {self.folder} fails")
@@ -128,24 +123,21 @@ class Recorder:
         self._queue.put(chunk)
 
     def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
-        """Queue tags and hyperparameters for the writer thread, after converting them to texts that every store accepts."""
         event = {"tags": tags or {}, "params": params or {}}
         self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
 
     def defer(self, task: Callable[[], None]) -> None:
-        """Make the writer thread call `task` after it has written all data that is already queued; after `drain`, call `task`
-        immediately."""
+        """Call `task` after all queued data is written, in the writer thread; after `drain`, call it immediately."""
         if self._thread.is_alive():
             self._queue.put(task)
         else:
             task()
 
     def add_lost_points(self, points: int) -> None:
-        """Count metric points as lost that were dropped before they reached this recorder."""
         self._lost_points += points
 
     def warn(self, key: str, message: str) -> None:
-        """Log a one-line warning, at most once per `key`."""
+        """Log a one-line warning, once per `key`."""
         if key not in self._warned:
             self._warned.add(key)
             logger.warning("advisor: %s", redact(message))
@@ -157,16 +149,15 @@ class Recorder:
         return None if run_id is None else str(run_id)
 
     def drain(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds until all queued data is written to disk. No more data may be queued after this
-        call."""
+        """Wait at most `timeout_s` seconds until all queued data is on disk. No more data may be queued after this call."""
         self._queue.put(None)
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self.warn("drain", f"the last points were not written to disk within {timeout_s:g} s")
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
-        """End the run; called after `drain`. Wait at most `timeout_s` seconds until the store confirms the data. If the store
-        still lacks data after that time, log a message that says where the data is."""
+        """End the run after `drain`. Wait at most `timeout_s` seconds for the store; if it still lacks data, say where the data
+        is."""
         deadline = time.monotonic() + timeout_s
         if self.guard is not None:
             self.guard.stop()
@@ -190,8 +181,7 @@ class Recorder:
             self._shipper.stop()
 
     def _wait_for_disk(self, deadline: float) -> None:
-        """Try until `deadline` to write the frames that wait in memory to disk. Points that are not on disk by the deadline are
-        counted as lost."""
+        """Write the frames that wait in memory; those that the disk refuses until `deadline` are lost."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
                 lost, why = self._backlog.drop_waiting_frames(), one_line_error(self._backlog.problem or "")
@@ -266,8 +256,6 @@ class Recorder:
             self._spool_table(table, chunk.windowed)
 
     def _spool_completed_rows(self, *, last: bool) -> None:
-        """Write rows to the spool folder once they have the values of all other ranks or have waited long enough for those
-        values."""
         if self._completion is not None:
             for table in self._completion.finish() if last else self._completion.take([]):
                 self._spool_table(table, windowed=True)
@@ -290,8 +278,7 @@ class Recorder:
             self.warn("spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training continues")
 
     def _spool_sample(self, *, last: bool) -> None:
-        """Write the sampled metrics to the spool folder, at most once per training step. Does nothing before the first training
-        step."""
+        """Write the sampled metrics, at most once per training step, and not before the first."""
         if self.sampler is None or self._last_step < 0:
             return
         try:
@@ -323,8 +310,6 @@ class Recorder:
             return int(DEFAULT_SPOOL_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
-        """Once a second, write sampled metrics, log problems of the shipper process, replace the shipper process if it has
-        exited, and poll the guard."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
@@ -340,8 +325,7 @@ class Recorder:
             self.guard.poll(self.folder, self._uri, self._status)
 
     def _has_shipper(self) -> bool:
-        """Return whether a shipper process is running; start a new one if necessary. A shipper process that has exited is
-        replaced at most once every ten seconds."""
+        """Return whether a shipper process runs. One that has exited is replaced, at most once every ten seconds."""
         if self._shipper is not None and self._shipper.is_alive():
             return True
         if time.monotonic() - self._replaced_at < 10.0:
@@ -366,7 +350,7 @@ def _clean_texts(texts: Mapping[str, object]) -> dict[str, str]:
 
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
-    """Create a spool folder that only this user can read and write. The folder's name contains the current time and `identity`."""
+    """Only this user can read and write the folder."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
     folders = [Path(working_directory(), chosen)] if chosen else default_spool_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):

@@ -60,8 +60,6 @@ def _has_uncommitted_changes(root: Path) -> bool:
 
 
 def _git_diff(root: Path) -> str:
-    """Return the diff between the commit and the working tree; if the diff is truncated or omits files, its first lines list
-    what is missing."""
     new, left_out = _untracked_files(root)
     diff = redact_code(_git_diff_with_untracked(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
@@ -87,7 +85,7 @@ def _git_diff_with_untracked(root: Path, new_files: list[str]) -> str:
 
 
 def _untracked_files(root: Path) -> tuple[list[str], list[str]]:
-    """Return (untracked code and configuration files for the diff, files omitted because they are too large or too many)."""
+    """Return (untracked code and configuration files, files omitted because they are too large or too many)."""
     listed = (_run_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
     code = [name for name in listed if name.endswith(_CODE_FILE_SUFFIXES)]
     included = [name for name in code if _file_bytes(root / name) <= MAX_UNTRACKED_BYTES][:MAX_UNTRACKED_FILES]
@@ -117,7 +115,7 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
 
 @lru_cache(maxsize=1)
 def _installed_requirements(folders: tuple[tuple[str, int], ...]) -> str:
-    """Return one line per installed Python distribution. folders: import search paths, each with its modification time (ns)."""
+    """folders: import search paths, each with its modification time (ns)."""
     # The property `metadata` is read once per distribution, because each access parses the metadata file again.
     parsed = (distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders]))
     lines = {f"{fields['Name']}=={fields['Version']}" for fields in parsed if fields and fields["Name"]}

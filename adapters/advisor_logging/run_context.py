@@ -19,8 +19,7 @@ from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
 
 
 def shell_command() -> str:
-    """Return the command line that started this process, quoted for a shell, without secrets. In a notebook, return the
-    notebook's file name."""
+    """Return this process's command line, quoted for a shell and without secrets; in a notebook, its file name."""
     if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
         notebook = os.environ.get("JPY_SESSION_NAME") or getattr(sys.modules.get("__main__"), "__vsc_ipynb_file__", None)
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
@@ -46,12 +45,9 @@ class RunContext:
     """Provides tags for new runs, with the methods of MLflow's `RunContextProvider`, but without importing MLflow."""
 
     def in_context(self) -> bool:
-        """Return whether MLflow should add the tags: False if the user disabled the plugin, or if one of our training hooks,
-        which log the same tags, is imported."""
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        """Return facts about the run as tags whose texts every store accepts."""
         facts = {contract.TAG_COMMAND: shell_command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _find_seed}
         tags: dict[str, str] = {}
         for tag, find in facts.items():
@@ -62,14 +58,12 @@ class RunContext:
 
 
 def _commit_of_code() -> str | None:
-    """Return the checked-out commit of the working directory's git repository; if there is none, of the script's repository."""
     script = Path(sys.argv[0]).resolve().parent if getattr(sys, "argv", None) and sys.argv[0] else Path.cwd()
     return find_commit(Path.cwd()) or find_commit(script)
 
 
 def find_commit(folder: Path) -> str | None:
-    """Return the checked-out commit of the git repository that contains `folder`; None if no repository contains it. Reads the
-    files in `.git`, because starting a git process would be slow."""
+    """Return the checked-out commit of the git repository that contains `folder`. Starting a git process would be slow."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if marker.is_dir():
@@ -102,8 +96,6 @@ def _read_text(path: Path) -> str:
 
 
 def _find_seed() -> str | None:
-    """Return the seed from the environment variable that `advisor run` sets, else from PyTorch, else from the command-line
-    option `--seed`."""
     if given := os.environ.get("ADVISOR_SEED"):
         return given
     torch = sys.modules.get("torch")

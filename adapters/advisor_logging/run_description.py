@@ -35,8 +35,7 @@ class RunSettings:
 
 
 def resolve_tracking_uri(explicit: str | None) -> str:
-    """Return the tracking URI: `explicit` if given, else the URI that MLflow is configured with, else an SQLite file in the
-    working directory."""
+    """Return `explicit`, else the URI that MLflow is configured with, else an SQLite file in the working directory."""
     uri = explicit or os.environ.get("MLFLOW_TRACKING_URI")
     mlflow = sys.modules.get("mlflow")  # MLflow is used only if the training script has already imported it
     if uri is None and mlflow is not None and mlflow.is_tracking_uri_set():
@@ -50,7 +49,6 @@ def resolve_tracking_uri(explicit: str | None) -> str:
 
 
 def _active_run(uri: str) -> str | None:
-    """Return the id of MLflow's active run in this process if that run belongs to the store at `uri`."""
     mlflow = sys.modules.get("mlflow")
     active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
     if mlflow is None or active is None or resolve_tracking_uri(mlflow.get_tracking_uri()) != uri:
@@ -59,7 +57,7 @@ def _active_run(uri: str) -> str | None:
 
 
 def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
-    """Return the content of `run.json`: all information, except passwords, that is needed to deliver the spool folder later."""
+    """Return the content of `run.json`: all that is needed, except passwords, to deliver the spool later."""
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     if settings.run_id == NEW_RUN_ID:
         run_id = None

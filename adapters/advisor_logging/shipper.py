@@ -97,8 +97,7 @@ class Shipper:
             self._store.refused = Counter(self._state.get("refused"))
 
     def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
-        """Return True once all data of the run is delivered. Return False if data is still undelivered `retry_s` seconds after
-        the training process has exited."""
+        """Return whether all data was delivered, at the latest `retry_s` seconds after the exit of the training process."""
         back_off, exited_at = SHIPPER_POLL_INTERVAL_S, None
         while True:
             # The exit of the training process is checked before reading, so that the reading includes everything that it wrote
@@ -155,7 +154,7 @@ class Shipper:
         return True
 
     def _report_refused_values(self, store: MlflowStore, lost_before: int) -> None:
-        """Report the values that the store refused. lost_before: number of points that were lost for other reasons."""
+        """lost_before: number of points that were lost for other reasons."""
         if not store.refused:
             return
         points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
@@ -169,7 +168,6 @@ class Shipper:
         )
 
     def _store_new_autopsy(self, store: MlflowStore) -> None:
-        """Store the autopsy files that are new or have changed as artifacts."""
         for artifact in (contract.AUTOPSY_PATH, contract.AUTOPSY_BATCH_PATH):
             path = self._folder / artifact.rpartition("/")[2]
             if path.exists() and self._autopsies.get(path) != (written := path.stat().st_mtime_ns):
@@ -177,8 +175,7 @@ class Shipper:
                 self._autopsies[path] = written
 
     def _store_sidecar(self, store: MlflowStore) -> None:
-        """Store the sidecar (the curves at full resolution) as an artifact of the run. The run is usable without these curves,
-        so a permanent failure to store them is only noted."""
+        """The run is usable without the curves at full resolution, so a permanent failure is only noted."""
         path = self._folder / sidecar.sidecar_name(self._run)
         try:
             written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued_run(self._run))
@@ -199,8 +196,7 @@ class Shipper:
         self._store_artifact(store, "the curves at full resolution", store_and_tag)
 
     def _store_artifact(self, store: MlflowStore, what: str, send: Callable[[], None]) -> None:
-        """Call `send` to store an artifact, and call it again after temporary failures. After a permanent failure, a note in
-        `status.json` says that the artifact `what` could not be stored."""
+        """Call `send` again after temporary failures; after a permanent one, leave a note in `status.json`."""
         for attempt, pause in enumerate((*_ARTIFACT_RETRY_WAITS_S, None)):
             try:
                 send()
@@ -215,8 +211,7 @@ class Shipper:
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """Return whether another attempt to store an artifact makes sense. The number of attempts is lower if earlier artifacts
-        failed and a training process may be waiting."""
+        """There are fewer attempts if earlier artifacts failed and a training process may be waiting."""
         if not self._no_artifacts:
             return attempt < _REDUCED_ARTIFACT_RETRIES or is_temporary(error)
         return is_temporary(error) and (attempt < _REDUCED_ARTIFACT_RETRIES or self._has_trainer_exited())
@@ -247,7 +242,6 @@ class Shipper:
             self._add_problem_note(f"the git diff and the requirements could not be stored ({one_line_error(error)})")
 
     def _log_text(self, store: MlflowStore, text: str, name: str) -> None:
-        """Store a text as an artifact, by means of a temporary file in the spool folder."""
         path = self._folder / name
         path.write_text(text, encoding="utf-8", newline="")
         store.log_file(path, f"reproduce/{name}")
@@ -312,7 +306,6 @@ class Shipper:
             self._update_status(note="; ".join([*notes, text]))
 
     def _update_status(self, **news: Any) -> None:
-        """Update `status.json`, from which the training process reads the state of the delivery."""
         state = {**self._state, **news}
         if state != self._state:
             self._state = state
@@ -321,7 +314,7 @@ class Shipper:
 
 
 def lock_spool(folder: Path) -> FileLock | None:
-    """Acquire and return the spool's lock, which only one process can hold at a time; return None if another process holds it."""
+    """Acquire and return the spool's lock; return None if another process holds it."""
     from filelock import FileLock, Timeout  # a slow import, which the training process does not need
 
     held = FileLock(folder / "lock", mode=0o600)
@@ -335,9 +328,8 @@ def lock_spool(folder: Path) -> FileLock | None:
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
     """Deliver one spool folder after another, until a line contains null or the training process exits.
 
-    lines: each line names a spool folder as {"folder", "script_folder"}. trainer: {"process": its id, "tracking_uri",
-    "standby_s": seconds to wait for a line}. Exit status 1: a spool could not be delivered; 2: another process is already
-    delivering it.
+    lines: each names a spool folder as {"folder", "script_folder"}. trainer: {"process": its id, "tracking_uri", "standby_s"}.
+    Exit status 1: a spool could not be delivered; 2: another process is already delivering it.
     """
     if hasattr(os, "nice"):
         os.nice(10)
@@ -361,8 +353,7 @@ def _read_shipper_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] 
 
 
 def _next_shipper_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Wait until the training process sends the next job (a spool folder to deliver). Return None if the training process sent
-    null, has exited, or sent no job for `standby_s` seconds."""
+    """Return the next spool folder to deliver; None if training is over, or sent no job for `standby_s` seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]
     while True:
         # The exit of the training process is checked before reading, so that a job sent just before its exit is still read.

@@ -84,7 +84,6 @@ class ShipperSettings(NamedTuple):
 
     @classmethod
     def from_this_process(cls, tracking_uri: str) -> Self:
-        """Return the settings that a shipper process started at this moment would inherit."""
         cwd, script = working_directory(), getattr(sys.modules.get("__main__"), "__file__", None)
         own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(os.path.join(cwd, script or ".")))}
         path = [os.path.normpath(os.path.join(cwd, p)) for p in sys.path if p]
@@ -95,19 +94,14 @@ class ShipperSettings(NamedTuple):
 
 class _OutlivingProcess(subprocess.Popen[str]):
     def __del__(self) -> None:
-        """Suppress the ResourceWarning that Python raises for a running child process, because a helper process may outlive the
-        training process."""
+        """Suppress Python's ResourceWarning: a helper process may outlive the training process."""
 
 
 class HelperProcess:
     """Handle of a background process that this process started."""
 
     def __init__(self, module: str, settings: ShipperSettings, details: Mapping[str, object]) -> None:
-        """Start a new process that calls the function `main` of a module of this package. Raises OSError if the system cannot
-        start the process.
-
-        details: additional entries of the mapping that `main` receives.
-        """
+        """Call `main` of a module of this package in a new process, with `details` as further entries. Raises OSError."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file, because an unread pipe would block the process
         self._process = _OutlivingProcess(
             [sys.executable, "-P", "-c", _BOOTSTRAP_CODE.format(module=module)],
@@ -135,8 +129,7 @@ class HelperProcess:
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return the exit status or signal of the process, and the last line that it wrote to standard error; None while it
-        runs. After `stop` was called, the returned reason is meaningless."""
+        """Return the exit status and the last line on standard error; None while it runs. Meaningless after `stop`."""
         status = self._process.poll()
         if status is None:
             return None
@@ -151,18 +144,16 @@ class HelperProcess:
 
 class ShipperProcess(HelperProcess):
     def __init__(self, settings: ShipperSettings) -> None:
-        """Raises OSError if the system cannot start the process."""
         super().__init__("shipper", settings, {"standby_s": SHIPPER_STANDBY_S})
         self._settings = settings
         self._database: tuple[int, int] | None = None
 
     def deliver(self, folder: Path) -> None:
-        """Tell the shipper process to deliver the spool in `folder` next. Raises OSError if the shipper process has exited."""
+        """Raises OSError if the shipper process has exited."""
         script = Path(working_directory(), (getattr(sys, "argv", ()) or ["."])[0] or ".")
         self._send_line({"folder": str(folder), "script_folder": str(script.parent)})
 
     def release(self) -> None:
-        """Make the shipper process available for another run once it has delivered the current run."""
         self._database = _sqlite_file_identity(self._settings.tracking_uri)
         _idle_shippers.append(self)
 
@@ -173,7 +164,6 @@ class ShipperProcess(HelperProcess):
         return self.is_alive() and self._settings == settings and same_database
 
     def stop(self) -> None:
-        """Tell the shipper process to deliver its remaining data, delete the delivered spool folder, and exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             # Closing the pipe is not enough, because a forked child of the training process may hold a copy of it.
@@ -197,8 +187,7 @@ def _stop_idle_shippers() -> None:
 
 
 def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
-    """Return a shipper process that delivers the spool in `folder`: an idle process with the same settings, or a new process.
-    Raises OSError."""
+    """Return an idle process with the same settings, or a new process, that delivers the spool. Raises OSError."""
     _stopped_shippers[:] = [one for one in _stopped_shippers if one.is_alive()]  # polling reaps a child process that has exited
     settings = ShipperSettings.from_this_process(tracking_uri)
     while (shipper := _pop_idle_shipper()) is not None:
@@ -220,7 +209,7 @@ def _pop_idle_shipper() -> ShipperProcess | None:
 
 
 def _sqlite_file_identity(tracking_uri: str) -> tuple[int, int] | None:
-    """Return (device, inode) of the SQLite file that the tracking URI names; None if the file does not exist."""
+    """Return (device, inode) of the SQLite file; None if there is none."""
     path, _, _ = tracking_uri.removeprefix("sqlite:///").partition("?")
     try:
         status = os.stat(path)

@@ -288,8 +288,7 @@ def is_continued_run(run: Mapping[str, Any]) -> bool:
 
 
 def sidecar_name(run: Mapping[str, Any]) -> str:
-    """Return the file name of the sidecar. If the MLflow run is older than this spool, the name includes the spool's id,
-    because the run may have several sidecars."""
+    """If the MLflow run is older than this spool, it may have several sidecars, so the name includes the spool's id."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not is_continued_run(run):
         return name
@@ -298,8 +297,7 @@ def sidecar_name(run: Mapping[str, Any]) -> str:
 
 
 def updated_sidecar_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
-    """Return the value of the sidecar tag with an entry for this sidecar added to it. If the tag's value becomes too long for
-    MLflow, the oldest entries are dropped."""
+    """Return the tag with an entry for this sidecar. If the text becomes too long, the oldest entries are dropped."""
     try:
         known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):

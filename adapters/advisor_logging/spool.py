@@ -53,7 +53,7 @@ _TABLE_SHAPE = struct.Struct("<IH")
 
 
 def user_name() -> str:
-    """Return the user's name, or "unknown" if the system has no name for the user id, as in some containers."""
+    """Return the user's name; "unknown" if the system has no name for the user id, as in some containers."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -61,7 +61,6 @@ def user_name() -> str:
 
 
 def user_id() -> str:
-    """Return the user id as text; on Windows, return the user name."""
     return str(os.getuid()) if hasattr(os, "getuid") else re.sub(r"\W", "_", user_name())
 
 
@@ -74,8 +73,7 @@ def working_directory() -> str:
 
 
 def default_spool_folders() -> list[Path]:
-    """Return the folders that may contain this user's spools, in order of preference: ADVISOR_SPOOL, the state folder, the
-    temporary folder."""
+    """Return the folders that may contain this user's spools, in order of preference."""
     folders = [Path(working_directory(), text)] if (text := os.environ.get("ADVISOR_SPOOL")) else []
     with contextlib.suppress(RuntimeError):  # no home folder
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -109,7 +107,6 @@ class SpoolFrame:
     end: SpoolPosition
 
     def rows(self) -> list[MetricRow]:
-        """Return the rows in a STEPS or EVALUATION frame."""
         return _decode_rows(self.payload)
 
     def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
@@ -174,11 +171,8 @@ class SpoolWriter:
             self._reserve.write_bytes(bytes(RESERVED_DISK_BYTES))
 
     def append(self, frames: bytes, *, critical: bool = False) -> None:
-        """Append complete frames to the spool. Raises OSError, for example if the disk is full; a partially written frame is
-        removed first.
-
-        If the disk is full, `critical` frames use the disk space that is reserved for them.
-        """
+        """Raises OSError, for example if the disk is full, after removing a partial frame. `critical` frames use the reserved
+        space."""
         try:
             if self._file.tell() > self._segment_bytes:
                 self._next_segment()
@@ -204,8 +198,7 @@ class SpoolWriter:
             raise
 
     def _remove_partial_frame(self, start: int) -> None:
-        """Remove a partially written frame, because readers of the spool would stop there. If removing the frame fails, the
-        next write tries it again."""
+        """Readers would stop at a partial frame. If removing it fails, the next write tries again."""
         self._torn_at = start
         os.ftruncate(self._file.fileno(), start)
         self._file.seek(start)
@@ -217,7 +210,6 @@ class SpoolWriter:
         self._number, self._file, self._torn_at = self._number + 1, following, None
 
     def close(self) -> None:
-        """Close the segment."""
         self._file.close()
 
 
@@ -281,8 +273,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
 
 
 def remove_spool(folder: Path) -> None:
-    """Delete a delivered spool folder; never raises an error. First `run.json` and the folder's name mark the spool as
-    delivered, in case the deletion is interrupted."""
+    """Delete a delivered spool; never raises. `run.json` and the name say that it is delivered, should this be interrupted."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
         write_json(run, {**read_json_object(run), "delivered": True})
@@ -305,7 +296,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def read_acknowledgement(folder: Path) -> Acknowledgement:
-    """Return the latest acknowledgement, which states up to which position MLflow has all data of the spool."""
     raw = read_json_object(folder / "acknowledged.json")
     return Acknowledgement(SpoolPosition(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
@@ -325,7 +315,7 @@ class SegmentPart:
 
 
 def list_segment_parts(folder: Path) -> list[SegmentPart]:
-    """Return the existing sidecar parts of the spool, oldest first."""
+    """Return the sidecar parts, oldest first."""
     result = []
     for path in sorted(folder.glob("*.part")):
         segment, _, last_step = path.stem.partition("-")
@@ -334,12 +324,11 @@ def list_segment_parts(folder: Path) -> list[SegmentPart]:
 
 
 def segment_part_path(folder: Path, segment: int, last_step: int) -> Path:
-    """Return the path of the sidecar part that is made from a segment. The file name contains the last step in the part."""
     return folder / f"{segment:06d}-{last_step}.part"
 
 
 def delete_segment_part(folder: Path, part: SegmentPart) -> None:
-    """Delete a sidecar part to free disk space. The sidecar of the run then starts after the last step of the deleted part."""
+    """The sidecar of the run then starts after the last step of the deleted part."""
     part.path.unlink(missing_ok=True)
     record_dropped_steps(folder, part.last_step)
 
@@ -383,8 +372,7 @@ class FrameBacklog:
         return sum(one.points for one in self._frames)
 
     def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
-        """Write a frame, which contains `points` metric points, to disk. Return whether the frame is on disk. A `critical`
-        frame may be written before frames that were added earlier and still wait in memory."""
+        """Write a frame with `points` points; return whether it is on disk. A `critical` frame may overtake waiting ones."""
         self.retry()
         if not self._frames or (critical and not any(one.critical for one in self._frames)):
             try:
@@ -400,8 +388,7 @@ class FrameBacklog:
         return False
 
     def retry(self, *, at_once: bool = False) -> bool:
-        """Write the waiting frames to disk, unless the last attempt was less than `WRITE_RETRY_S` seconds ago. Return whether
-        all waiting frames are now on disk."""
+        """Write the waiting frames, at most every `WRITE_RETRY_S` seconds. Return whether all are on disk."""
         if self._frames and (at_once or time.monotonic() - self._tried_at >= WRITE_RETRY_S):
             self._tried_at = time.monotonic()
             try:
@@ -413,7 +400,6 @@ class FrameBacklog:
         return not self._frames
 
     def drop_waiting_frames(self) -> int:
-        """Drop the waiting frames, and return the number of metric points lost with them."""
         lost = self.points
         self._frames.clear()
         self._size = 0

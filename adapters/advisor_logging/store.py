@@ -75,11 +75,8 @@ class MlflowStore:
         self._accepted: set[str] = set()
 
     def open_run(self, run: Mapping[str, Any], remembered: str | None = None) -> str:
-        """Return the id of the MLflow run that `run.json` describes; create the run unless an earlier attempt created it.
-        Return its id.
-
-        remembered: id that an earlier call of `open_run` returned, if known.
-        """
+        """Return the id of the run that `run.json` describes; create it unless an earlier attempt did. remembered: its id, if
+        known."""
         known = run.get("run_id")
         if known:
             self.experiment_id = str(self._client.get_run(known).info.experiment_id)
@@ -115,16 +112,11 @@ class MlflowStore:
         return StoredRunState(newest, match.info.end_time, match.data.tags.get(contract.TAG_CURVE_FILES, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
-        """Return the MLflow runs that belong to one spool. The first run of the result is the run to use.
-
-        There are several runs if a slow server carried out both our request to create the run and our repetition of this
-        request.
-        """
+        """Return the runs of one spool, the one to use first. A slow server may have carried out a repeated request twice."""
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
         return sorted(self._client.search_runs([experiment], mark, max_results=MAX_DUPLICATE_RUNS), key=_data_sort_key)
 
     def delete_duplicate_runs(self, run: Mapping[str, Any]) -> None:
-        """Delete empty duplicates of this spool's MLflow run, which repeated requests have created."""
         for twin in self._find_by_spool(self.experiment_id, run) if self._may_have_duplicates else ():
             if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
                 self._client.delete_run(twin.info.run_id)
@@ -150,7 +142,7 @@ class MlflowStore:
             return self._find_or_create_experiment({**run, "experiment": name[:MAX_NAME_CHARS]})
 
     def log_points(self, points: Sequence[MetricPoint]) -> None:
-        """Points that the store already has are left unchanged. Points that the store refuses are counted and skipped."""
+        """Points that the store already has stay unchanged; points that it refuses are counted and skipped."""
         hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
         if hopeless:
             self.refused.update(_REFUSED_METRIC_PREFIX + p.name for p in points if _REFUSED_METRIC_PREFIX + p.name in hopeless)
@@ -172,8 +164,7 @@ class MlflowStore:
         self._accepted.update(name for name in names if name not in self.refused)
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
-        """Store hyperparameters. Store hyperparameters; return the names of those that already have a different value in the
-        store."""
+        """Return the names of the hyperparameters that already have a different value in the store."""
         from mlflow.entities import Param
 
         entities = [Param(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(params).items()]
@@ -196,8 +187,7 @@ class MlflowStore:
             self._write_batch("tags", [f"tag {t.key}" for t in batch], batch)
 
     def _write_batch(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
-        """Store metrics, params or tags. If the store refuses a batch, split the batch in half repeatedly to find and skip the
-        refused values. Raises every error that is not a refusal."""
+        """Split a refused batch in half repeatedly to find and skip the refused values. Raises every other error."""
         try:
             self._send_batch(kind, entities)
         except Exception as error:
@@ -219,8 +209,7 @@ class MlflowStore:
         self._client.log_batch(self._run_id, **batch)
 
     def _is_caused_by_values(self, error: Exception) -> bool:
-        """Return whether the values themselves caused the error; to find out, test whether the store accepts a different value
-        now."""
+        """Test whether the store accepts a different value now."""
         if not (_is_refusal_by_store(error) or getattr(error, "error_code", "") == "INTERNAL_ERROR"):
             return False
         from mlflow.entities import RunTag
@@ -232,8 +221,8 @@ class MlflowStore:
         return True
 
     def _retry_value(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
-        """Try again to store a value if the error may be temporary. Return whether the value was stored. Raises every error
-        that is not a refusal."""
+        """Store a value whose error may be temporary; return whether it was stored. Raises every error that is not a
+        refusal."""
         if _is_refusal_by_store(error) or self.refused[name]:
             return False
         for pause in _REQUEST_RETRY_PAUSES_S:
@@ -247,7 +236,7 @@ class MlflowStore:
         return False
 
     def log_file(self, file: Path, path: str) -> None:
-        """Store a file as the run's artifact `path`. The last component of the path must be the file's own name."""
+        """The last component of `path` must be the file's own name."""
         self._client.log_artifact(self._run_id, str(file), path.rpartition("/")[0])
 
     def read_tag(self, name: str) -> str | None:
@@ -281,8 +270,6 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def _experiment_id(run: Mapping[str, Any]) -> str | None:
-    """Return the experiment id from `run.json`. If `run.json` has neither id nor name of an experiment, return the id from
-    MLflow's environment variable, or None."""
     id = run.get("experiment_id") or (None if run.get("experiment") else os.environ.get("MLFLOW_EXPERIMENT_ID"))
     return None if id is None else str(id)
 
@@ -293,8 +280,7 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _garbage_collection_disabled() -> Iterator[None]:
-    """Disable garbage collection while MLflow is imported, because it would take a seventh of the import's CPU time and free
-    almost no memory."""
+    """Garbage collection would take a seventh of the CPU time of importing MLflow, and free almost nothing."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -306,8 +292,7 @@ def _garbage_collection_disabled() -> Iterator[None]:
 
 @contextmanager
 def lock_store_opening(tracking_uri: str) -> Iterator[None]:
-    """Hold a file lock while an SQLite store is opened, because two processes that create its tables at the same time corrupt
-    the database."""
+    """Two processes that create the tables of an SQLite store at the same time would corrupt it."""
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
@@ -334,13 +319,11 @@ def _disable_connect_retries(tracking_uri: str) -> None:
 
 
 def _clean_texts(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return names and texts in a form that every store accepts. Spools that earlier versions wrote may contain characters that
-    some stores refuse."""
     return {clean_name(name): clean_text(value) for name, value in texts.items()}
 
 
 def _is_refusal_by_store(error: Exception) -> bool:
-    """Return whether the error means that the store refuses the same values at every attempt."""
+    """Return whether the store refuses the same values at every attempt."""
     cause = error.__cause__ or error.__context__ or error
     for each in (error, cause):
         if isinstance(each, OSError):  # `requests` derives its network errors from OSError

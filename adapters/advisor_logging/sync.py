@@ -70,7 +70,8 @@ class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one li
 
 
 def find_spools(paths: Sequence[Path]) -> list[Path]:
-    """Return all spool folders at or below the given `paths`. Raises ValueError if one of the paths contains no spool folder."""
+    """Return all spool folders at or below the given `paths`. Raises ValueError if one of the paths contains no spool
+    folder."""
     folders: list[Path] = []
     for path in paths:
         for emptied in path.glob(DELIVERED_SPOOL_PATTERN):
@@ -84,14 +85,13 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
 
 
 def find_own_spools() -> list[Path]:
-    """Return this user's spool folders, from all default locations."""
     return find_spools(
         [folder for folder in default_spool_folders() if _belongs_to_current_user(folder) and any(folder.glob("*/run.json"))]
     )
 
 
 def _belongs_to_current_user(folder: Path) -> bool:
-    """Return whether this user owns the folder; another user may have created it in a shared parent folder."""
+    """Another user may have created the folder in a shared parent folder."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
@@ -99,8 +99,7 @@ def _belongs_to_current_user(folder: Path) -> bool:
 
 
 def inspect_spool(folder: Path) -> SpoolDescription:
-    """Describe a spool. Return a description of a spool folder; never raises an error: a damaged spool gets the state
-    "unreadable"."""
+    """Describe a spool folder; never raises an error: a damaged spool gets the state "unreadable"."""
     run: dict[str, Any] = {}
     points, last_ms, end = 0, None, None
     try:
@@ -133,11 +132,7 @@ def inspect_spool(folder: Path) -> SpoolDescription:
 
 
 def _check_spool_files(folder: Path) -> None:
-    """Raise ValueError if the spool folder contains a kind of file that no training process writes.
-
-    A hostile spool may contain links to this user's files, which the delivery would overwrite, or pipes, which would block the
-    reader forever.
-    """
+    """Raise ValueError for links, which the delivery would overwrite, pipes, which would block it, and huge files."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_file(follow_symlinks=False):
@@ -147,8 +142,7 @@ def _check_spool_files(folder: Path) -> None:
 
 
 def _check_experiment_name(run: dict[str, Any]) -> None:
-    """Raise ValueError if the spool's name contains path separators or similar characters, because a path that contains this
-    name could then lead to another folder."""
+    """A path that contains a name with separators could lead to another folder. Raises ValueError."""
     for key in ("spool", "identity"):
         if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
             raise ValueError(f"{key} is not a plain name")
@@ -172,8 +166,7 @@ def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) 
 
 
 def _is_process_running(process: Any, before_ms: int) -> bool:
-    """Return whether the process is still running. before_ms: a process with the same id that started after this time is a
-    different one."""
+    """before_ms: a process with the same id that started after this time is a different one."""
     try:
         return bool(psutil.Process(int(process)).create_time() <= before_ms / 1000 + 2)
     except psutil.AccessDenied:
@@ -189,15 +182,11 @@ def deliver(
     *,
     as_recorded: bool = False,
 ) -> str:
-    """Deliver a spool to `tracking_uri`, or by default to the store that it names, and delete it. Raises NotDelivered if the
-    delivery fails.
+    """Deliver a spool to `tracking_uri`, or to the store that it names, and delete it. Raises NotDelivered if the delivery fails.
 
-    MLflow sends the user's credentials to the store whose address is recorded in the spool. A spool that is not in this user's
-    own folders is therefore delivered only to a store that the user named, or, with `as_recorded`, to the recorded address.
-
-    Return one line about data that the store lacks, such as refused values; "" if the store has all data.
-
-    on_progress: called with the number of bytes delivered and the total number of bytes.
+    MLflow sends the user's credentials to that store. A spool outside this user's own folders is therefore delivered only to a
+    store that the user named, or, with `as_recorded`, to the recorded one. Return one line about data that the store lacks, or "".
+    on_progress: called with the bytes delivered and all bytes.
     """
     for name, value in MLFLOW_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -251,7 +240,6 @@ def _choose_destination(spool: SpoolDescription, uri: str, *, as_recorded: bool)
 
 
 def _is_in_own_folder(folder: Path) -> bool:
-    """Return whether the spool is in one of the folders where this user's own training processes write."""
     own = {path.resolve() for path in default_spool_folders() if _belongs_to_current_user(path)}
     return folder.resolve().parent in own
 
@@ -265,8 +253,7 @@ def _is_local(uri: str) -> bool:
 
 
 def _is_in_store(spool: SpoolDescription, run: dict[str, Any], uri: str) -> bool:
-    """Return whether another copy of this spool has already delivered the whole run. Raises NotDelivered if another process may
-    still deliver that copy."""
+    """Return whether a copy of this spool was delivered. Raises NotDelivered if another process may still deliver it."""
     try:
         stored = MlflowStore(uri).find_run(run)
     except Exception as error:
@@ -301,8 +288,7 @@ def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] 
 
 @contextlib.contextmanager
 def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
-    """Change to the training's working directory if this is the same machine, because the store's address may be relative to
-    that directory."""
+    """The store's address may be relative to the training's working directory."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
         return

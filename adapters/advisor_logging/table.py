@@ -60,8 +60,7 @@ class RowCompletion(Protocol):
     """
 
     def take(self, tables: Sequence[MetricTable]) -> Sequence[MetricTable]:
-        """Queue the given rows, and return the rows that now have the values of all ranks, oldest first. The method is also
-        called once per second with no new rows."""
+        """Queue rows, and return the rows that now have the values of all ranks, oldest first; called once per second."""
 
     def finish(self) -> Sequence[MetricTable]:
         """After the end of the training, return the remaining rows, even if values of other ranks are missing."""
@@ -95,8 +94,7 @@ class RowWindowReducer:
         self._values: dict[str, list[float]] = {}
 
     def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[MetricPoint]:
-        """Return the points of the window that ends before this step. If the window of this step has width 1, also return the
-        points of this step."""
+        """Return the points of the window that ends before this step, and those of this step if its window has width 1."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []
@@ -110,7 +108,6 @@ class RowWindowReducer:
         return closed
 
     def close(self) -> list[MetricPoint]:
-        """Close the incomplete window and return its points."""
         step, time_ms = self._last
         points = []
         for name, values in self._values.items():
@@ -123,6 +120,5 @@ class RowWindowReducer:
 
 
 def _minimum_and_maximum(values: list[float]) -> tuple[float, float]:
-    """Return the minimum and maximum of the values without NaN; return NaN if all values are NaN."""
     numbers = [v for v in values if not math.isnan(v)]
     return (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)

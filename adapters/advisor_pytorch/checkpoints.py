@@ -59,19 +59,16 @@ class TrainingState:
         self._several: dict[str, list[Stateful]] = {"optimizers": _as_list(optimizer), "schedulers": _as_list(scheduler)}
 
     def replace_optimizer(self, k: int, optimizer: Stateful) -> None:
-        """Save `optimizer` instead of optimizer number k in all later checkpoints."""
         self._several["optimizers"][k] = optimizer
 
     def save(self, path: Path, metadata: Mapping[str, object]) -> None:
-        """Write the training state and the entries of `metadata` to a checkpoint file."""
         states = {name: [one.state_dict() for one in many] for name, many in self._several.items()}
         scaler = None if self._scaler is None else self._scaler.state_dict()
         content = {"model": self._model.state_dict(), "scaler": scaler, "rng": random_states(), **states, **metadata}
         torch.save(content, path)
 
     def load(self, path: Path) -> None:
-        """Restore the training state from a checkpoint file. Raises ValueError with a one-line message if the checkpoint does
-        not fit the model, optimizers or other objects."""
+        """Raises ValueError with a one-line message if the checkpoint does not fit the model, optimizers or other objects."""
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
             for name, many in self._several.items():
@@ -97,7 +94,6 @@ def _as_list(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of all random generators that the training may use, as tensors and plain values."""
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": (version, list(words), gauss)}
     states["cuda"] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
@@ -153,16 +149,13 @@ class CheckpointKeeper:
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and objective value of the best checkpoint; None if no checkpoint has an objective value."""
         best = next(iter(self.checkpoints.current.best), None)
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
-        """After an evaluation, save a checkpoint if it is the last one or among the best; return whether it was saved. Reading
-        the objective's `value` blocks until the device has computed it.
+        """Save a checkpoint; return whether it was saved. Reading `value` waits for the device; None: it could not be read.
 
-        `value` is None if the objective could not be read. With `together`, every rank must call this method, because rank 0
-        decides for all ranks.
+        With `together`, every rank must call this method, because rank 0 decides for all ranks.
         """
         if not self.checkpoints.keep:
             return False
@@ -175,8 +168,7 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training state after the last step; skipped if saving requires all ranks, because some ranks may have
-        exited."""
+        """Save the state after the last step, unless saving requires all ranks: some may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
@@ -188,8 +180,7 @@ class CheckpointKeeper:
             self._warn("checkpoint", f"the last checkpoint could not be saved ({one_line_error(error)})")
 
     def note(self, **fields: str | None) -> None:
-        """Update fields of the run's description, which is stored with its checkpoints. Fields whose value is None stay
-        unchanged."""
+        """Update fields of the run's description, which is stored with its checkpoints; None keeps a field."""
         changes = {name: text for name, text in fields.items() if text is not None}
         about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change
         if not self._leads or about == self.checkpoints.about:
@@ -270,16 +261,12 @@ class CheckpointSettings(NamedTuple):
             make_writable_folder(self.root)
 
     def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
-        """Return the run to continue; None if a new run should start. Raises FileNotFoundError if `resume` is a path without a
-        checkpoint."""
+        """Return the run to continue, if any. Raises FileNotFoundError if `resume` is a path without a checkpoint."""
         return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
 
     def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
-        """Restore the training state from the checkpoint of an earlier run, if there is one. Return the number of the next
-        optimizer step.
-
-        Raises ValueError if the checkpoint does not fit the model or optimizer, and passes on any error of the user's `load`.
-        """
+        """Return the number of the next optimizer step. Raises ValueError if the checkpoint does not fit, and any error of
+        `load`."""
         if earlier_run is None or earlier_run.checkpoint is None or not self.resume:
             return 0
         (self.load or state.load)(earlier_run.checkpoint.path)
@@ -295,7 +282,6 @@ class CheckpointSettings(NamedTuple):
         leads: bool,
         warn: WarnFunction,
     ) -> CheckpointKeeper:
-        """Return the object that keeps this run's checkpoints, in the folder of the run to continue or in a new folder."""
         folder = earlier_run.folder if earlier_run is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = CheckpointFolder(
@@ -309,11 +295,7 @@ class CheckpointSettings(NamedTuple):
 def find_earlier_run(
     root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
 ) -> EarlierRun | None:
-    """Return the run that `resume` or `run_id` names; otherwise, an interrupted run with the same description as `about`, or
-    None.
-
-    Raises FileNotFoundError if `resume` is a path without checkpoints.
-    """
+    """Return the run that `resume` or `run_id` names, else an interrupted run with the same description."""
     if not isinstance(resume, bool):
         return _earlier_run_at_path(Path(resume).absolute(), about.objective)
     folder = find_checkpoint_folder(root, lambda known: known.run_id == run_id) if run_id else None

@@ -23,7 +23,8 @@ from advisor_pytorch.validation import check_objective
 logger = logging.getLogger("advisor")
 
 CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
-"""Arguments of `TuningLogger` that the callbacks for Lightning and Transformers set themselves, so that users cannot pass them."""
+"""Arguments of `TuningLogger` that the callbacks for Lightning and Transformers set themselves, so that users cannot pass
+them."""
 
 
 class FrameworkCallback:
@@ -55,8 +56,7 @@ class FrameworkCallback:
     def _start_recording(
         self, model: Any, optimizer: Any, params: Mapping[str, object], start_step: int, defaults: Mapping[str, Any], **run: Any
     ) -> TuningLogger:
-        """Start recording a training run. defaults: values of settings that the user did not pass. run: arguments that override
-        the user's settings."""
+        """defaults: settings that the user did not pass. run: arguments that override the user's settings."""
         self._evaluations, self._files = ObjectiveValuesByStep(self._objective), CheckpointFiles()
         self._log = self._last_log = TuningLogger(
             model,
@@ -125,13 +125,11 @@ class ObjectiveValuesByStep:
         return bool(self._values)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Record the objective's value in an evaluation at `step`, if `metrics` contains the objective."""
         if (value := metrics.get(self._objective)) is not None:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
     def value_at(self, step: int) -> float | None:
-        """Return the latest value of the objective up to `step`; None if there is none or it is not finite. Reading the value
-        of a tensor waits for the device."""
+        """Return the latest finite value up to `step`. Reading the value of a tensor waits for the device."""
         steps = [s for s in self._values if s <= step]
         value = float(self._values[max(steps)]) if steps else math.nan
         return value if math.isfinite(value) else None
@@ -145,8 +143,7 @@ class CheckpointFiles:
         self._written: dict[str, float | None] = {}
 
     def record_files(self, paths: Iterable[str], step: int | None) -> None:
-        """Record `step` for the checkpoint files that are new or have changed since the last call. step: None if an earlier
-        training run wrote them."""
+        """Record `step` for files that are new or have changed; None if an earlier training run wrote them."""
         for path in paths:
             written, before = _modification_time(path), self._written.get(path, -1.0)
             self._written[path] = written
@@ -155,18 +152,16 @@ class CheckpointFiles:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of all recorded checkpoints, including deleted ones."""
         return list(self._steps)
 
     def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValuesByStep) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS` for the recorded checkpoints that are among `paths`."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
         entries = [{"step": self._steps[path], "value": values.value_at(self._steps[path]), "path": path} for path in known]
         return json.dumps({"policy": policy, "kept": entries, "chosen": self._steps.get(chosen or "")})
 
 
 def _modification_time(path: str) -> float | None:
-    """Return the modification time of a file or folder; None if it is not on a local disk."""
+    """None if the file is not on a local disk."""
     try:
         return os.stat(path).st_mtime
     except OSError:

@@ -23,7 +23,6 @@ class GuardListener:
         self.should_stop = False
 
     def start(self, recorder: Recorder, is_evaluated: Callable[[], bool]) -> None:
-        """Start the guard process, which judges the run once the objective has a value."""
         if self._mode is not None:
             self._may_stop()  # in a training with several ranks, this logs a warning immediately
             recorder.guard = GuardController(is_evaluated, self.on_verdict, self._warn)
@@ -39,8 +38,7 @@ class GuardListener:
         self.should_stop = stop
 
     def _may_stop(self) -> bool:
-        """Return whether the guard may stop the training: False if there are several ranks, because the other ranks would hang
-        if one rank stopped alone."""
+        """With several ranks, the other ranks would hang if one stopped alone."""
         if self._mode == "stop" and current_world_size() > 1:
             self._warn(
                 "guard ranks", "with several ranks, guard='stop' only warns: all ranks would have to stop at the same step"

@@ -18,8 +18,7 @@ Direction = Literal["minimize", "maximize"]
 
 
 def is_better(value: float, reference: float, direction: Direction) -> bool:
-    """Return whether the objective's `value` is better than `reference`. Any finite value of the objective is better than a
-    non-finite value."""
+    """Any finite value of the objective is better than a non-finite value."""
     if not math.isfinite(value):
         return False
     if not math.isfinite(reference):
@@ -39,7 +38,6 @@ class RunOutcome:
         self._last: dict[str, float] = {}
 
     def update(self, step: int, name: str, value: float) -> None:
-        """Record a value of the metric `name`: the training loss or the objective."""
         self._last[name] = value
         if name != self._objective:
             return
@@ -50,7 +48,6 @@ class RunOutcome:
             self.best = (step, value)
 
     def add_rows(self, table: MetricTable) -> None:
-        """Record the objective's values in the table's rows; if the table has no objective, record its last training loss."""
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
                 self.update(step, self._objective, value)
@@ -58,10 +55,7 @@ class RunOutcome:
             self.update(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
 
     def final_status(self, steps_done: int, max_train_steps: int | None) -> str:
-        """Return the final status, one of `contract.STATUSES`, of a trial whose training loop ended without an exception.
-
-        The status "diverged" takes precedence over "incomplete", because many training loops stop early when they diverge.
-        """
+        """ "diverged" takes precedence over "stopped", because many training loops stop early when they diverge."""
         if not all(math.isfinite(value) for value in self._last.values()):
             return "diverged"
         if not self.evaluated:
@@ -72,8 +66,6 @@ class RunOutcome:
 
 
 def guard_stop_tags(verdict: GuardVerdict, step: int) -> dict[str, str]:
-    """Return the tags with the status and the reason of a training run that the guard's verdict stopped. step: number of the
-    run's last step."""
     stop = GuardStop(verdict["state"], step, verdict["message"], verdict["at"])
     return {contract.TAG_STATUS: stop.status, contract.TAG_GUARD_STOP: stop.tag_text()}
 
@@ -90,8 +82,7 @@ class ExitStatus(NamedTuple):
 
 
 def exit_status_from_exception(error: BaseException | None) -> ExitStatus | None:
-    """Return the status that follows from the exception that ended the training; None if there was no exception, or if it was
-    `sys.exit` without an error."""
+    """Return None if there was no exception, or if it was `sys.exit` without an error."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return None
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
@@ -103,21 +94,18 @@ def exit_status_from_exception(error: BaseException | None) -> ExitStatus | None
 
 
 def exit_status_without_exception(status: str, missing: str) -> ExitStatus:
-    """Return the status of a training that ended without an exception. missing: one line about losses that belong to no
-    optimizer step, or ""."""
+    """missing: one line about losses that belong to no optimizer step, or ""."""
     if missing and status == "complete":
         return ExitStatus("stopped", "FINISHED", missing)
     return ExitStatus(status, "FINISHED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the error means that a device or the host ran out of memory. The error's text is checked too, because some
-    allocators raise a general error class."""
+    """The error's text is checked too, because some allocators raise a general error class."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(phrase in text for phrase in _OUT_OF_MEMORY_PHRASES)
 
 
 def terminating_exception() -> BaseException | None:
-    """Return the exception that is terminating this script; None if there is none."""
     is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception may be unrelated
     return None if is_interactive else getattr(sys, "last_value", None)

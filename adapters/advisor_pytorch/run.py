@@ -52,8 +52,7 @@ class TrainingRun:
         self._user_tags: set[str] = set()
 
     def open(self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, about: RunInfo) -> None:
-        """Open the run in the background on rank 0. earlier: the earlier run to continue, if there is one. about: description
-        of the run."""
+        """Open the run in the background on rank 0. earlier: the run to continue, if any. about: its description."""
         if self.ranks.leads:
             self.recorder = Recorder(settings, self._on_rows, self.ranks.receiver)
         identity = self.recorder.id if self.recorder else "other-rank"
@@ -70,8 +69,7 @@ class TrainingRun:
         batch_size: int | None,
         autopsy: AutopsyMode,
     ) -> None:
-        """Start to capture steps and, on rank 0, to watch for the first non-finite value. trained: the parameters that the
-        optimizers train."""
+        """trained: the parameters that the optimizers train."""
         self._start_autopsy(optimizers, autopsy, start_step)
         measure, in_parts = choose_norm_measure(trained, self.ranks.world_size, self.warn)
         self.capture = StepCapture(
@@ -96,7 +94,6 @@ class TrainingRun:
         classes: int | None,
         valid_loader: Iterable[Any] | None,
     ) -> None:
-        """Log the facts that are known before the training starts, and begin to observe facts that become known later."""
         if self.recorder is None:
             return
         self.observations = Observations(self._model, optimizers, self._log_observed_tags, self.warn, self._max_train_steps)
@@ -106,18 +103,16 @@ class TrainingRun:
         self.observations.loaders(valid=valid_loader)
 
     def loaders(self, train: Iterable[Any] | None, valid: Iterable[Any] | None) -> None:
-        """Log facts about the loaders of training and evaluation as tags."""
         if train is not None:
             self.ranks.send(loader_facts(train))
         if self.observations is not None:
             self.observations.loaders(train, valid)
 
     def protect_user_tags(self, tags: Iterable[str]) -> None:
-        """From now on, keep the user's values of these tags: observed values do not replace them."""
+        """Observed values no longer replace the user's values of these tags."""
         self._user_tags.update(tags)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Log the user's own tags, which replace values that the logger observed."""
         if self.recorder is None:
             return
         texts = {clean_name(name): clean_text(value) for name, value in facts.items()}
@@ -126,11 +121,9 @@ class TrainingRun:
         self.recorder.note(tags=texts)
 
     def submit_chunk(self, chunk: PendingChunk) -> None:
-        """Queue values that may still be on the way from the device to the host."""
         (self.recorder or self.ranks).put(chunk)
 
     def on_observed_tag(self, tag: str, value: str) -> None:
-        """Log a fact that the step capture observed, unless the user has set the same tag."""
         if tag == contract.TAG_BATCH_SIZE and self.ranks.send({"batch_size": int(value)}):
             return  # rank 0 logs the sum of this value over all ranks instead
         if self.observations is not None:
@@ -149,11 +142,10 @@ class TrainingRun:
         )
 
     def warn(self, key: str, message: str) -> None:
-        """Log a one-line warning, once per `key`."""
         (self.recorder or self.ranks).warn(key, message)
 
     def save_checkpoint(self, step: int, value: ScalarValue | None) -> None:
-        """Save a checkpoint after an evaluation at the last completed step. value: the objective; None if it could not be read."""
+        """value: the objective; None if it could not be read."""
         steps_made = self.capture.next_step
         if step != max(steps_made - 1, 0):
             self.warn("earlier step", f"no checkpoint is kept of step {step}: the last one made is {max(steps_made - 1, 0)}")
@@ -163,8 +155,7 @@ class TrainingRun:
             self._log_tags({contract.TAG_CHECKPOINTS: self.keeper.checkpoints.describe()})
 
     def close(self, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None, timeout_s: float) -> None:
-        """End the run. status, error: as in `TuningLogger.close`. stopped_by: the guard's verdict that asked to stop the
-        training."""
+        """stopped_by: the guard's verdict that asked to stop the training."""
         self._warn_about_losses()
         if self.recorder is not None:
             self._end(self.recorder, status, error, stopped_by, timeout_s)
@@ -208,7 +199,6 @@ class TrainingRun:
         keeper.note(run_id=recorder.run_id)  # the MLflow id of a short run becomes known only at the end of the run
 
     def _final_tags(self) -> dict[str, str]:
-        """Return the observed tags, except those that the user set."""
         observed = {} if self.observations is None else self.observations.tags()
         observed[contract.TAG_CHECKPOINTS] = self.keeper.checkpoints.describe()
         tags = {tag: value for tag, value in observed.items() if tag not in self._user_tags}

@@ -32,15 +32,13 @@ _MLFLOW_NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
 def is_mlflow_name(name: object) -> bool:
-    """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /` and spaces are allowed, but no
-    paths like `..`."""
+    """Letters, digits, `_ - . : /` and spaces are allowed, but no paths like `..`."""
     if not isinstance(name, str) or not _MLFLOW_NAME_PATTERN.fullmatch(name):
         return False
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
 
 def check_training(model: object, optimizers: Sequence[object]) -> None:
-    """Raise TypeError or ValueError unless the arguments are a PyTorch module and one or more optimizers."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
     if not optimizers:
@@ -53,12 +51,7 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> Direction:
-    """Return the direction in which the objective is optimised: `direction`, or by default the direction that the objective's
-    name implies.
-
-    Raises TypeError or ValueError if the hyperparameters or the objective cannot be logged unchanged, or if the direction is
-    unknown or contradicts the objective's name.
-    """
+    """Return the objective's direction, by default as its name implies. Raises TypeError or ValueError."""
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
     wrong = [name for name in params if not is_mlflow_name(name)]
@@ -86,7 +79,6 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
-    """Raise TypeError or ValueError unless `value` is an integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if value < minimum:
@@ -94,14 +86,12 @@ def check_count(name: str, value: object, minimum: int) -> None:
 
 
 def check_counts(counts: Mapping[str, int | None]) -> None:
-    """Raise TypeError or ValueError unless each value is a positive integer or None. counts: values by tag name."""
     for tag, number in counts.items():
         if number is not None:
             check_count(tag.removeprefix(TAG_PREFIX), number, 1)
 
 
 def check_modes(guard: object, autopsy: object) -> None:
-    """Raise ValueError unless `guard` and `autopsy` are valid modes."""
     if guard not in (None, "warn", "stop"):
         raise ValueError(f'guard must be None, "warn" or "stop", not {guard!r}')
     if not isinstance(autopsy, bool) and autopsy != "batch":
@@ -109,8 +99,7 @@ def check_modes(guard: object, autopsy: object) -> None:
 
 
 def check_step(step: object) -> int:
-    """Return the number of a step as a plain integer. Raises TypeError or ValueError if the step is not an integer from 0 to
-    2**53."""
+    """Raises TypeError or ValueError if the step is not an integer from 0 to 2**53."""
     number = operator.index(step)  # type: ignore[arg-type]  # raises for other types
     check_count("step", number, 0)
     if number > MAX_EXACT_STEP:
@@ -119,8 +108,7 @@ def check_step(step: object) -> int:
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:
-    """Return the number of classes; `classes` is this number or a list of class names. Raises TypeError or ValueError if there
-    are fewer than 2 classes."""
+    """Raises TypeError or ValueError if there are fewer than 2 classes."""
     if classes is None:
         return None
     number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes
@@ -129,7 +117,7 @@ def count_classes(classes: int | Sequence[str] | None) -> int | None:
 
 
 def make_writable_folder(folder: str | os.PathLike[str]) -> None:
-    """Create the folder if it does not exist. Raises OSError if this process cannot write files to the folder."""
+    """Raises OSError if this process cannot write files to the folder."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
@@ -143,7 +131,6 @@ def plain_params(params: Mapping[str, object]) -> dict[str, str]:
 
 
 def _plain_text(value: object) -> str:
-    """Return a hyperparameter's value as text for MLflow; scalars of NumPy and PyTorch become plain numbers."""
     with contextlib.suppress(Exception):  # the user may have defined the value's class, so its conversion can fail
         item = getattr(value, "item", None)
         value = item() if callable(item) and getattr(value, "shape", None) == () else value
@@ -159,24 +146,20 @@ class RefusedValues:
     """Counts the values of one run that could not be logged."""
 
     def __init__(self, warn: Callable[[str, str], None]) -> None:
-        """`warn` logs a one-line warning, once per key."""
         self._counts: Counter[str] = Counter()
         self._warn = warn
 
     def add(self, kind: str, error: Exception) -> None:
-        """Count a value that could not be logged, and warn about the first such value of its kind."""
         self._counts[kind] += 1
         article = "an" if kind[0] in "aeiou" else "a"
         self._warn(kind, f"{article} {kind} could not be logged ({one_line_error(error)}); training continues")
 
     def add_metric(self, name: str, error: Exception) -> None:
-        """Count a metric value that could not be logged, and warn about the first such value of each metric."""
         self._counts["metric value"] += 1
         self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training continues")
 
     def warn_about_total(self, failed_steps: int) -> int:
-        """If several values of one kind could not be logged, log one warning with the number of values of each kind. Return the
-        number of lost metric points."""
+        """Return the number of lost metric points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())
@@ -196,11 +179,7 @@ RefuseMetricFunction = Callable[[str, Exception], None]
 
 
 def check_metrics(metrics: Mapping[str, object], refuse: RefuseMetricFunction) -> dict[str, ScalarValue]:
-    """Return the metrics that can be logged, as numbers or as scalar tensors on their devices. Call `refuse` for each metric
-    that cannot be logged.
-
-    Raises TypeError if `metrics` is not a mapping.
-    """
+    """Return the metrics that can be logged; call `refuse` for each other. Raises TypeError if `metrics` is no mapping."""
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")
     return {name: number for name, value in metrics.items() if (number := _loggable_value(name, value, refuse)) is not None}
@@ -220,13 +199,11 @@ class MissingObjective:
     """Logs one warning if the first evaluations do not contain the objective, for example because its name is misspelt."""
 
     def __init__(self, objective: str, warn: Callable[[str, str], None]) -> None:
-        """warn: function that logs a one-line warning, once per key."""
         self._objective, self._warn = objective, warn
         self._evaluations, self._seen = 0, False
         self._others: set[str] = set()
 
     def note_metrics(self, metrics: Iterable[str]) -> None:
-        """Note the names of the metrics in an evaluation; an evaluation that contains only training metrics does not count."""
         if self._seen or self._evaluations >= MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
             return
         names = set(metrics)

@@ -39,11 +39,9 @@ EXCLUDED_CONFIG_KEYS = frozenset(("transformers_version", "model_type", "torch_d
 
 
 def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
-    """Return the Trainer arguments to log, the settings of a LoRA adapter, and the configuration entries that differ from their
-    defaults.
+    """Return Trainer arguments, LoRA settings and configuration entries that differ from their defaults.
 
-    The names are the same as in Transformers' own MLflowCallback; the names of LoRA settings are the same as in TRL's command
-    line.
+    Names are those of Transformers' own MLflowCallback; those of LoRA settings are TRL's command-line options.
     """
     values = arguments.to_dict()
     chosen = {name: values[name] for name in (*TRAINER_HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
@@ -76,33 +74,20 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
 
 
 def is_pretrained(model: Any) -> bool:
-    """Return whether the weights of the model, or of the model inside its adapter, were loaded by `from_pretrained`.
-
-    The model's path does not tell whether weights were loaded, because a model with random weights also keeps the path of its
-    configuration. Since version 5, Transformers marks the parameters that it has loaded.
-    """
+    """A model with random weights also keeps the path of its configuration, so its loaded parameters decide."""
     return bool(getattr(model, "name_or_path", "")) and any(
         getattr(parameter, "_is_hf_initialized", False) for parameter in model.parameters()
     )
 
 
 def _active_adapters(model: Any) -> Sequence[str]:
-    """Return the names of the model's active adapters. Active adapters are a property in PEFT's models, and a method in
-    Transformers' own models.
-
-    Calling this method of a model without an adapter raises an error.
-    """
+    """`active_adapters` is a property in PEFT's models, and a method in Transformers' own."""
     active = getattr(model, "active_adapters", ())
     return list(active()) if callable(active) else active
 
 
 def _adapted_layers(model: Any, config: Any) -> str | None:
-    """Return the adapted layers as one text; if all layers of some kinds are adapted, name only the kinds, such as "q_proj
-    v_proj".
-
-    For "all-linear", PEFT lists each layer separately. A list that is too long for the value of a param is truncated and ends
-    with its checksum.
-    """
+    """Name only the kinds ("q_proj v_proj") if all their layers are adapted: PEFT lists each layer for "all-linear"."""
     modules = getattr(config, "target_modules", None)
     if modules is None or isinstance(modules, str):
         return modules
@@ -117,8 +102,7 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
 
 
 def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
-    """Return whether the names match all layers of the kinds that they name; PEFT compares each name with the end of a layer's
-    path."""
+    """PEFT compares each name with the end of a layer's path."""
     kinds = {_layer_kind(name) for name in names}
     layers = (
         [path for path, _ in model.named_modules() if _layer_kind(path) in kinds] if hasattr(model, "named_modules") else []

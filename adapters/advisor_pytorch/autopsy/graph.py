@@ -37,19 +37,15 @@ class AutogradGraph:
         not."""
 
     def forward_fault(self) -> FactsByName | None:
-        """Return facts about the first operation with a non-finite result; None if there is no such operation, or if the
-        graph's saved tensors were freed."""
+        """Return facts about the first operation with a non-finite result; None also if the saved tensors were freed."""
         for i, node in enumerate(self.nodes):
             if (fault := _non_finite_result_facts(node)) is not None:
                 return fault | self._neighbouring_parameters(i)
         return None
 
     def between(self, bad: Collection[str]) -> FactsByName:
-        """Return the operations in which a finite gradient became non-finite; if all gradients are finite, return the
-        operations that compute the loss.
-
-        bad: names of the parameters with a non-finite gradient.
-        """
+        """Return the operations in which a finite gradient became non-finite (in parameters `bad`), else those that compute the
+        loss."""
         touched = [i for i, own in enumerate(self._owned) if any(name in bad for name in own)]
         last = touched[-1] if touched else max((i for i, own in enumerate(self._owned) if own), default=-1)
         clean = [i for i, own in enumerate(self._owned) if i > last and own]
@@ -63,8 +59,6 @@ class AutogradGraph:
         }
 
     def _neighbouring_parameters(self, i: int) -> FactsByName:
-        """Return the parameters that the forward pass used last before operation i, and those that it used first after
-        operation i."""
         before = [own[0] for own in self._owned[: i + 1] if own]
         after = [own[0] for own in self._owned[i + 1 :] if own]
         return {"after": before[-1] if before else None, "before": after[0] if after else None}
@@ -86,8 +80,7 @@ def _reachable_nodes(root: Any) -> list[Any]:
 
 
 def _leaf_parameters(node: Any) -> Iterator[torch.Tensor]:
-    """Yield the parameters that are inputs of an operation, either directly or via operations that only rearrange or copy
-    values."""
+    """Yield parameters that are inputs of an operation, also via operations that only rearrange or copy values."""
     for parent, _ in node.next_functions:
         if parent is not None and hasattr(parent, "variable"):
             yield parent.variable
@@ -100,8 +93,7 @@ def _short_operation_name(node: Any) -> str:
 
 
 def _operation_name_with_exponent(node: Any) -> str:
-    """Return the name of an operation, with its exponent as in `Pow(2)` if the exponent is at least 1: the derivative of such a
-    power is finite at 0."""
+    """An exponent of at least 1 is named, as in `Pow(2)`: the derivative of such a power is finite at 0."""
     name, exponent = (_short_operation_name(node), getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None)
     return f"{name}({exponent:g})" if isinstance(exponent, (int, float)) and exponent >= 1 else name
 
@@ -111,8 +103,7 @@ def _is_custom_function(node: Any) -> bool:
 
 
 def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (name, tensor) for each tensor that an operation saved for the backward pass. After the backward pass, the
-    operation holds no saved tensors."""
+    """After the backward pass, an operation holds no saved tensors."""
     try:
         if isinstance(node, BackwardCFunction):
             yield from (("self", t) for t in getattr(node, "saved_tensors", ()) if t is not None)
@@ -155,8 +146,6 @@ def _non_finite_reason(op: str, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _non_finite_origin_facts(node: Any, op: str, name: str, tensor: torch.Tensor) -> FactsByName:
-    """Return facts about the operation that created the non-finite tensor: the operation that saved the tensor, or its
-    predecessor."""
     producer = (
         node if name in _OUTPUT_TENSOR_NAMES and op not in _FINITENESS_KEEPING_OPERATIONS else _last_computing_parent(node)
     )

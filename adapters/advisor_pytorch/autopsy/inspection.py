@@ -20,8 +20,7 @@ Facts = dict[str, Any]
 
 
 def tensor_facts(name: str, tensor: torch.Tensor) -> Facts:
-    """Return a tensor's name, shape, dtype, number of non-finite values, largest finite magnitude, root mean square, and number of
-    zeros."""
+    """Count a tensor's non-finite values and zeros, and measure its largest finite magnitude and root mean square."""
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     local = local.detach()
     values = local.coalesce().values() if local.is_sparse else local
@@ -63,8 +62,7 @@ def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Op
 
 
 def initial_parameter_norms(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the norm of each parameter without waiting for the device; return an empty list if a parameter is not initialised
-    yet."""
+    """Return the norms without waiting for the device; nothing if a parameter is not initialised yet."""
     try:
         with torch.no_grad():
             return list(torch._foreach_norm([p.detach() for p in model.parameters()]))
@@ -73,11 +71,7 @@ def initial_parameter_norms(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def largest_initial_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
-    """Return the weights with the largest gains at initialisation. The gain of a weight is its root mean square times the
-    square root of its number of inputs.
-
-    With a usual initialisation, the gain is about 1. Embeddings are omitted, because they do not sum over inputs.
-    """
+    """Return the weights with the largest gains (root mean square times root of the number of inputs), usually about 1."""
     named = list(model.named_parameters())
     tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     gains: list[Facts] = []
@@ -89,8 +83,7 @@ def largest_initial_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor])
 
 
 def loss_scale() -> float | None:
-    """Return the loss scale of an enabled gradient scaler in this process that has already scaled a loss; None if there is no
-    such scaler."""
+    """Return the loss scale of an enabled gradient scaler in this process that has already scaled a loss."""
     for one in gc.get_objects():
         if type(one).__name__ == "GradScaler" and isinstance(one, torch.amp.GradScaler) and one.is_enabled():
             scale = getattr(one, "_scale", None)
@@ -100,7 +93,6 @@ def loss_scale() -> float | None:
 
 
 def gradient_facts(parameters: Mapping[str, torch.Tensor]) -> list[Facts]:
-    """Return `tensor_facts` of each existing gradient, under the name of its parameter."""
     return [tensor_facts(name, p.grad) for name, p in parameters.items() if p.grad is not None]
 
 
@@ -136,12 +128,7 @@ def _scalar_optimizer_options(group: Mapping[str, Any]) -> Facts:
 
 
 def _optimizer_state_facts(optimizer: torch.optim.Optimizer) -> Facts:
-    """Return, for each moment that the optimizer stores, the number of tensors, the number of tensors with non-finite values,
-    and the smallest positive value.
-
-    The entry `explained` is the fraction of the non-finite parameter values whose second moment is 0, so that an update with
-    epsilon 0 divides by zero.
-    """
+    """`explained`: fraction of the non-finite parameter values whose second moment is 0, which epsilon 0 divides by."""
     kinds: dict[str, Facts] = {}
     bad_values = over_zero = 0
     for parameter, state in optimizer.state.items():
@@ -161,12 +148,10 @@ def _optimizer_state_facts(optimizer: torch.optim.Optimizer) -> Facts:
 
 
 def batch_facts(batch: object) -> list[Facts]:
-    """Return `tensor_facts` of the tensors in a nested batch, under paths such as `[0]` or `['labels']`."""
     return [tensor_facts(name, tensor) for name, tensor in list(named_tensors(batch))[:MAX_BATCH_TENSORS]]
 
 
 def named_tensors(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (path, tensor) for each tensor in a nested batch."""
     if isinstance(value, torch.Tensor):
         yield name, value
         return

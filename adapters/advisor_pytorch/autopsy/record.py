@@ -35,7 +35,6 @@ class History:
         self._after: list[list[Any]] = []
 
     def add(self, table: MetricTable) -> None:
-        """Rows of evaluations are ignored."""
         columns = [table.columns.get(name) for name in HISTORY_METRICS]
         if len(self._after) >= ROWS_AFTER or (columns[0] is None and columns[1] is None):
             return
@@ -57,7 +56,6 @@ class History:
             self._after.append(row)
 
     def facts(self) -> dict[str, Sequence[Any]]:
-        """Return the rows at the start of the training, just before the first non-finite value, and just after it."""
         return {"columns": ("step", *HISTORY_METRICS), "first": self._first, "before": list(self._last), "after": self._after}
 
 

@@ -72,7 +72,8 @@ class Autopsy:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
         self.reads: DeviceReadMode = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
-        """Tensors that are read immediately: CPU tensors, or all tensors in a replay, which waits for the device in each step."""
+        """Tensors that are read immediately: CPU tensors, or all tensors in a replay, which waits for the device in each
+        step."""
         self.late_step: int | None = None
         """First step with a non-finite value that the writer thread has found; None before it finds one."""
         self.next_step = start_step
@@ -94,7 +95,6 @@ class Autopsy:
         backward_patches.listen(self._listener)
 
     def stop(self) -> None:
-        """Stop watching and write the facts collected so far."""
         if self._record is None and self.late_step is not None:
             self._stop_watch_on_error(self._begin_late_record)()
         self._finish_watch()
@@ -108,8 +108,7 @@ class Autopsy:
         self._norms.clear()
 
     def _stop_watch_on_error(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Return a function that calls `function` while the autopsy watches; an error in `function` stops watching and logs a
-        warning."""
+        """An error in `function` stops watching and logs a warning."""
 
         def guarded(*args: Any) -> None:
             if self._done:
@@ -128,8 +127,7 @@ class Autopsy:
         self._epoch, self._number = self._epoch + (self._number >= 0), -1
 
     def on_batch(self, batch: Any) -> None:
-        """Keep a reference to the batch until the next batch arrives; with `autopsy="batch"`, keep the reference for several
-        steps."""
+        """Keep a reference to the batch until the next one arrives; with `autopsy="batch"`, for several steps."""
         if self._done:
             return
         self._number += 1
@@ -173,7 +171,7 @@ class Autopsy:
                 self._candidate = self._inspect_model(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
-        """Check the gradient norm before clipping, because clipping would spread a non-finite value to all gradients."""
+        """Clipping would spread a non-finite value to all gradients."""
         if not self._done:
             self._counts["clips"] += 1
             if self._is_non_finite(norm):
@@ -203,7 +201,6 @@ class Autopsy:
             self._norms.append((step, parts))
 
     def on_skip(self) -> None:
-        """Discard the non-finite values of a step if a gradient scaler skips this step."""
         self._candidate = None
 
     def _is_non_finite(self, norm: torch.Tensor | None) -> bool:
@@ -229,7 +226,7 @@ class Autopsy:
     # The methods below are called after the first non-finite value.
 
     def _add_gradients(self) -> None:
-        """Add facts about the gradients to the candidate record before clipping or an update changes them."""
+        """Add facts about the gradients before clipping or an update changes them."""
         if self._candidate is None:
             if self._inspections >= MAX_NONFINITE_LOSS_INSPECTIONS:
                 return
@@ -239,7 +236,6 @@ class Autopsy:
             self._candidate["gradients"] = _list_tensors(inspection.gradient_facts(parameters))
 
     def _begin_record(self, metric: str, value: float, step: int) -> None:
-        """Start the autopsy record, which describes the first non-finite value."""
         facts = self._candidate or self._inspect_model(None)
         record = {"step": step, "metric": metric, "value": str(value), "late": False, **self._batch_facts(step)}
         self._record = record | facts
@@ -271,7 +267,8 @@ class Autopsy:
         self._write(dict(self._record), kept)
 
     def _inspect_model(self, loss: torch.Tensor | None) -> Facts:
-        """Return all facts except facts about gradients. loss: the current loss; None if its backward pass has already started."""
+        """Return all facts except facts about gradients. loss: the current loss; None if its backward pass has already
+        started."""
         self._inspections += 1
         parameters = inspection.named_parameters(self._model, self._optimizers)
         facts: Facts = {
@@ -302,7 +299,6 @@ class Autopsy:
         return {"batch": inspection.batch_facts(seen.batch), **place, "following": []}
 
     def _gradients_in_ring(self, step: int) -> Facts | None:
-        """Return facts about the non-finite gradients of a past step, derived from the norms in the ring buffer."""
         parts = next((norms.tolist() for at, norms in self._norms if at == step), None)
         if parts is None:
             return None
@@ -316,8 +312,6 @@ class Autopsy:
 
 
 def _list_tensors(tensors: Sequence[Facts]) -> Facts:
-    """Return the number of tensors, the names of tensors with non-finite values, and facts about some of the non-finite tensors
-    and about the largest tensors."""
     bad = [facts for facts in tensors if facts["bad"]]
     scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
     return {

@@ -36,19 +36,19 @@ class StepMerger:
         self.silent: set[int] = set()
         """Ranks whose values are late; later steps no longer wait for the values of these ranks."""
         self.incomplete: int | None = None
-        """First step without a gradient norm because a rank did not send its part of the norm; None if there is no such step."""
+        """First step without a gradient norm because a rank did not send its part of the norm; None if there is no such
+        step."""
 
     @property
     def is_waiting(self) -> bool:
         return bool(self._waiting)
 
     def connect(self, world_size: int) -> None:
-        """Make each step wait for the values of all other ranks in a group of `world_size` ranks."""
         self._others = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
 
     def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, MetricValues]]) -> None:
-        """Add steps of a rank other than rank 0, in order."""
+        """rows: steps of a rank other than 0, in order."""
         known = self._others.get(rank)
         if known is None or not rows:
             return
@@ -59,11 +59,10 @@ class StepMerger:
         self.silent.discard(rank)
 
     def stop_waiting_for(self, rank: int) -> None:
-        """Stop waiting for the values of a rank that will send no more steps."""
         self.silent.add(rank)
 
     def add(self, rows: Sequence[MetricRow], now: float) -> None:
-        """Add steps of rank 0, in order."""
+        """rows: steps of rank 0, in order."""
         self._waiting.extend((now, row) for row in rows)
 
     def take_ready_steps(self, now: float) -> list[MetricRow]:
@@ -87,11 +86,9 @@ class StepMerger:
 
 
 def merge_step(own: MetricValues, others: Sequence[MetricValues | None]) -> dict[str, float]:
-    """Merge the values that rank 0 and the other ranks logged at one step. others: the values of each other rank; None if they
-    are missing.
+    """Merge the values of rank 0 (`own`) and of each other rank at one step; None if they are missing.
 
-    If the values of a rank are missing, the metrics that need all ranks are omitted. Examples per second are summed over the
-    ranks; for a rank with missing values, the mean of the other ranks is used.
+    Metrics that need all ranks are then omitted, and for examples per second, the mean of the other ranks is used.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)

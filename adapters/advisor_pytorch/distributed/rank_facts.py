@@ -21,15 +21,14 @@ Facts = dict[str, Any]
 
 
 def current_rank() -> int:
-    """Return the rank of this process: from the process group, else from the launcher's environment variable RANK, else 0."""
+    """From the process group, else from the launcher's variable RANK, else 0."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return _integer_environment_variable("RANK", 0)
 
 
 def current_world_size() -> int:
-    """Return the number of ranks in the training: from the process group, else from the launcher's environment variable
-    WORLD_SIZE, else 1."""
+    """From the process group, else from the launcher's variable WORLD_SIZE, else 1."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return _integer_environment_variable("WORLD_SIZE", 1)
@@ -43,8 +42,7 @@ def _integer_environment_variable(variable: str, default: int) -> int:
 
 
 def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """Return the facts about this process that are known before the training starts. seed: the training's seed; None means
-    PyTorch's seed. leads: whether this is rank 0."""
+    """Return the facts that are known before the training starts. leads: whether this is rank 0."""
     device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
@@ -60,7 +58,6 @@ def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, chec
 
 
 def loader_facts(loader: object) -> Facts:
-    """Return facts about the training loader: its shuffle seed and this rank's number of examples per epoch, if known."""
     facts: Facts = {}
     with contextlib.suppress(Exception):  # a user-defined sampler can raise any error
         facts["loader_seed"] = _loader_seed(loader)
@@ -87,8 +84,7 @@ def has_other_experiment_logger() -> bool:
 
 
 def parallelism(model: torch.nn.Module) -> str:
-    """Return the kind of parallelism: "fsdp", "ddp" or "other". If the inner module of a DDP model is passed, the result is
-    "other"."""
+    """Return "fsdp", "ddp" or "other"; "other" also for the inner module of a DDP model."""
     parameters = list(model.parameters())
     if any(is_sharded(p) for p in parameters) or is_flattened_by_fsdp1(parameters):
         return "fsdp"
@@ -98,8 +94,7 @@ def parallelism(model: torch.nn.Module) -> str:
 
 
 def describe_ranks(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None]) -> str:
-    """Return the value of the tag `contract.TAG_RANKS`. Unknown facts become null; a list that is too long for a tag is
-    truncated."""
+    """Return the value of `contract.TAG_RANKS`; a list that is too long for a tag is truncated."""
     length = len(by_rank)
     while True:
         text = _ranks_json(parallel, backend, by_rank, length)
@@ -121,7 +116,6 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return the number of examples that all ranks process together per optimizer step. For a rank with unknown batch size, the
-    mean of the other ranks is used."""
+    """Return all ranks' examples per step; for a rank with unknown batch size, the mean of the others is used."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

@@ -82,8 +82,7 @@ class _MessageSlots:
 
 
 def _is_store_up() -> bool:
-    """Return whether the key-value store still exists: it closes together with the process group, unless the launcher hosts the
-    store."""
+    """The store closes together with the process group, unless the launcher hosts it."""
     launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return torch.distributed.is_initialized() or launcher_owns_it
 
@@ -102,8 +101,7 @@ class _ChannelThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the thread, which could otherwise crash the process by accessing the key-value store while the interpreter
-        exits."""
+        """A running thread could crash the process by accessing the store while the interpreter exits."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -129,12 +127,12 @@ class _ChannelThread:
     def _exchange_messages(self, slots: _MessageSlots, stopping: bool) -> None:
         raise NotImplementedError
 
-    def _on_store_lost(self, error: Exception | None) -> None:
-        """Called when the connection to the key-value store is lost; subclasses override this method."""
+    def _on_store_lost(self, error: Exception | None) -> None: ...
 
 
 class RankSender(_ChannelThread):
-    """Sends the steps, facts and warnings of this rank to rank 0. On ranks other than 0, a `RankSender` replaces the recorder."""
+    """Sends the steps, facts and warnings of this rank to rank 0. On ranks other than 0, a `RankSender` replaces the
+    recorder."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(world_size)
@@ -152,7 +150,6 @@ class RankSender(_ChannelThread):
             self._chunks.put(chunk)
 
     def send(self, facts: Facts) -> None:
-        """Update the facts about this rank that rank 0 receives."""
         self._facts = {**self._facts, **facts}
 
     def warn(self, key: str, message: str) -> None:
@@ -225,15 +222,13 @@ class RankReceiver(_ChannelThread):
         self._facts[0] = {**(self._facts[0] or {}), **facts}
 
     def take(self, tables: Sequence[MetricTable]) -> list[MetricTable]:
-        """Add steps of rank 0, and return the steps that have all ranks' values or have waited long enough for them."""
         merged = self._merge_received([row for table in tables for row in table.rows()])
         if tags := self._changed_tags():
             self._note(tags)
         return rows_to_tables(merged)
 
     def finish(self) -> list[MetricTable]:
-        """Wait at most `MAX_FINAL_WAIT_S` seconds for the other ranks, and return all remaining steps. After this call, the result
-        of `tags` no longer changes."""
+        """Wait at most `MAX_FINAL_WAIT_S` seconds for the other ranks. Afterwards, `tags` no longer changes."""
         start = time.monotonic()
         rows = self._merge_received([])
         while not self._merger.silent >= self._connected:
@@ -248,7 +243,6 @@ class RankReceiver(_ChannelThread):
         return rows_to_tables(rows + self._merge_received([]))
 
     def tags(self) -> dict[str, str]:
-        """Return tags with the facts about all ranks that rank 0 has received so far."""
         tags = {contract.TAG_RANKS: rank_facts.describe_ranks(self._parallel, self._backend, self._facts)}
         if (examples := rank_facts.global_batch(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)
@@ -331,7 +325,6 @@ class Ranks:
             self._sender = RankSender(self.rank, self.world_size)
 
     def begin(self, seed: int | None, *, checkpoints: bool) -> None:
-        """Open the channel to the other ranks, and send the facts about this rank."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(rank_facts.process_facts(self._model, seed, leads=self.leads, checkpoints=checkpoints))
@@ -350,22 +343,18 @@ class Ranks:
         self._overridden_tags |= tags.keys()
 
     def put(self, chunk: RowChunk) -> None:
-        """Send steps of this rank to rank 0; not available on rank 0."""
         if self._sender is not None:
             self._sender.put(chunk)
 
     def warn(self, key: str, message: str) -> None:
-        """Make rank 0 log a one-line warning of this rank, at most once per key."""
         if self._sender is not None:
             self._sender.warn(key, message)
 
     def tags(self) -> dict[str, str]:
-        """Return tags that combine the facts about all ranks received so far."""
         known = {} if self.receiver is None else self.receiver.tags()
         return {tag: value for tag, value in known.items() if tag not in self._overridden_tags}
 
     def close(self) -> None:
-        """On a rank other than 0, send the remaining data and close the channel."""
         if self._sender is not None:
             self._sender.close()
 

@@ -30,7 +30,6 @@ def norm_layers(model: nn.Module) -> dict[str, int]:
 
 
 def batch_norm(model: nn.Module) -> dict[str, Any] | None:
-    """Return the value of `contract.TAG_BATCH_NORM`; None if the model has no batch-norm layer."""
     layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not layers:
         return None
@@ -44,8 +43,7 @@ def batch_norm(model: nn.Module) -> dict[str, Any] | None:
 
 
 def declared_norm_order(model: nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER` that follows from PyTorch's transformer layers in the model; None if it has
-    none."""
+    """Return the norm order that PyTorch's own transformer layers declare."""
     layers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     orders = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
     return None if not orders else orders.pop() if len(orders) == 1 else "mixed"
@@ -89,7 +87,6 @@ def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Return whether `torch.compile` was applied to the model or to one of its submodules."""
     return any(
         getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule" for m in model.modules()
     )

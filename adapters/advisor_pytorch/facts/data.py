@@ -24,8 +24,7 @@ MAX_COUNTED_TARGETS = 1_000_000
 
 
 def unwrap_loader(loader: object) -> object:
-    """Return the `DataLoader` inside a wrapper of Tuning Advisor, Accelerate or Lightning. An object that is not such a wrapper
-    is returned unchanged."""
+    """Return the `DataLoader` inside a wrapper of Tuning Advisor, Accelerate or Lightning."""
     for _ in range(4):
         if isinstance(loader, DataLoader):
             break
@@ -43,7 +42,6 @@ def dataset_size(loader: object) -> int | None:
 
 
 def batches_per_epoch(loader: object) -> int | None:
-    """Return the number of batches per epoch on this rank; None if unknown."""
     if isinstance(getattr(unwrap_loader(loader), "dataset", None), IterableDataset):
         return None  # the length of a loader over an iterable data set may be an estimate
     return _length_or_none(loader)
@@ -58,7 +56,6 @@ def batch_size(loader: object) -> int | None:
 
 
 def is_shuffled(loader: object) -> bool | None:
-    """Return whether the loader yields the examples in random order; None if unknown."""
     sampler = _sampler_of_examples(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
@@ -69,7 +66,6 @@ def is_shuffled(loader: object) -> bool | None:
 
 
 def loader_settings(loader: object) -> dict[str, Any] | None:
-    """Return the value of the tag `contract.TAG_LOADER`; None if the object is not a `DataLoader`."""
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader):
         return None
@@ -86,13 +82,12 @@ def loader_settings(loader: object) -> dict[str, Any] | None:
 
 
 def number_of_classes(loader: object) -> int | None:
-    """Return the number of classes that the data set states in its attributes, as in torchvision and `datasets`; None if it
-    states none."""
+    """Return the number of classes that the data set states in its attributes, as in torchvision and `datasets`."""
     return _dataset_class_count(getattr(unwrap_loader(loader), "dataset", None))
 
 
 def class_counts(loader: object) -> list[int] | None:
-    """Return the number of examples of each class if the data set has all its targets in memory, as in torchvision; else None."""
+    """Return the examples of each class if the data set has all its targets in memory, as in torchvision."""
     dataset, indices = getattr(unwrap_loader(loader), "dataset", None), None
     if isinstance(dataset, Subset):
         indices = dataset.indices
@@ -129,8 +124,6 @@ def _dataset_class_count(dataset: object) -> int | None:
 
 
 def _sampler_of_examples(loader: object) -> object:
-    """Return the sampler that determines the order of examples: the sampler of the loader, or the sampler inside its batch
-    sampler."""
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
         return None

@@ -25,14 +25,12 @@ _AVERAGING_KIND_PATTERNS = (("ema|exponential|movingaverage", "ema"), ("swa|stoc
 
 
 def loaded_averaging_classes() -> list[type]:
-    """Return all loaded classes whose names suggest weight averaging, and their subclasses."""
     bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _AVERAGING_NAMES.search(c.__name__)]
     return list({c for base in [*bases, swa_utils.AveragedModel] for c in _class_and_subclasses(base)})
 
 
 def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_AVERAGING` for the first candidate object whose tensors have the same shapes as the
-    model's; None if there is none."""
+    """Describe the first candidate whose tensors have the same shapes as the model's."""
     own = {tuple(p.shape) for p in model.parameters()}
     count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:
@@ -53,8 +51,6 @@ def _averaging_kind(candidate: Any) -> str:
 
 
 def _tensors_in_state(candidate: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in a module's state; for other objects, yield the tensors in their attributes, also inside lists and
-    mappings."""
     if isinstance(candidate, nn.Module):
         yield from candidate.parameters()
         yield from candidate.buffers()
@@ -68,8 +64,6 @@ def _tensors_in_state(candidate: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_part_of_model(candidate: Any, model: nn.Module) -> bool:
-    """Return whether all tensors of the candidate object are the trained parameters themselves, rather than copies of the
-    parameters."""
     trained = {id(p) for p in model.parameters()}
     return all(id(t) in trained for t in _tensors_in_state(candidate))
 
@@ -105,14 +99,12 @@ def find_schedule_and_averaging(
 
 
 def _objects_with_attributes(attributes: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the objects, other than modules, whose `__dict__` is in `attributes`; a single pass over all tracked objects
-    cannot find them."""
+    """A single pass over all tracked objects cannot find objects whose `__dict__` was accessed."""
     of_objects = [held for held in attributes if "__builtins__" not in held]
     return gc.get_referrers(*of_objects) if of_objects else []
 
 
 def is_scheduler(thing: Any) -> bool:
-    """Return whether the object is a PyTorch scheduler, or its class is named like a scheduler."""
     if isinstance(thing, lr_scheduler.LRScheduler):
         return True
     name = type(thing).__name__.lower()

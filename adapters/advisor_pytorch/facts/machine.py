@@ -16,7 +16,8 @@ from advisor_pytorch.steps.device import model_device
 DEVICE_SAMPLE_INTERVAL_S = 5.0
 """Minimum seconds between two logged rows of device metrics."""
 _MAX_REGULAR_ROWS = 500
-"""After `_MAX_REGULAR_ROWS` rows, the interval between rows grows, so that a run of one week has 3,000 rows instead of 120,000."""
+"""After `_MAX_REGULAR_ROWS` rows, the interval between rows grows, so that a run of one week has 3,000 rows instead of
+120,000."""
 
 
 class DeviceSampler:
@@ -40,8 +41,7 @@ class DeviceSampler:
         self._broken: set[str] = set()
 
     def sample(self) -> Mapping[str, float] | None:
-        """Return a row of device metrics if it is time for the next row, else None. The caller should call this method about
-        once per second."""
+        """Return a row if the next one is due; call this about once per second."""
         self._record_utilisation()
         now = self._clock()
         if now - self._sampled < max(DEVICE_SAMPLE_INTERVAL_S, (now - self._started) / _MAX_REGULAR_ROWS):
@@ -50,7 +50,6 @@ class DeviceSampler:
         return self.read() or None
 
     def read(self) -> dict[str, float]:
-        """Return the current device metrics as a row."""
         row: dict[str, float] = {}
         stats = self._read_counter("memory_stats", torch.cuda.memory_stats)
         if stats:
@@ -84,18 +83,15 @@ class DeviceSampler:
 
 
 def device_sampler_of_model(model: torch.nn.Module) -> DeviceSampler | None:
-    """Return a sampler for the model's device; None if the model is not on a CUDA device."""
     device = model_device(model)
     return DeviceSampler(device) if device.type == "cuda" else None
 
 
 def device_memory_bytes(device: torch.device) -> int | None:
-    """Return the total memory of the device; None if it is not a CUDA device."""
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
 
 
 def backend_settings() -> dict[str, Any]:
-    """Return the value of `contract.TAG_BACKENDS`, the settings of PyTorch's numeric backends."""
     return {
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,

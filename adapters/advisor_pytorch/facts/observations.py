@@ -30,11 +30,7 @@ _REGRESSION_NAMES = re.compile("mse|mae|rmse|squared|absolute|angular|relative|p
 
 
 def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> float | None:
-    """Return the chance level of the metric named `metric` for `classes` equally frequent classes; None if the name is not that
-    of a known metric.
-
-    For C classes: accuracy 1/C, error rate 1 - 1/C (top-k accuracy: k/C), cross-entropy ln C in nats, perplexity C.
-    """
+    """For C classes: accuracy 1/C, error rate 1 - 1/C (top-k accuracy: k/C), cross-entropy ln C in nats, perplexity C."""
     name = metric.lower()
     if _REGRESSION_NAMES.search(name):
         return None
@@ -57,7 +53,7 @@ class ChanceLevels:
         self.levels: dict[str, float] = {}
 
     def update(self, values: Mapping[str, float]) -> bool:
-        """Update `levels` from the metric values of an evaluation; return whether `levels` changed."""
+        """Return whether `levels` changed."""
         changed = False
         for name, value in values.items():
             percent = self._percent.get(name, False) or value > _MAX_RATE_AS_FRACTION
@@ -90,7 +86,7 @@ class Observations:
         warn: WarnFunction,
         steps: int | None,
     ) -> None:
-        """Log the facts that are known before the training starts. steps: planned number of optimizer steps."""
+        """steps: planned number of optimizer steps."""
         self._model, self._optimizers, self._steps = model, list(optimizers), steps
         self._log_tags, self._warn = note, warn
         self._has_classes = self._has_scheduler = False
@@ -105,7 +101,6 @@ class Observations:
             self._log_tags(run_tags.setup_tags(model, optimizers))
 
     def describe_setup(self, scheduler: Any, classes: int | None) -> None:
-        """Log the schedulers and the number of classes that the user passed."""
         self._has_classes, self._has_scheduler = classes is not None, scheduler is not None
         with self._warn_on_error("the scheduler"):
             if (known := classes or architecture.number_of_classes(self._model)) is not None:
@@ -115,7 +110,6 @@ class Observations:
                 self._log_new_tags(_json_tag(contract.TAG_SCHEDULE, schedules.describe_schedule(several, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
-        """Log facts about a training loader, a validation loader, or both. The loaders are not iterated over."""
         with self._warn_on_error("a loader"):
             if train is not None:
                 self._batches = data.batches_per_epoch(train)
@@ -127,7 +121,6 @@ class Observations:
                 self._set_classes(classes)
 
     def loss(self, loss: object) -> None:
-        """Inspect the autograd graph of the first loss, if it is a tensor that depends on the model's parameters."""
         self.wants_loss = False
         with self._warn_on_error("the position of normalisation layers"):
             if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
@@ -136,11 +129,10 @@ class Observations:
                 self._log_new_tags({contract.TAG_NORM_ORDER: order})
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Observe `optimizer` from now on, instead of optimizer number k. The tags still describe the replaced optimizer."""
+        """The tags still describe the replaced optimizer."""
         self._optimizers[k] = optimizer
 
     def on_observed_tag(self, tag: str, value: str) -> None:
-        """Log a fact as a tag; called by the step capture (the hooks around optimizer steps)."""
         if tag == contract.TAG_MICRO_BATCHES:
             self._micro_batches = max(int(value), 1)
 
@@ -167,8 +159,7 @@ class Observations:
             self._log_new_tags({contract.TAG_CHANCE_LEVEL: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
-        """Return device metrics if the next sample is due, else None. The writer thread calls this method about once per
-        second, and with `last=True` at the end of the run."""
+        """Called about once per second, and with `last=True` at the end of the run."""
         if not self._has_discovered and not last:
             self._has_discovered = True
             self._log_found_objects()

@@ -73,7 +73,6 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
 
 
 def update_rule(optimizer: torch.optim.Optimizer) -> str:
-    """Return the playbook's name of the update rule ("SGD", "momentum", "Nesterov" or "RMSProp"), else the class name."""
     group: Mapping[str, Any] = optimizer.param_groups[0]
     if isinstance(optimizer, torch.optim.SGD):
         return "SGD" if not group["momentum"] else "Nesterov" if group["nesterov"] else "momentum"
@@ -81,12 +80,7 @@ def update_rule(optimizer: torch.optim.Optimizer) -> str:
 
 
 def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Return the tags of each optimizer after the first: `advisor.optimizer.optimizer<k>` and
-    `advisor.optimizer.optimizer<k>.<name>`.
-
-    If a value of a later parameter group differs from the first group, it is in a tag `advisor.optimizer.group<j>.<name>` or
-    `advisor.optimizer.optimizer<k>.group<j>.<name>`.
-    """
+    """Return tags of later optimizers (`.optimizer<k>`), and of later groups (`.group<j>`) where they differ from the first."""
     tags: dict[str, str] = {}
     for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
         name = contract.TAG_OPTIMIZER + (f"{contract.OPTIMIZER_SUFFIX}{k}" if k else "")

@@ -83,11 +83,9 @@ class AutogradGraph:
                 self.parameters[node] = self.parameters[parents[0]]
 
     def inputs(self, node: Node) -> list[Node]:
-        """Return the input nodes of a node that do not represent parameters."""
         return [p for p in self.parents[node] if p not in self.parameters]
 
     def is_compiled(self) -> bool:
-        """Return whether `torch.compile` has fused parts of the graph into single nodes."""
         return any("Compiled" in name for name in self.names.values())
 
     def is_incomplete(self) -> bool:
@@ -97,7 +95,8 @@ class AutogradGraph:
 
 
 def norm_order(graph: AutogradGraph, model: torch.nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show where residual blocks apply normalisation."""
+    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show where residual blocks apply
+    normalisation."""
     if graph.is_incomplete():
         return None
     norms = _norm_nodes(graph, model)
@@ -116,8 +115,7 @@ def norm_order(graph: AutogradGraph, model: torch.nn.Module) -> str | None:
 
 
 def compute_dtype(graph: AutogradGraph) -> str | None:
-    """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast; None if the graph has no
-    such operation."""
+    """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast."""
     dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
         if name.startswith(_MATRIX_PRODUCT_NAMES) and (inputs := getattr(node, "_input_metadata", ())):
@@ -131,14 +129,11 @@ def is_norm_layer(module: torch.nn.Module) -> bool:
 
 
 def _has_frozen_norms(model: torch.nn.Module) -> bool:
-    """Return whether parameters of a normalisation layer are frozen, as in a model with an adapter: the graph then does not
-    show where the layer is applied."""
+    """With frozen layers, as beside an adapter, the graph does not show where a normalisation is applied."""
     return any(not p.requires_grad for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False))
 
 
 def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[Node]:
-    """Return the graph nodes of normalisations: nodes of PyTorch's own functions, and nodes that use parameters of a
-    normalisation module (see `is_norm_layer`)."""
     scales = {id(p) for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False)}
     scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
     return {
@@ -149,8 +144,7 @@ def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[Node]:
 
 
 def _residual_additions(graph: AutogradGraph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
-    """Return, for each residual addition, its skip input and whether its branch contains a normalisation; None if
-    MAX_NODE_VISITS is exceeded."""
+    """Return each addition's skip input and whether its branch normalises; None beyond MAX_NODE_VISITS."""
     additions = {}
     looks = 0
     for node, name in graph.names.items():
@@ -168,8 +162,7 @@ def _residual_additions(graph: AutogradGraph, norms: set[Node]) -> dict[Node, tu
 
 
 def _nodes_between(graph: AutogradGraph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
-    """Return (nodes computed between `first` and `last`, including their parameters, or None if there is no path; number of
-    node visits)."""
+    """Return (nodes between `first` and `last` with their parameters, or None without a path; node visits)."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -198,11 +191,7 @@ def _block_norm_order(graph: AutogradGraph, node: Node, additions: Mapping[Node,
 def _trace_to_addition(
     node: Node, graph: AutogradGraph, additions: Mapping[Node, Any], norms: set[Node]
 ) -> tuple[Node | None, bool]:
-    """Follow a value back through the graph to a residual addition; the path may contain normalisations, but no operations with
-    weights.
-
-    Return (the addition, or None if no addition was found; whether a normalisation lies on the path).
-    """
+    """Go back to a residual addition, past normalisations but not past weights; return it, and whether one was met."""
     met = False
     while node not in additions:
         if node in norms:
@@ -216,8 +205,7 @@ def _trace_to_addition(
 
 
 def _input_of_norm(node: Node, graph: AutogradGraph, additions: Mapping[Node, Any]) -> Node | None:
-    """Return the input of a node if the node is a normalisation. If the normalisation consists of elementary operations, return
-    the residual addition before them."""
+    """If the normalisation consists of elementary operations, return the residual addition before them."""
     ways = set(graph.inputs(node))
     if _NORM_NODE_NAMES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None

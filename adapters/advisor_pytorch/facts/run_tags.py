@@ -27,7 +27,6 @@ _REPORTED_LIBRARIES = (
 
 
 def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Return the tags that are known before the first training step."""
     at = model_device(model)
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
@@ -57,8 +56,7 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
 def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
-    """Return the logger's arguments as tags. counts: numbers by tag, such as the batch size. If no seed or study is passed,
-    PyTorch's seed and the environment variable ADVISOR_STUDY are used."""
+    """counts: numbers by tag, such as the batch size."""
     facts = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,
@@ -70,7 +68,6 @@ def training_tags(
 
 
 def training_loader_tags(loader: object) -> dict[str, str]:
-    """Return tags that describe the training loader; unknown facts are omitted."""
     settings = data.loader_settings(loader)
     facts = {
         contract.TAG_N_TRAIN: data.dataset_size(loader),
@@ -81,7 +78,6 @@ def training_loader_tags(loader: object) -> dict[str, str]:
 
 
 def validation_loader_tags(loader: object) -> dict[str, str]:
-    """Return tags that describe the validation loader, without iterating over it."""
     counts = data.class_counts(loader)
     facts = {
         contract.TAG_N_VALID: data.dataset_size(loader),
@@ -92,12 +88,11 @@ def validation_loader_tags(loader: object) -> dict[str, str]:
 
 
 def tag_text(value: object) -> str:
-    """Return a value as the text of a tag."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parameter_dtype(model: torch.nn.Module) -> str | None:
-    """Return the dtype of most of the model's parameters; None if the model has none."""
+    """Return the dtype of most of the model's parameters."""
     sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
         sizes[parameter.dtype] += parameter.numel()
@@ -113,8 +108,7 @@ def config_files_in_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def describe_device(device: torch.device) -> str:
-    """Return the type and name of the model's device, the number of such devices, and the host's name, as in `cuda: NVIDIA H200
-    x 8 on node17`."""
+    """Return a text such as `cuda: NVIDIA H200 x 8 on node17`."""
     if device.type == "cuda":
         name = f"{torch.cuda.get_device_name(device)} x {torch.cuda.device_count()}"
     else:
@@ -124,7 +118,6 @@ def describe_device(device: torch.device) -> str:
 
 @lru_cache(maxsize=1)
 def library_versions() -> dict[str, str]:
-    """Return the versions of Python, CUDA and common libraries. An artifact of the run contains the complete list."""
     versions = {"python": platform.python_version()}
     for name in _REPORTED_LIBRARIES:
         try:

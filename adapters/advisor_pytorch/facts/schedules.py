@@ -55,8 +55,7 @@ _SCHEDULE_KIND_BY_PATTERN = (
 
 
 def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_SCHEDULE` for all schedulers combined; None if there are none. steps: planned number of
-    steps."""
+    """Describe all schedulers combined. steps: planned number of steps."""
     inner = [unwrap_scheduler(s) for s in schedulers]
     nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
     outer = list({id(s): s for s in inner if id(s) not in nested}.values())
@@ -69,13 +68,11 @@ def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str,
 
 
 def unwrap_scheduler(scheduler: Any) -> Any:
-    """Return the scheduler inside a wrapper of Accelerate or another library; return the object itself if it is not wrapped."""
     held = getattr(scheduler, "scheduler", None)
     return held if isinstance(held, lr_scheduler.LRScheduler) else scheduler
 
 
 def schedule_kind(scheduler: Any, steps: int | None) -> str:
-    """Return the kind of the scheduler's schedule, as defined for the tag `contract.TAG_SCHEDULE`."""
     known = _torch_class_name(scheduler)
     try:
         if known in _SCHEDULE_KIND_BY_CLASS:
@@ -176,16 +173,16 @@ SCHEDULE_GRID_POINTS = 257
 _EQUAL_RATES_TOLERANCE = 2e-3
 """Maximum difference, as a fraction of the peak learning rate, between two learning rates that count as equal."""
 _MAX_FIT_ERROR = 0.03
-"""Maximum distance, as a fraction of the total decrease, between a learning-rate curve and the function that is fitted to it."""
+"""Maximum distance, as a fraction of the total decrease, between a learning-rate curve and the function that is fitted to
+it."""
 _DEFAULT_SCHEDULE_STEPS = 1 << 20
 """Number of steps over which a schedule is evaluated if the planned number of steps is unknown."""
 
 
 def schedule_kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
-    """Return the kind of the schedule that multiplies a base learning rate by `factor(step)`. Errors in `factor` propagate.
+    """Return the kind of a schedule that multiplies the base rate by `factor(step)`, up to the last change of `factor`:
 
-    Only the steps up to the last change of `factor` are used, because `factor` may count epochs while `steps` counts optimizer
-    steps.
+    `factor` may count epochs while `steps` counts optimizer steps. Errors in `factor` propagate.
     """
     end = steps or _DEFAULT_SCHEDULE_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
@@ -235,8 +232,7 @@ def _decay_kind(steps: Sequence[int], values: Sequence[float], peak: float) -> s
 
 
 def _decay_form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
-    """Return the functional form of a decrease of the learning rate. ts: time (n,) from 0 to 1. down: learning rate (n,),
-    scaled to fall from 1 to 0. values: unscaled learning rate."""
+    """ts: time (n,) from 0 to 1. down: learning rate (n,), scaled to fall from 1 to 0. values: unscaled learning rate."""
 
     def fits(form: Callable[[float], float]) -> bool:
         return all(abs(d - form(t)) <= _MAX_FIT_ERROR for t, d in zip(ts, down, strict=True))
@@ -255,7 +251,6 @@ def _decay_form(ts: Sequence[float], down: Sequence[float], values: Sequence[flo
 
 
 def _last_step_of_change(steps: Sequence[int], values: Sequence[float]) -> int:
-    """Return the first step of the final phase, in which the values stay constant."""
     peak = max(abs(v) for v in values)
     for i in range(len(values) - 1, 0, -1):
         if abs(values[i - 1] - values[-1]) > peak * _EQUAL_RATES_TOLERANCE:
@@ -264,6 +259,5 @@ def _last_step_of_change(steps: Sequence[int], values: Sequence[float]) -> int:
 
 
 def _count_rises_after_falls(values: Sequence[float], peak: float) -> int:
-    """Return the number of times that the values rise again after a fall."""
     signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _EQUAL_RATES_TOLERANCE]
     return sum(up and not before for before, up in pairwise(signs))

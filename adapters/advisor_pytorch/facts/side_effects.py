@@ -19,12 +19,9 @@ _MAX_CALL_DEPTH = 3
 
 
 def is_side_effect_free(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
-    """Return whether the function has no visible side effects: it writes only local variables and calls only mathematical
-    functions.
+    """Return whether a Python function writes only local variables and calls only mathematical functions.
 
-    Only plain Python functions, also inside `functools.partial` objects, can count as free of side effects. The function's
-    globals and closure may contain only numbers, texts, objects whose attributes are numbers and texts, the modules math and
-    numpy, and functions without side effects.
+    Its globals and closure may contain only plain values, objects with plain attributes, math, numpy, and such functions.
     """
     if isinstance(function, functools.partial):
         bound = [*function.args, *function.keywords.values()]
@@ -72,7 +69,7 @@ def _is_safe_value(value: object, depth: int) -> bool:
 
 
 def _is_attribute_without_code(name: str, holders: Iterable[object]) -> bool:
-    """Return whether the attribute `name` is a plain value in at least one of the objects `holders`, and a property in none."""
+    """A property would run code."""
     missing = object()
     values = [inspect.getattr_static(holder, name, missing) for holder in holders]
     return all(value is missing or _is_plain_value(value) for value in values) and any(value is not missing for value in values)

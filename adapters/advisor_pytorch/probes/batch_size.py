@@ -47,14 +47,12 @@ class Stopwatch:
     limit is reached."""
 
     def __init__(self, step: TrainingStepFunction, device: torch.device, precision: float, seconds: float) -> None:
-        """precision: half the width of the median's 95 % confidence interval, as a fraction of the median. seconds: time limit
-        of the measurement."""
+        """precision: half the width of the median's 95 % interval, as a fraction of the median. seconds: time limit."""
         self._step, self._device, self._precision, self._seconds = step, device, precision, seconds
         self.blocks: list[TimedBlock] = []
 
     def run(self, after_step: StepCallback, last_step: Callable[[], int]) -> None:
-        """Make the warmup steps, then measure blocks of steps. `after_step` receives the loss of each step; `last_step` returns
-        the number of the last completed step."""
+        """Make the warmup steps, then measure blocks of steps. `after_step` receives the loss of each step."""
         started = time.perf_counter()
         once = min(self._measure_block_seconds(1, after_step) for _ in range(UNTIMED_WARMUP_STEPS))
         steps = max(1, round(min(TARGET_BLOCK_S, self._seconds / (2 * MIN_BLOCKS_FOR_INTERVAL)) / once))
@@ -80,11 +78,7 @@ class Stopwatch:
 
 
 def median_confidence_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return a 95 % confidence interval of the population median, given values of shape (n,); with fewer than six values,
-    return their range.
-
-    The confidence interval is based on order statistics and assumes only that the values are independent.
-    """
+    """Return a 95 % interval of the population median by order statistics; the range of fewer than six values (n,)."""
     ordered, n = sorted(values), len(values)
     if n < MIN_BLOCKS_FOR_INTERVAL:
         return ordered[0], ordered[-1]
@@ -95,7 +89,6 @@ def median_confidence_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the lower quartile, median and upper quartile of values of shape (n,), where n is at least 1."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -103,7 +96,6 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def wait_for_device(device: torch.device) -> None:
-    """Wait until the device has finished its queued operations."""
     if device.type == "cpu":
         return
     module = getattr(torch, device.type, None)
@@ -128,7 +120,8 @@ class Throughput:
     """Median number of examples per second over the timed blocks of steps."""
     quartiles: tuple[float, float] = (math.nan, math.nan)
     interval: tuple[float, float] = (math.nan, math.nan)
-    """95 % confidence interval of the median throughput; with fewer than six blocks, the minimum and maximum over the blocks."""
+    """95 % confidence interval of the median throughput; with fewer than six blocks, the minimum and maximum over the
+    blocks."""
     blocks: int = 0
     """Number of timed blocks (`blocks`), and number of steps in all timed blocks (`steps`); warmup steps are not included."""
     steps: int = 0
@@ -274,7 +267,6 @@ def batch_size_sweep(
 def _measure_unless_out_of_memory(
     bench: ProbeBench, make_step: Callable[[int], TrainingStepFunction], size: int, precision: float, seconds: float
 ) -> Throughput:
-    """Measure the throughput at one batch size; if a batch does not fit into memory, free the memory that the attempt used."""
     try:
         return _measure_size(bench, make_step, size, precision, seconds)
     except Exception as error:
@@ -327,5 +319,5 @@ def _throughput_table_row(size: Throughput) -> str:
 
 
 def _format_number(number: float) -> str:
-    """Return the number as text with four significant digits and no exponent."""
+    """Four significant digits and no exponent."""
     return f"{float(f'{number:.4g}'):,.10g}"

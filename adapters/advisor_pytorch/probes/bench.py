@@ -32,7 +32,6 @@ class TrainingSnapshot:
     def __init__(
         self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Stateful] = ()
     ) -> None:
-        """Errors raised by the objects in `also` propagate."""
         self._optimizers, self._also = optimizers, also
         modules = list(model.modules())
         self._modes = [(m, m.training) for m in modules]
@@ -50,7 +49,6 @@ class TrainingSnapshot:
         self._random = random_states()
 
     def restore(self) -> None:
-        """Restore all objects to their states at the time of the copy."""
         for module, mode in self._modes:
             module.training = mode
         for module, buffers in self._buffers:
@@ -87,7 +85,6 @@ class TrainingSnapshot:
 
 
 def _copy_containers(value: Any) -> Any:
-    """Return a copy of the value with new containers, so that changes during the training do not affect the copy."""
     if isinstance(value, dict):
         return {k: _copy_containers(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -114,8 +111,7 @@ class ProbeBench:
         experiment: str,
         tracking_uri: str | None,
     ) -> None:
-        """Copy the training state. Raises TypeError or ValueError with a one-line message if the probe cannot run on this
-        training."""
+        """Raises TypeError or ValueError with a one-line message if the probe cannot run on this training."""
         several = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
         self.optimizers = [unwrap_optimizer(one) for one in several]
         check_training(model, self.optimizers)
@@ -141,8 +137,7 @@ class ProbeBench:
         start_step: int = 0,
         max_train_steps: int | None = None,
     ) -> Iterator[TuningLogger]:
-        """Start a run of the probe's study from the initial training state, at learning rate `rate`. An exception in the `with`
-        block determines the status of the run."""
+        """Start a run from the initial state, at learning rate `rate`. An exception determines the status of the run."""
         self.reset()
         self._trials += 1
         if rate is not None:
@@ -165,11 +160,9 @@ class ProbeBench:
             yield log
 
     def reset(self) -> None:
-        """Restore the initial training state."""
         self._snapshot.restore()
 
     def show_progress(self, text: str) -> None:
-        """If standard error is a terminal, show the probe's progress on a single line."""
         if sys.stderr.isatty():
             self._shown = True
             sys.stderr.write(f"\r\033[K{self._probe} probe: {text}")
@@ -185,8 +178,7 @@ class ProbeBench:
 
 
 def check_single_process() -> None:
-    """Raise ValueError in a distributed training: its ranks would make different numbers of steps and wait for each other
-    forever."""
+    """The ranks would make different numbers of steps and wait for each other forever."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise ValueError(
@@ -201,7 +193,6 @@ def check_functions(**functions: object) -> None:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise TypeError or ValueError if an argument is neither None nor an integer of at least 1."""
     for name, count in counts.items():
         if count is not None:
             check_count(name, count, 1)
@@ -216,8 +207,7 @@ class LearningRateSetter:
     """Sets the learning rate of the first parameter group, and scales the rates of the other groups by the same factor."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Read the ratios between the learning rates of the parameter groups. Raises ValueError if an optimizer has no learning
-        rate."""
+        """Raises ValueError if an optimizer has no learning rate."""
         self._groups = [g for o in optimizers for g in o.param_groups]
         if any("lr" not in g for g in self._groups):
             raise ValueError("a probe can set the learning rate only in group['lr'], which one of the optimizers does not have")
@@ -226,7 +216,7 @@ class LearningRateSetter:
         self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]
 
     def set(self, rate: float) -> None:
-        """Set the learning rates for the next step. rate: learning rate of the first parameter group."""
+        """rate: learning rate of the first parameter group."""
         for group, share in zip(self._groups, self._shares, strict=True):
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"].fill_(rate * share)  # captured or compiled steps hold a reference to this tensor
@@ -235,13 +225,11 @@ class LearningRateSetter:
 
     @staticmethod
     def _base_rate(group: Mapping[str, object]) -> float:
-        """Return the learning rate of a parameter group; if a warmup starts it at 0, return the base rate that a scheduler has
-        stored."""
+        """A warmup may start the rate at 0; the scheduler has then stored the base rate."""
         rate = float(group["lr"])  # type: ignore[arg-type]
         return rate if rate > 0 else float(group.get("initial_lr", 0.0))  # type: ignore[arg-type]
 
 
 def warmup_rate(rate: float, step: int, warmup_steps: int) -> float:
-    """Return the learning rate at a step (counted from 0): it rises linearly to `rate` during the warmup, and is constant
-    afterwards."""
+    """The rate rises linearly to `rate` during the warmup; steps count from 0."""
     return rate * min(1.0, (step + 1) / (warmup_steps + 1))

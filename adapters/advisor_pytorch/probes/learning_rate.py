@@ -200,7 +200,6 @@ class _LearningRateSweep:
         return RateTrial(rate, loss, statistics.fmean(falls), error)
 
     def _losses(self, rate: float, log: TuningLogger | None) -> tuple[list[float], int | None]:
-        """Return the loss of each step at the given learning rate, and the step at which the trial diverged, or None."""
         if self._reset is not None:
             self._reset()
         losses: list[float] = []

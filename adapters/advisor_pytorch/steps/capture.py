@@ -66,8 +66,7 @@ class StepCapture:
         in_parts: bool = False,
         watch: StepWatch | None = None,
     ) -> None:
-        """measure: computes gradient norms (None: no norms). in_parts: whether the norms cover only this rank's shards of the
-        gradients (see `merging`)."""
+        """measure: computes gradient norms, or None. in_parts: whether they cover only this rank's shards (see `merging`)."""
         self._watch = watch
         self._optimizers, self._owner = list(optimizers), owner
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
@@ -105,7 +104,6 @@ class StepCapture:
         scaler_patches.listen(self._scaler_listener)
 
     def stop(self) -> None:
-        """Remove the hooks, and pass the remaining rows to the owner."""
         for handle in itertools.chain.from_iterable(self._handles):
             handle.remove()
         self._others.stop()
@@ -130,8 +128,7 @@ class StepCapture:
         return before, optimizer.register_step_post_hook(self._safe_hook(partial(self._after_step, k)))
 
     def _follow_new_optimizer(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """From now on, capture `optimizer`, which has just made its first step on the parameters of optimizer k, instead of
-        optimizer k."""
+        """`optimizer` has just made its first step on the parameters of optimizer k."""
         if k == 0:
             self._close_row()
         for handle in self._handles[k]:
@@ -148,7 +145,7 @@ class StepCapture:
         self._end_step(k)
 
     def _safe_hook(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a hook that does nothing after `stop` or in a forked process, and that turns an error into a warning."""
+        """The hook does nothing after `stop` or in a forked process, and turns an error into a warning."""
 
         def guarded(*args: Any) -> Any:
             if not self.alive:
@@ -165,8 +162,7 @@ class StepCapture:
     # The training loop calls the methods below.
 
     def add_loss(self, loss: ScalarValue, grad_norm: ScalarValue | None = None, examples: int | None = None) -> None:
-        """Add the loss of the last step, or of a micro-batch of the next step. grad_norm: norm of the step's gradient; passing
-        it says that a step was made."""
+        """grad_norm: norm of the step's gradient; passing it says that a step was made."""
         if self._drops_loss:
             self._drops_loss = False
             return
@@ -203,7 +199,6 @@ class StepCapture:
         self._losses.clear()
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
-        """Record that a batch has arrived from the loader after a wait of `waited_s` seconds."""
         self._guarded_add_batch(waited_s, examples)
 
     def _add_batch(self, waited_s: float, examples: int | None) -> None:
@@ -213,11 +208,9 @@ class StepCapture:
         self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
-        """Start timing the next step now, because the time until now was not spent on training."""
         self._clock.restart()
 
     def flush(self) -> None:
-        """Pass the complete rows to the owner of the step capture."""
         self._handed = time.perf_counter()
         if stretches := self._buffer.take():
             self._owner.submit_chunk(PendingChunk(stretches, windowed=True, skips=self._skips))
@@ -250,7 +243,7 @@ class StepCapture:
             self._watch.on_step(self.next_step, self._norms.latest(k), self._norms.take_gradient_norms())
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Wrap the closure of an optimizer step: its first evaluation computes the gradient at the start of the step."""
+        """The closure's first evaluation computes the gradient at the start of the step."""
         evaluated = False
 
         def wrapped() -> Any:
@@ -364,8 +357,7 @@ class StepCapture:
             self.flush()
 
     def _is_capturing(self) -> bool:
-        """Return whether a CUDA graph is being captured; during this capture, a call of `optimizer.step()` changes no
-        parameters."""
+        """While a CUDA graph is captured, `optimizer.step()` changes no parameters."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
     def _report_batch_facts(self, examples: int, micro_batches: int) -> None:

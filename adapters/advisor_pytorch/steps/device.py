@@ -17,10 +17,7 @@ def model_device(model: torch.nn.Module) -> torch.device:
 
 
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a scalar copy of the tensor on its device, without autograd graph and in its own storage.
-
-    Raises ValueError if the tensor has several elements, or if this rank holds only a part of the tensor.
-    """
+    """Return a scalar copy on the tensor's device. Raises ValueError for several elements, or for a part of a tensor."""
     if type(tensor) is not torch.Tensor:
         tensor = replicated_value(tensor)
     if tensor.dim():
@@ -31,10 +28,7 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_or_copy(value: ScalarValue) -> ScalarValue:
-    """Return a number if the value can be read without waiting for the device (numbers, CPU tensors), else a `detached_copy`.
-
-    Raises ValueError, TypeError or RuntimeError if the value is not a number.
-    """
+    """Return a number if reading it needs no wait for the device, else a `detached_copy`. Raises if it is no number."""
     if not isinstance(value, torch.Tensor):
         return float(value)
     if type(value) is torch.Tensor and value.is_cpu:
@@ -43,11 +37,7 @@ def read_or_copy(value: ScalarValue) -> ScalarValue:
 
 
 def logged_value(value: ScalarValue) -> ScalarValue:
-    """Return the result of `read_or_copy` for a value that the user logs. Raises ValueError for a tensor without data (such as
-    a meta tensor) as well.
-
-    Without this check, a tensor without data would fail later, in the writer thread, together with all points of its chunk.
-    """
+    """A tensor without data would fail later, in the writer thread, together with all points of its chunk."""
     if isinstance(value, torch.Tensor) and value.is_meta:
         raise ValueError("expected one number, got a tensor without data")
     return read_or_copy(value)
@@ -72,7 +62,6 @@ class HostTransfer:
         return all(part.ready() for _, part in self._parts)
 
     def numbers(self) -> list[float]:
-        """Return the values in the order in which the tensors were passed."""
         if len(self._parts) == 1:
             return self._parts[0][1].numbers()
         result = [0.0] * self._count

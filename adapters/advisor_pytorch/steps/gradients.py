@@ -29,7 +29,6 @@ NormFunction = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
 
 
 def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return the total gradient norm of unsharded parameters."""
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
 
@@ -40,15 +39,13 @@ class PerParameterGradientNorm:
     """Norm of each parameter's gradient in the last call, in the order of the parameters; None if there were no gradients."""
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
-        """Return the total gradient norm of the parameters, which must be unsharded."""
         gradients = [gradient for p in parameters if (gradient := p.grad) is not None]
         self.parts = _norms_of_tensors(gradients) if gradients else None
         return None if self.parts is None else _total_of_norms(self.parts)
 
 
 def global_norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
-    """Return the total L2 norm as a scalar tensor on the device of the first gradient; None if there are no gradients.
-    Computing the norm never waits for the device."""
+    """Return the total L2 norm on the device of the first gradient, without waiting for the device."""
     return _total_of_norms(_norms_of_tensors(gradients)) if gradients else None
 
 
@@ -90,7 +87,6 @@ class ClippedOptimizersFinder:
         self._known: dict[tuple[int, ...], ClippedOptimizers] = {}
 
     def scope_of(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
-        """Return the optimizers that train the parameters in the list."""
         if not parameters:
             return ClippedOptimizers((), False)
         groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
@@ -118,22 +114,19 @@ NORM, LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
 
 
 def shard_metric_name(name: str) -> str:
-    """Return the name for one rank's partial value of the metric `name`."""
     return name + SHARD_NORM_SUFFIX
 
 
 def clipped_norm_name(clipping: str) -> str:
-    """Return the name for one rank's part of the norm that a gradient clipping compares with its threshold."""
     return f"{NORM}{clipping}{SHARD_NORM_SUFFIX}"
 
 
 def clipping_limit_name(clipping: str, *, in_parts: bool) -> str:
-    """Return the name for the threshold of a gradient clipping. in_parts: True if each rank sends only a part of the threshold."""
+    """in_parts: True if each rank sends only a part of the threshold."""
     return f"{LIMIT}{clipping}{SHARD_NORM_SUFFIX if in_parts else ''}"
 
 
 def is_sent_to_rank_0(name: str) -> bool:
-    """Return whether other ranks must send the value with this name to rank 0."""
     return name.endswith(SHARD_NORM_SUFFIX) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)
 
 
@@ -148,10 +141,7 @@ def is_flattened_by_fsdp1(parameters: Iterable[torch.Tensor]) -> bool:
 
 
 def replicated_value(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a plain tensor with the value of `tensor`, which must be the same on all ranks.
-
-    Raises ValueError if this rank holds only a shard of `tensor`.
-    """
+    """Return a plain tensor. Raises ValueError if this rank holds only a shard of `tensor`."""
     if not is_sharded(tensor):
         return tensor
     distributed: Any = tensor.detach()
@@ -168,8 +158,7 @@ def _is_replicated(tensor: Any) -> bool:
 def choose_norm_measure(
     parameters: Sequence[torch.Tensor], world_size: int, warn: Callable[[str, str], None]
 ) -> tuple[NormFunction | None, bool]:
-    """Return (function that computes the norm of these parameters' gradients, whether that norm covers only this rank's
-    shards)."""
+    """Return (norm function, whether its norm covers only this rank's shards)."""
     if is_flattened_by_fsdp1(parameters):
         warn("fsdp1", "no gradient norm is logged, because FSDP1 hides its shards: use fully_shard (FSDP2) to get it")
         return None, False
@@ -186,11 +175,7 @@ class GradientNormPart:
         self._weights: dict[int, tuple[float, bool]] = {}  # cached, because reading a DTensor's placements is slow
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return this rank's part of the norm as a float32 scalar; the squares of all ranks' parts add up to the square of the
-        global norm.
-
-        Raises ValueError for a gradient that has not been reduced over the ranks yet.
-        """
+        """Return a float32 scalar. Raises ValueError for a gradient that has not been reduced over the ranks yet."""
         by_weight: dict[float, list[torch.Tensor]] = {}
         with torch.no_grad():
             for parameter in parameters:
@@ -212,7 +197,7 @@ class GradientNormPart:
             return total
 
     def part_of_global_norm(self, norm: torch.Tensor) -> torch.Tensor | None:
-        """Return this rank's part of a norm that was computed over all ranks; None if this rank does not know that norm."""
+        """Return None if this rank does not know that norm."""
         if is_sharded(norm) and not _is_replicated(norm):
             return None
         return replicated_value(norm.detach()) / math.sqrt(self._world_size)

@@ -30,8 +30,7 @@ class MeasuredLoader(Generic[Batch]):
         return len(self._loader)  # type: ignore[arg-type]  # raises for a loader without a length, as the loader itself does
 
     def __iter__(self) -> Iterator[Batch]:
-        """Create the iterator of the data loader immediately. Creating the iterator may draw random numbers, so a later
-        creation would change the training."""
+        """Creating the loader's iterator may draw random numbers, so a later creation would change the training."""
         self._begin_epoch()
         return _MeasuredIterator(self._loader, self._add_batch, self._show)
 

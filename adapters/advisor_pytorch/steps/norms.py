@@ -38,12 +38,10 @@ class StepNorms:
         self.forget()
 
     def replace(self, k: int) -> None:
-        """Discard all data about optimizer k, because a different optimizer has replaced it."""
         self._scopes = ClippedOptimizersFinder(self._optimizers)
         self._known.discard(k)
 
     def forget(self) -> None:
-        """Discard the norms of the last row before the next row starts."""
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, ScalarValue]] = []
 
@@ -68,7 +66,6 @@ class StepNorms:
             self._clips.append((compared, clipping.limit))
 
     def before_step(self, k: int) -> None:
-        """Record the norm of the gradient that optimizer k is about to use for a step."""
         if self._measure is not None:
             self._measure_norm(k)
             if self._by_value and (before := self._by_value.pop(k, None)) is not None:
@@ -77,12 +74,10 @@ class StepNorms:
                     self._clips.append((before, after))
 
     def latest(self, k: int) -> torch.Tensor | None:
-        """Return the norm of the gradient that optimizer k is about to use for a step; None if it is unknown."""
         return next((norm for key, norm in self._norms.items() if k in key), None)
 
     def take_gradient_norms(self) -> torch.Tensor | None:
-        """Return the norm of each parameter's gradient if the last total norm was computed from them. This method may be called
-        only once per step."""
+        """Return the norm of each parameter's gradient; may be called only once per step."""
         parts = getattr(self._measure, "parts", None)
         if isinstance(self._measure, PerParameterGradientNorm):
             self._measure.parts = None
@@ -94,7 +89,6 @@ class StepNorms:
             self._by_value.pop(k, None)
 
     def unscale_norms(self, k: int, scale: torch.Tensor) -> None:
-        """Divide the recorded gradient norms of optimizer k by `scale`, because its gradients were scaled by this factor."""
         if k in self._known:
             for key in self._norms:
                 if k in key:
@@ -102,18 +96,15 @@ class StepNorms:
         self._by_value.pop(k, None)
 
     def drop_norms(self, k: int) -> None:
-        """Discard the gradient norms of a step that optimizer k skips."""
         self.after_step(k)
         self._norms = {key: norm for key, norm in self._norms.items() if k not in key}
         self._clips = []
 
     def set_total_norm(self, norm: torch.Tensor) -> None:
-        """Replace the row's total gradient norm by a norm that the caller computed."""
         self._norms = {self._own[0]: norm}
 
     def append_values(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
-        """Append the gradient norms and clipping thresholds of the row to its tensors and numbers. Return a key that identifies
-        the appended values when it is passed to `columns`."""
+        """Return a key that describes the appended values to `columns`."""
         tensors += self._norms.values()
         if not self._clips:
             return tuple(self._norms), ()
@@ -126,8 +117,7 @@ class StepNorms:
         return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
 
     def columns(self, key: Any) -> tuple[list[RowColumn], list[RowColumn]]:
-        """Return (columns of numbers, columns of tensors) for the values that `append_values` appended when it returned this
-        key."""
+        """Return (columns of numbers, columns of tensors)."""
         measured, limits = key
         numbers: list[RowColumn] = []
         tensors = [RowColumn(ColumnRole.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]

@@ -38,14 +38,12 @@ class UncapturedOptimizers:
         ]
 
     def read_captured_optimizers(self) -> None:
-        """Read the list of captured optimizers again after one of them was replaced."""
         self._own = {id(optimizer) for optimizer in self._optimizers}
         self.is_stepping = False
         self._own_steps += 1
         self._unrelated.clear()
 
     def stop(self) -> None:
-        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
 
@@ -68,8 +66,6 @@ class UncapturedOptimizers:
                 self._follow(k, optimizer)
 
     def _first_with_common_parameter(self, optimizer: torch.optim.Optimizer) -> int | None:
-        """Return the index of the first captured optimizer that has a parameter in common with `optimizer`; None if there is
-        none."""
         if optimizer in self._unrelated:
             return None
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}

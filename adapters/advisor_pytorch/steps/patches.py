@@ -31,13 +31,11 @@ class FunctionPatches(Generic[Listener]):
         self.listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """Add a listener; the first listener makes the wrappers replace the original functions."""
         if not self.listeners:
             self._install()
         self.listeners.append(listener)
 
     def ignore(self, listener: Listener) -> None:
-        """Remove a listener; removing the last listener restores the original functions."""
         if listener in self.listeners:
             self.listeners.remove(listener)
         if not self.listeners:
@@ -54,7 +52,7 @@ class FunctionPatches(Generic[Listener]):
 
     @staticmethod
     def _restore_original(owner: Any, name: str, original: Any, wrapper: Any) -> bool:
-        """Restore the original function and return True; return False if another library has wrapped our wrapper."""
+        """Return False if another library has wrapped our wrapper."""
         if getattr(owner, name) is not wrapper:
             return False
         setattr(owner, name, original)
@@ -90,7 +88,6 @@ scaler_patches: FunctionPatches[ScalerListener] = FunctionPatches(
 
 
 def is_unscaled(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether `unscale_` was already called for the next step of the optimizer."""
     states: Any = getattr(scaler, "_per_optimizer_states", {})
     return getattr(states[id(optimizer)].get("stage"), "name", "") != "READY" if id(optimizer) in states else False
 
@@ -129,7 +126,6 @@ first such norm."""
 
 
 def listen_to_clipping(listener: ClippingListener) -> None:
-    """Call `listener` before each clipping of gradients, until the listener is removed. The listener must not raise an error."""
     _clipping_patches.listen(listener)
 
 
@@ -154,7 +150,6 @@ _clipping_patches: FunctionPatches[ClippingListener] = FunctionPatches(_install_
 
 
 def _replace_in_closure(function: Any, wrap: Callable[[Any], Any]) -> None:
-    """Wrap the inner function that a decorated function calls."""
     for cell in function.__closure__ or ():
         if getattr(cell.cell_contents, "__name__", None) == function.__name__:
             _clipping_patches.replace(cell, "cell_contents", wrap)

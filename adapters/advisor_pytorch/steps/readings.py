@@ -17,10 +17,10 @@ CudaEventPair = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
 class StepClock:
-    """Measures times on the host. On a GPU, CUDA events measure the compute time, so that the host need not wait for the GPU."""
+    """Measures times on the host. On a GPU, CUDA events measure the compute time, so that the host need not wait for the
+    GPU."""
 
     def __init__(self, device: torch.device | None) -> None:
-        """device: the CUDA device on which the training runs; None if it uses no CUDA device."""
         self._device = device
         self._last: float | None = None
         self._waits = False
@@ -29,7 +29,6 @@ class StepClock:
         self.discard_batches()
 
     def discard_batches(self) -> None:
-        """Discard the batches recorded since the last step."""
         self.examples = self.batches = 0
         """Number of examples, and number of batches, recorded for the next training step."""
         self._waited = self._waited_within = 0.0
@@ -50,8 +49,7 @@ class StepClock:
             self._arrival = _record_event(self._device)
 
     def step(self, row: list[float]) -> int:
-        """Append the times of a finished step to its row of metrics. Return the number n of appended times, which are the first
-        n of STEP_TIME_METRICS."""
+        """Return the number n of appended times, which are the first n of STEP_TIME_METRICS."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None
@@ -98,7 +96,7 @@ MAX_PARAMETER_GROUPS = 16
 
 
 def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
-    """Return each optimizer's own name for a metric; "" for the first optimizer and for all optimizers beyond `MAX_OPTIMIZERS`."""
+    """The first optimizer, and all beyond `MAX_OPTIMIZERS`, have no own name ("")."""
     names = [f"{metric}{contract.OPTIMIZER_SUFFIX}{k}" for k in range(optimizers)]
     return [name if 0 < k < MAX_OPTIMIZERS else "" for k, name in enumerate(names)]
 
@@ -116,8 +114,7 @@ class LearningRateReader:
         self.tensor_names: tuple[str, ...] = ()
 
     def read(self) -> tuple[list[float], list[torch.Tensor]]:
-        """Return (learning rates that are numbers, copies of the learning rates that are tensors). Tensors are copied, because
-        schedulers change them in place."""
+        """Tensors are copied, because schedulers change them in place."""
         rates: list[Any] = [group.get("lr") for optimizer in self._optimizers for group in optimizer.param_groups]
         if len(rates) != self._count:
             self._assign_names(rates)
@@ -146,13 +143,11 @@ class PendingLosses:
         self.clear()
 
     def clear(self) -> None:
-        """Discard all losses."""
         self.tensors: list[torch.Tensor] = []
         self.numbers: list[float] = []
         self.explicit_examples = self.nominal_examples = 0
 
     def add(self, loss: ScalarValue, examples: int | None) -> None:
-        """Add a loss. examples: number of examples in its micro-batch; None if unknown."""
         if isinstance(loss, torch.Tensor):
             self.tensors.append(loss)
         else:

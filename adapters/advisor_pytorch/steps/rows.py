@@ -100,12 +100,10 @@ class PendingChunk:
         return [table for table in tables if len(table)]
 
     def rows(self) -> list[MetricRow]:
-        """Return the same data as `tables`, as a list of rows."""
         return [row for table in self.tables() for row in table.rows()]
 
 
 def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, ScalarValue]) -> PendingChunk:
-    """Return a chunk that contains the values of one evaluation."""
     tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
     numbers = {name: v for name, v in values.items() if not isinstance(v, torch.Tensor)}
     layout = RowLayout(
@@ -119,7 +117,7 @@ Values = Sequence[float]
 
 
 def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedStepCounter) -> MetricTable:
-    """Return the metrics of a stretch of rows. on_device: values of the stretch's tensors, row by row, shape (rows * tensors,)."""
+    """on_device: values of the stretch's tensors, row by row, shape (rows * tensors,)."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
     by_role: dict[ColumnRole, list[tuple[str, Values]]] = {role: [] for role in ColumnRole}
@@ -175,8 +173,6 @@ def _clipping_part_columns(layout: RowLayout, by_role: Mapping[ColumnRole, Seque
 
 
 def _drop_skipped_steps(table: MetricTable, overflowed: Values, skips: SkippedStepCounter) -> MetricTable:
-    """Return the table without the rows of skipped steps. In each returned row, add the number of steps that were skipped just
-    before it."""
     before = list(table.columns[contract.SKIPPED_STEPS])
     made = []
     for i, overflow in enumerate(overflowed):
@@ -215,8 +211,6 @@ class RowBuffer:
         tensors: list[torch.Tensor],
         events: CudaEventPair | None,
     ) -> None:
-        """Add a row: its numbers, its tensors, and the events that measure its compute time. key: layout of the row, see
-        `row_layout`."""
         if key != self._key or (events is not None) != self._stretch.layout.timed:
             self._begin_row_stretch(key, norms, timed=events is not None)
         stretch = self._stretch
@@ -226,7 +220,6 @@ class RowBuffer:
             stretch.events.append(events)
 
     def take(self) -> list[RowStretch]:
-        """Return the collected stretches of rows, and empty the buffer."""
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
             self._stretch = RowStretch(self._stretch.layout)
@@ -243,12 +236,10 @@ class RowBuffer:
 
 
 def row_layout(key: Any, norms: tuple[Sequence[RowColumn], Sequence[RowColumn]], *, timed: bool, in_parts: bool) -> RowLayout:
-    """Return the columns in the order in which `StepCapture` fills them. norms: (columns of numbers, columns of tensors) for
-    the gradient norms.
+    """Return the columns in the order in which `StepCapture` fills them.
 
-    key: number of times; names of the learning rates that are numbers; names of the learning rates that are tensors; number of
-    losses that are tensors; number of losses that are numbers; whether examples are counted; for scaled gradients, (whether the
-    scale is known, whether an overflow may have happened), else None; key of the norms.
+    key: number of times; names of the learning rates that are numbers, and that are tensors; numbers of losses that are tensors,
+    and that are numbers; whether examples are counted; None, or (scale known, overflow possible); key of the norms.
     """
     times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, _ = key
     numbers = [RowColumn(ColumnRole.VALUE, name) for name in (*STEP_TIME_METRICS[:times], *number_rates)]
