@@ -220,7 +220,11 @@ class CheckpointFolder:
         """Move the checkpoint at `path` to its final place. Raises OSError if nothing exists at `path` or the disk fails."""
         if not path.exists():
             raise FileNotFoundError(f"`save` wrote no file or folder at {path}")
-        _flush_checkpoint(path)
+        inside = sorted(path.rglob("*")) if path.is_dir() else []
+        for part in [*inside, path]:
+            if part.is_symlink():
+                continue
+            flush_to_disk(part)
         target = self._unused_name(step, self.folder)
         os.replace(path, target)
         before, new = self.current, Checkpoint(step, steps_made, value, target)
@@ -285,11 +289,3 @@ class CheckpointFolder:
                 path.unlink(missing_ok=True)
         except OSError:
             return  # a file that could not be deleted is harmless, because the list of checkpoints no longer contains it
-
-
-def _flush_checkpoint(path: Path) -> None:
-    inside = sorted(path.rglob("*")) if path.is_dir() else []
-    for part in [*inside, path]:
-        if part.is_symlink():
-            continue
-        flush_to_disk(part)

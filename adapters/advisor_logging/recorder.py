@@ -124,7 +124,12 @@ class Recorder:
 
     def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
         event = {"tags": tags or {}, "params": params or {}}
-        self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
+        self._queue.put(
+            {
+                kind: {clean_name(name): redact_value(clean_text(value)) for name, value in texts.items()}
+                for kind, texts in event.items()
+            }
+        )
 
     def defer(self, task: Callable[[], None]) -> None:
         """Call `task` after all queued data is written, in the writer thread; after `drain`, call it immediately."""
@@ -236,7 +241,13 @@ class Recorder:
                     item()
                 else:
                     self._taken_rows += len(item)
-                    self._spool_chunk(item)
+                    while not item.ready():
+                        time.sleep(0.01)
+                    tables: Sequence[MetricTable] = item.tables()
+                    if item.windowed and self._completion is not None:
+                        tables = self._completion.take(tables)
+                    for table in tables:
+                        self._spool_table(table, item.windowed)
             except Exception as error:  # a full disk or a failing storage device must not stop the training
                 lost = 0 if item is None or isinstance(item, dict) or callable(item) else len(item)
                 self._lost_points += lost * self._points_a_row
@@ -245,15 +256,6 @@ class Recorder:
                 self._spool_sample(last=True)
                 return
             self._watch_shipper()
-
-    def _spool_chunk(self, chunk: RowChunk) -> None:
-        while not chunk.ready():
-            time.sleep(0.01)
-        tables: Sequence[MetricTable] = chunk.tables()
-        if chunk.windowed and self._completion is not None:
-            tables = self._completion.take(tables)
-        for table in tables:
-            self._spool_table(table, chunk.windowed)
 
     def _spool_completed_rows(self, *, last: bool) -> None:
         if self._completion is not None:
@@ -343,10 +345,6 @@ class Recorder:
         if before is not None:
             before.stop()
         return True
-
-
-def _clean_texts(texts: Mapping[str, object]) -> dict[str, str]:
-    return {clean_name(name): redact_value(clean_text(value)) for name, value in texts.items()}
 
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:

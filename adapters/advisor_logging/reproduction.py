@@ -49,7 +49,9 @@ def gather_reproduction(folders: list[Path]) -> Reproduction:
         "git_commit": commit or None,
         "git_dirty": bool(commit and _has_uncommitted_changes(Path(root))),
         "git_diff": _git_diff(Path(root)) if commit else "",
-        "requirements": _installed_requirements(_package_search_paths()),
+        "requirements": _installed_requirements(
+            tuple((path, os.stat(path).st_mtime_ns) for path in sys.path if os.path.exists(path))
+        ),
     }
 
 
@@ -120,7 +122,3 @@ def _installed_requirements(folders: tuple[tuple[str, int], ...]) -> str:
     parsed = (distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders]))
     lines = {f"{fields['Name']}=={fields['Version']}" for fields in parsed if fields and fields["Name"]}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"
-
-
-def _package_search_paths() -> tuple[tuple[str, int], ...]:
-    return tuple((path, os.stat(path).st_mtime_ns) for path in sys.path if os.path.exists(path))

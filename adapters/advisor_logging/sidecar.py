@@ -4,23 +4,21 @@ stores it as an artifact of the run.
     segment, acknowledged ──► part: sorted by metric and step, compressed ──┐
     segment, acknowledged ──► part ─────────────────────────────────────────┴─ end of the run ──► contract.SIDECAR_PATH
 
-Parts of the table are written during the training, one per segment of the spool, and merged at the end of the run. Memory holds
-at most one segment and one Parquet row group at a time. Each conversion reads only files on disk, so it can be repeated after a
-crash.
+Each segment of the spool becomes a part during the training. Memory holds one segment, or one metric of one part, at a time. Each
+conversion reads only files on disk, so it can be repeated after a crash.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from advisor import contract
 from advisor_logging.limits import MAX_EXACT_STEP, MAX_VALUE_CHARS
@@ -38,33 +36,9 @@ from advisor_logging.spool import (
     segment_path,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 ROWS_PER_PARQUET_GROUP = 1 << 16
-_PART_INDEX_KEY = b"advisor.curves"
-"""Key in the Parquet metadata of a sidecar part; its value is the part's `SidecarPartIndex` as JSON."""
-
-CurveRowPosition = tuple[str, int, int, int, int]
-"""Position of one metric's rows in a sidecar part: (metric, first row, number of rows, first step, last step)."""
-
-
-class SidecarPartIndex(NamedTuple):
-    """Table of contents of a sidecar part: the position of each metric's rows."""
-
-    curves: list[CurveRowPosition]
-    begins: int
-    """First training step in the sidecar part; if it contains only evaluations, the step of the first evaluation."""
-
-
-class MetricCurve(NamedTuple):
-    """Values of one metric in ascending order of steps; all arrays have shape (n,)."""
-
-    name: str
-    steps: NDArray[np.int64]
-    times: NDArray[np.int64]
-    values: NDArray[np.float64]
+_BEGINS_KEY = b"advisor.begins"
+"""Key in the Parquet metadata of a part; its value is the part's first training step, or the first evaluation if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +49,17 @@ class SidecarSummary:
     to_step: int
 
 
+class _Piece(NamedTuple):
+    """The rows of one metric in a part: a Parquet row group of their own."""
+
+    part: Path
+    group: int
+    first_step: int
+    last_step: int
+
+
 def archive_segments(folder: Path, end: int) -> str | None:
-    """Convert the delivered segments with numbers below `end` to parts of the sidecar. Return an error message if converting a
-    segment failed, else None.
+    """Convert the delivered segments with numbers below `end` to parts of the sidecar. Return an error message, or None.
 
     A segment is deleted even if its conversion fails (full disk, no pyarrow), because the store already has its points.
     """
@@ -87,12 +69,11 @@ def archive_segments(folder: Path, end: int) -> str | None:
             break
         try:
             _write_part(folder, number)
-            segment_path(folder, number).unlink(missing_ok=True)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-            last = max((_last_step(f) for f in read_segment(folder, SpoolPosition(number)) if f.kind != EVENT), default=-1)
-            segment_path(folder, number).unlink(missing_ok=True)
-            record_dropped_steps(folder, last)
+            frames = [frame for frame in read_segment(folder, SpoolPosition(number)) if frame.kind != EVENT]
+            record_dropped_steps(folder, max((int(step) for frame in frames for step in frame.columns()[0]), default=-1))
+        segment_path(folder, number).unlink(missing_ok=True)
     return problem
 
 
@@ -101,46 +82,66 @@ def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> Sidec
 
     `continued`: True if the run started before this spool was created. Raises OSError or pyarrow's errors.
     """
+    import pyarrow.parquet as pq
+
     for number in segment_numbers(folder):
         _write_part(folder, number)
-    made = [part.path for part in list_segment_parts(folder)]
-    if not made:
+    parts = list_segment_parts(folder)
+    if not parts:
         return None
-    indices = [_read_index(part) for part in made]
-    if len(made) == 1:
-        shutil.copyfile(made[0], path)
-    else:
-        _merge_parts(made, [index.curves for index in indices], path)
-    places = [place for index in indices for place in index.curves]
+    pieces: dict[str, list[_Piece]] = {}
+    rows, begins = 0, []
+    for part in parts:
+        metadata = pq.read_metadata(part.path)
+        rows += metadata.num_rows
+        begins.append(int(metadata.metadata[_BEGINS_KEY]))
+        for i in range(metadata.num_row_groups):
+            metric, step = (metadata.row_group(i).column(column).statistics for column in (0, 1))
+            pieces.setdefault(metric.min, []).append(_Piece(part.path, i, step.min, step.max))
+    with _open_table(path) as table:
+        _merge_pieces(pieces, table)
     from_step = last_dropped_step(folder) + 1
-    if continued and not from_step:
-        from_step = min(index.begins for index in indices)
-    return SidecarSummary(sum(count for _, _, count, _, _ in places), from_step, max(last for *_, last in places))
+    return SidecarSummary(rows, min(begins) if continued and not from_step else from_step, max(p.last_step for p in parts))
 
 
-def _last_step(frame: SpoolFrame) -> int:
-    return max((int(step) for step in frame.columns()[0]), default=-1)
+def _merge_pieces(pieces: Mapping[str, list[_Piece]], table: Any) -> None:
+    import pyarrow as pa
+
+    waiting: list[Any] = []
+    for name in sorted(pieces):
+        curve = map(_read_piece, pieces[name])
+        if any(before.last_step > after.first_step for before, after in pairwise(pieces[name])):
+            curve = iter([pa.concat_tables(curve).sort_by("step")])  # parts overlap, for example if an evaluation was late
+        for rows in curve:
+            waiting.append(rows)
+            if sum(map(len, waiting)) >= ROWS_PER_PARQUET_GROUP:
+                table.write_table(pa.concat_tables(waiting), 2 * ROWS_PER_PARQUET_GROUP)
+                waiting = []
+    if waiting:
+        table.write_table(pa.concat_tables(waiting))
+
+
+def _read_piece(piece: _Piece) -> Any:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(piece.part) as file:
+        return file.read_row_group(piece.group).replace_schema_metadata()
 
 
 def _write_part(folder: Path, number: int) -> None:
-    """Convert a segment of the spool to a part of the sidecar table. If an earlier attempt left a part of the same segment, the
-    new part replaces it."""
+    """Convert a segment of the spool to a part, which replaces a part that an earlier attempt left."""
     frames = [frame for frame in read_segment(folder, SpoolPosition(number)) if frame.kind != EVENT]
     if not frames:
         return
-    curves, first = _gather_curves(frames), 0
-    places: list[CurveRowPosition] = []
-    for curve in curves:
-        places.append((curve.name, first, len(curve.steps), int(curve.steps[0]), int(curve.steps[-1])))
-        first += len(curve.steps)
+    curves = list(_read_curves(frames))
     trained = [int(frame.columns()[0][0]) for frame in frames if frame.kind == STEPS][:1]
-    index = SidecarPartIndex(places, min(trained or [low for _, _, _, low, _ in places]))
-    path = segment_part_path(folder, number, max(last for *_, last in places))
+    begins = min(trained or [curve["step"][0].as_py() for curve in curves])
+    path = segment_part_path(folder, number, max(curve["step"][-1].as_py() for curve in curves))
     temporary = path.with_suffix(".new")
     try:
-        with _open_curve_writer(temporary, json.dumps(index).encode()) as table:
+        with _open_table(temporary, {_BEGINS_KEY: str(begins)}) as table:
             for curve in curves:
-                table.add(curve)
+                table.write_table(curve, len(curve))
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -150,129 +151,39 @@ def _write_part(folder: Path, number: int) -> None:
             part.path.unlink()
 
 
-def _gather_curves(frames: Iterable[SpoolFrame]) -> list[MetricCurve]:
-    """Return the values in the frames, as one curve per metric. Values of one metric at the same step stay in the order in
-    which they were recorded."""
+def _read_curves(frames: Iterable[SpoolFrame]) -> Iterator[Any]:
+    """Yield one table per metric, in the order of steps; values at the same step stay in the order of recording."""
     import numpy as np
+    import pyarrow as pa
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
     for frame in frames:
         steps, times, columns = frame.columns()
         for name, values in columns.items():
-            mine = gathered.setdefault(name, (array("d"), array("d"), array("d")))
-            mine[0].extend(steps)
-            mine[1].extend(times)
-            mine[2].extend(values)
-    curves = []
+            for column, new in zip(
+                gathered.setdefault(name, (array("d"), array("d"), array("d"))), (steps, times, values), strict=True
+            ):
+                column.extend(new)
     for name in sorted(gathered):
-        steps_, times_, values_ = (np.frombuffer(column, dtype=np.float64) for column in gathered.pop(name))
-        steps_ = steps_.clip(-MAX_EXACT_STEP, MAX_EXACT_STEP)  # earlier versions wrote larger step numbers
-        curves.append(_sort_by_step(MetricCurve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
-    return curves
-
-
-def _sort_by_step(curve: MetricCurve) -> MetricCurve:
-    import numpy as np
-
-    if (curve.steps[1:] >= curve.steps[:-1]).all():
-        return curve
-    order = np.argsort(curve.steps, kind="stable")
-    return MetricCurve(curve.name, curve.steps[order], curve.times[order], curve.values[order])
-
-
-def _read_index(path: Path) -> SidecarPartIndex:
-    import pyarrow.parquet as pq
-
-    return SidecarPartIndex(*json.loads(pq.read_schema(path).metadata[_PART_INDEX_KEY]))
-
-
-def _merge_parts(parts: list[Path], indices: list[list[CurveRowPosition]], path: Path) -> None:
-    pieces: dict[str, list[tuple[Path, int, int, int, int]]] = {}
-    for part, index in zip(parts, indices, strict=True):
-        for name, first, count, low, high in index:
-            pieces.setdefault(name, []).append((part, first, count, low, high))
-    with _open_curve_writer(path) as table:
-        for name in sorted(pieces):
-            mine = pieces[name]
-            if all(before[-1] <= after[-2] for before, after in pairwise(mine)):
-                for part, first, count, _, _ in mine:
-                    for curve in _read_curve_rows(part, name, first, count):
-                        table.add(curve)
-            else:  # the steps of two parts overlap, for example because an evaluation was late: sort the whole curve
-                table.add(
-                    _sort_by_step(
-                        _concatenate([c for part, first, n, _, _ in mine for c in _read_curve_rows(part, name, first, n)])
-                    )
-                )
-
-
-def _concatenate(curves: list[MetricCurve]) -> MetricCurve:
-    import numpy as np
-
-    _, *columns = zip(*curves, strict=True)
-    steps, times, values = (np.concatenate(column) for column in columns)
-    return MetricCurve(curves[0].name, steps, times, values)
-
-
-def _read_curve_rows(part: Path, name: str, first: int, count: int) -> Iterator[MetricCurve]:
-    """Yield `count` rows of a sidecar part, starting at row `first`, one Parquet row group at a time. All these rows must
-    belong to the metric `name`."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(part) as file:
-        start = 0
-        for i in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(i).num_rows
-            low, high = max(first - start, 0), min(first + count - start, rows)
-            if low < high:
-                group = file.read_row_group(i, columns=["step", "time_ms", "value"]).slice(low, high - low)
-                yield MetricCurve(name, *(group[column].to_numpy() for column in ("step", "time_ms", "value")))
-            start += rows
-
-
-class _CurveWriter:
-    """Collects curves of metrics, and writes them as Parquet row groups of `ROWS_PER_PARQUET_GROUP` rows."""
-
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-        self._batches: list[Any] = []
-        self._rows = 0
-
-    def add(self, curve: MetricCurve) -> None:
-        """Callers must add the curves in alphabetical order of their metrics' names."""
-        import pyarrow as pa
-
-        for start in range(0, len(curve.steps), ROWS_PER_PARQUET_GROUP):
-            part = slice(start, start + ROWS_PER_PARQUET_GROUP)
-            columns = [pa.array(c[part]) for c in (curve.steps, curve.times, curve.values)]
-            self._batches.append(pa.record_batch([pa.repeat(curve.name, len(columns[0])), *columns], schema=_table_schema()))
-            self._rows += len(columns[0])
-            if self._rows >= ROWS_PER_PARQUET_GROUP:
-                self.flush()
-
-    def flush(self) -> None:
-        import pyarrow as pa
-
-        if self._batches:
-            self._writer.write_table(pa.Table.from_batches(self._batches), row_group_size=2 * ROWS_PER_PARQUET_GROUP)
-            self._batches, self._rows = [], 0
+        steps, times, values = (np.frombuffer(column) for column in gathered.pop(name))
+        order = np.argsort(steps, kind="stable")
+        steps = steps.clip(-MAX_EXACT_STEP, MAX_EXACT_STEP).astype(np.int64)
+        metric = pa.repeat(name, len(order))
+        yield pa.table([metric, steps[order], times[order].astype(np.int64), values[order]], schema=_table_schema())
 
 
 @contextmanager
-def _open_curve_writer(path: Path, index: bytes | None = None) -> Iterator[_CurveWriter]:
+def _open_table(path: Path, metadata: Mapping[bytes, str] | None = None) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
-    schema = _table_schema() if index is None else _table_schema().with_metadata({_PART_INDEX_KEY: index})
     with pq.ParquetWriter(
         path,
-        schema,
+        _table_schema().with_metadata(metadata),
         compression="zstd",
         use_dictionary=["metric"],
         column_encoding={"step": "DELTA_BINARY_PACKED", "time_ms": "DELTA_BINARY_PACKED", "value": "BYTE_STREAM_SPLIT"},
-    ) as writer:
-        table = _CurveWriter(writer)
+    ) as table:
         yield table
-        table.flush()
 
 
 def _table_schema() -> Any:

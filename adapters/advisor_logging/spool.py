@@ -107,7 +107,9 @@ class SpoolFrame:
     end: SpoolPosition
 
     def rows(self) -> list[MetricRow]:
-        return _decode_rows(self.payload)
+        names, width, flat = _decode_numbers(self.payload)
+        lines = (flat[i : i + width] for i in range(0, len(flat), width))
+        return [(int(line[0]), int(line[1]), dict(zip(names, line[2:], strict=True))) for line in lines]
 
     def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
         """Return (steps, times in milliseconds since 1970, values by metric name); each array has shape (rows,)."""
@@ -138,12 +140,6 @@ def encode_table(kind: int, table: MetricTable) -> bytes:
     if sys.byteorder == "big":
         numbers.byteswap()
     return _encode_frame(kind, _TABLE_SHAPE.pack(len(table), len(names_json)) + names_json + numbers.tobytes())
-
-
-def _decode_rows(payload: bytes) -> list[MetricRow]:
-    names, width, flat = _decode_numbers(payload)
-    lines = (flat[i : i + width] for i in range(0, len(flat), width))
-    return [(int(line[0]), int(line[1]), dict(zip(names, line[2:], strict=True))) for line in lines]
 
 
 def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:

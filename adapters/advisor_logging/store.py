@@ -191,7 +191,8 @@ class MlflowStore:
         try:
             self._send_batch(kind, entities)
         except Exception as error:
-            is_stored = _is_duplicate(error)
+            text = str(error).lower()
+            is_stored = "integrityerror" in text or "unique constraint" in text or "duplicate" in text
             if not is_stored and not self._is_caused_by_values(error):
                 raise
             if len(entities) == 1 and is_stored:
@@ -331,8 +332,3 @@ def _is_refusal_by_store(error: Exception) -> bool:
         if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(each, ValueError | TypeError | OverflowError):
             return True
     return False
-
-
-def _is_duplicate(error: BaseException) -> bool:
-    text = str(error).lower()
-    return "integrityerror" in text or "unique constraint" in text or "duplicate" in text

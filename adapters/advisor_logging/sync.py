@@ -105,7 +105,9 @@ def inspect_spool(folder: Path) -> SpoolDescription:
     try:
         _check_spool_files(folder)
         run = read_json_object(folder / "run.json")
-        _check_experiment_name(run)
+        for key in ("spool", "identity"):
+            if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
+                raise ValueError(f"{key} is not a plain name")
         last_ms = int(run["start_ms"])
         for frame in read_frames(folder, _first_undelivered_position(folder)):
             if frame.kind == EVENT:
@@ -139,13 +141,6 @@ def _check_spool_files(folder: Path) -> None:
                 raise ValueError(f"{entry.name} in the spool is not a regular file")
             if entry.name.endswith((".json", ".spool")) and entry.stat().st_size > MAX_FILE_BYTES:
                 raise ValueError(f"{entry.name} in the spool is too large")
-
-
-def _check_experiment_name(run: dict[str, Any]) -> None:
-    """A path that contains a name with separators could lead to another folder. Raises ValueError."""
-    for key in ("spool", "identity"):
-        if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
-            raise ValueError(f"{key} is not a plain name")
 
 
 def _first_undelivered_position(folder: Path) -> SpoolPosition:

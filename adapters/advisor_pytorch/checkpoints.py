@@ -300,8 +300,12 @@ def find_earlier_run(
         return _earlier_run_at_path(Path(resume).absolute(), about.objective)
     folder = find_checkpoint_folder(root, lambda known: known.run_id == run_id) if run_id else None
     if folder is None and resume:
+        wanted = replace(about, run_id=None, spool=None, status=None)
         folder = find_checkpoint_folder(
-            root, lambda known: _is_same_training(known, about) and known.status in _INTERRUPTED_STATUSES
+            root,
+            lambda known: (
+                known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted
+            ),
         )
     return None if folder is None else _earlier_run_in_folder(folder, about.objective)
 
@@ -329,15 +333,6 @@ def _earlier_run_in_folder(folder: Path, objective: str) -> EarlierRun | None:
         return None
     listed, last = read_checkpoints(folder, objective)
     return EarlierRun(folder, about, last or max(listed, key=lambda c: c.steps_made, default=None))
-
-
-def _is_same_training(earlier: RunInfo, about: RunInfo) -> bool:
-    return (earlier.objective, earlier.direction, earlier.params, earlier.seed) == (
-        about.objective,
-        about.direction,
-        about.params,
-        about.seed,
-    )
 
 
 def is_sharded(model: torch.nn.Module) -> bool:

@@ -156,27 +156,13 @@ class TrainingRun:
 
     def close(self, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None, timeout_s: float) -> None:
         """stopped_by: the guard's verdict that asked to stop the training."""
-        self._warn_about_losses()
-        if self.recorder is not None:
-            self._end(self.recorder, status, error, stopped_by, timeout_s)
-        self.ranks.close()
-
-    def _warn_about_losses(self) -> None:
-        """Warn about values that could not be logged, unless earlier warnings already covered all of them."""
         if missing := self.capture.missing():
             self.warn("missing", missing)
         lost = self.refusals.warn_about_total(self.capture.failures)
-        if self.recorder is not None:
-            self.recorder.add_lost_points(lost + self.capture.losses_without_step)
-
-    def _end(
-        self,
-        recorder: Recorder,
-        status: str | None,
-        error: BaseException | None,
-        stopped_by: GuardVerdict | None,
-        timeout_s: float,
-    ) -> None:
+        if (recorder := self.recorder) is None:
+            self.ranks.close()
+            return
+        recorder.add_lost_points(lost + self.capture.losses_without_step)
         capture, keeper = self.capture, self.keeper
         recorder.drain(MAX_DRAIN_WAIT_S)  # write the last values first, because they determine the run's final status
         if self.autopsy is not None:

@@ -162,13 +162,12 @@ class RefusedValues:
         """Return the number of lost metric points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
-            parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())
+            parts = ", ".join(
+                f"{number:,} {kind if number == 1 else _IRREGULAR_PLURALS.get(kind, kind + 's')}"
+                for kind, number in counts.items()
+            )
             self._warn("sum", f"{parts} could not be logged in this run")
         return counts.total() - counts[_UNCOUNTED_KIND]
-
-
-def _count_phrase(number: int, kind: str) -> str:
-    return f"{number:,} {kind if number == 1 else _IRREGULAR_PLURALS.get(kind, kind + 's')}"
 
 
 MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3

@@ -140,7 +140,13 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._log is not None:
             with warn_on_training_error("the checkpoints"):
-                self._log_remaining_checkpoints(args, state)
+                paths = [path for path in self._files.paths if os.path.isdir(path)]
+                if paths:
+                    best = state.best_model_checkpoint if args.load_best_model_at_end else None
+                    policy = (
+                        "all" if args.save_total_limit is None else "best-1+last" if args.load_best_model_at_end else "last"
+                    )
+                    self._log_checkpoints(policy, paths, best)
         self._close_log(None)
 
     def _close_log(self, error: BaseException | None) -> None:
@@ -211,10 +217,3 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
                 self._files.record_files([path], state.global_step)
             self._log.evaluate({})  # exclude the time that saving takes, because it is not training time
         self._waiting_since = time.perf_counter()
-
-    def _log_remaining_checkpoints(self, args: TrainingArguments, state: TrainerState) -> None:
-        paths = [path for path in self._files.paths if os.path.isdir(path)]
-        if paths:
-            best = state.best_model_checkpoint if args.load_best_model_at_end else None
-            policy = "all" if args.save_total_limit is None else "best-1+last" if args.load_best_model_at_end else "last"
-            self._log_checkpoints(policy, paths, best)

@@ -31,7 +31,7 @@ class AutogradGraph:
     def __init__(self, loss: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> None:
         self._names = {id(p): name for name, p in parameters.items()}
         self.nodes = sorted(_reachable_nodes(loss.grad_fn), key=lambda node: node._sequence_nr())
-        self._owned = [self._parameters_of(node) for node in self.nodes]
+        self._owned = [[self._names[id(p)] for p in _leaf_parameters(node) if id(p) in self._names] for node in self.nodes]
         self.is_of_model = any(self._owned)
         """Whether the loss depends on at least one of the given parameters; a loss of another model in the same process does
         not."""
@@ -62,9 +62,6 @@ class AutogradGraph:
         before = [own[0] for own in self._owned[: i + 1] if own]
         after = [own[0] for own in self._owned[i + 1 :] if own]
         return {"after": before[-1] if before else None, "before": after[0] if after else None}
-
-    def _parameters_of(self, node: Any) -> list[str]:
-        return [self._names[id(p)] for p in _leaf_parameters(node) if id(p) in self._names]
 
 
 def _reachable_nodes(root: Any) -> list[Any]:

@@ -43,17 +43,15 @@ class History:
         else:
             skipped = 0
         for i in range(skipped, len(table)):
-            self._keep_row([table.steps[i], *(None if column is None else column[i] for column in columns)])
-
-    def _keep_row(self, row: list[Any]) -> None:
-        if self.first_bad_step is None and not _all_finite(value for value in row[1:3] if value is not None):
-            self.first_bad_step = row[0]
-        if self.first_bad_step is None:
-            self._last.append(row)
-            if len(self._first) < FIRST_ROWS:
-                self._first.append(row)
-        elif len(self._after) < ROWS_AFTER:
-            self._after.append(row)
+            row = [table.steps[i], *(None if column is None else column[i] for column in columns)]
+            if self.first_bad_step is None and not _all_finite(value for value in row[1:3] if value is not None):
+                self.first_bad_step = row[0]
+            if self.first_bad_step is None:
+                self._last.append(row)
+                if len(self._first) < FIRST_ROWS:
+                    self._first.append(row)
+            elif len(self._after) < ROWS_AFTER:
+                self._after.append(row)
 
     def facts(self) -> dict[str, Sequence[Any]]:
         return {"columns": ("step", *HISTORY_METRICS), "first": self._first, "before": list(self._last), "after": self._after}

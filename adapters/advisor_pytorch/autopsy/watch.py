@@ -174,7 +174,7 @@ class Autopsy:
         """Clipping would spread a non-finite value to all gradients."""
         if not self._done:
             self._counts["clips"] += 1
-            if self._is_non_finite(norm):
+            if self._record is None and norm is not None and self._can_read_without_delay(norm) and not math.isfinite(norm):
                 self._stop_watch_on_error(self._add_gradients)()
 
     def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
@@ -202,9 +202,6 @@ class Autopsy:
 
     def on_skip(self) -> None:
         self._candidate = None
-
-    def _is_non_finite(self, norm: torch.Tensor | None) -> bool:
-        return self._record is None and norm is not None and self._can_read_without_delay(norm) and not math.isfinite(norm)
 
     def _can_read_without_delay(self, tensor: torch.Tensor) -> bool:
         return self.reads == "all" or (self.reads == "cpu" and tensor.is_cpu)

@@ -91,17 +91,14 @@ def find_schedule_and_averaging(
     sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate's scheduler refers to a wrapped optimizer
     averages = loaded_averaging_classes()
     near = gc.get_referrers(*sought.values(), *averages)
-    owners = _objects_with_attributes([held for held in near if type(held) is dict and id(held.get("optimizer")) in sought])
+    attributes = [held for held in near if type(held) is dict and id(held.get("optimizer")) in sought]
+    # A single pass over all tracked objects does not find objects whose `__dict__` was accessed.
+    of_objects = [held for held in attributes if "__builtins__" not in held]
+    owners = gc.get_referrers(*of_objects) if of_objects else []
     schedulers = [o for o in (*near, *owners) if is_scheduler(o) and id(getattr(o, "optimizer", None)) in sought]
     kinds = tuple(averages)
     average = describe_averaging((o for o in near if isinstance(o, kinds)), model)
     return ScheduleAndAveraging(schedules.describe_schedule(schedulers, steps), average)
-
-
-def _objects_with_attributes(attributes: Sequence[dict[str, Any]]) -> list[Any]:
-    """A single pass over all tracked objects cannot find objects whose `__dict__` was accessed."""
-    of_objects = [held for held in attributes if "__builtins__" not in held]
-    return gc.get_referrers(*of_objects) if of_objects else []
 
 
 def is_scheduler(thing: Any) -> bool:

@@ -109,7 +109,10 @@ def norm_order(graph: AutogradGraph, model: torch.nn.Module) -> str | None:
         return "no-residuals" if len(seen) >= _MIN_PARAMETER_COVERAGE * len(trained) else None
     kinds = Counter(_block_norm_order(graph, node, additions, norms) for node in additions)
     kind, count = kinds.most_common(1)[0]
-    if kind == "none" and _has_frozen_norms(model):
+    # With frozen layers, as beside an adapter, the graph does not show where a normalisation is applied.
+    if kind == "none" and any(
+        not p.requires_grad for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False)
+    ):
         return None
     return kind if count >= _MIN_MAJORITY_FRACTION * len(additions) else "mixed"
 
@@ -126,11 +129,6 @@ def compute_dtype(graph: AutogradGraph) -> str | None:
 def is_norm_layer(module: torch.nn.Module) -> bool:
     name = type(module).__name__.lower()
     return "norm" in name and "normal" not in name
-
-
-def _has_frozen_norms(model: torch.nn.Module) -> bool:
-    """With frozen layers, as beside an adapter, the graph does not show where a normalisation is applied."""
-    return any(not p.requires_grad for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False))
 
 
 def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[Node]:

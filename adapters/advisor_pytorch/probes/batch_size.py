@@ -273,7 +273,10 @@ def _measure_unless_out_of_memory(
         if not is_out_of_memory(error):
             raise
     # The memory is freed outside the exception handler, because the exception's frames still hold the tensors of the step.
-    _free_memory(bench)
+    bench.reset()  # restoring the initial state frees the gradients and the optimizer's moments
+    gc.collect()
+    if bench.device.type == "cuda":
+        torch.cuda.empty_cache()
     return Throughput(size, out_of_memory=True)
 
 
@@ -298,13 +301,6 @@ def _measure_size(
     peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None
     steps = sum(b.steps for b in watch.blocks)
     return Throughput(size, middle, (low, high), median_confidence_interval(speeds), len(speeds), steps, peak)
-
-
-def _free_memory(bench: ProbeBench) -> None:
-    bench.reset()  # restoring the initial state frees the gradients and the optimizer's moments
-    gc.collect()
-    if bench.device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def _throughput_table_row(size: Throughput) -> str:

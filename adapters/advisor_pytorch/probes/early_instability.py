@@ -163,7 +163,19 @@ class _StartTrialRunner:
             losses = self._loss_of_each_step(log, rate)
             diverged = not math.isfinite(losses[-1])
             log.close("diverged" if diverged else "complete")
-        return _summarise_losses(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
+        first_step = 0 if self.evaluate is not None else 1
+        finite = [loss for loss in losses if math.isfinite(loss)]
+        if not finite:
+            return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
+        levels = [
+            statistics.fmean(finite[i : i + LOSS_AVERAGING_STEPS])
+            for i in range(1, max(len(finite) - LOSS_AVERAGING_STEPS, 1) + 1)
+        ]
+        levels = levels if len(finite) > 1 else finite
+        highest = max(range(len(levels)), key=levels.__getitem__)
+        at = min(highest + LOSS_AVERAGING_STEPS, len(finite) - 1) + first_step
+        diverged_at = len(finite) + first_step if diverged else None
+        return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
 
     def _loss_of_each_step(self, log: TuningLogger, rate: float) -> list[float]:
         """Return the loss after each step; with an `evaluate` function, the first entry is the loss before the first step."""
@@ -185,20 +197,6 @@ class _StartTrialRunner:
 def _log_loss(log: TuningLogger, loss: ScalarValue) -> float:
     log.evaluate({PROBE_LOSS_METRIC: loss})
     return read_number(loss)
-
-
-def _summarise_losses(rate: float, multiple: float, losses: list[float], diverged: bool, first_step: int) -> StartTrial:
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    if not finite:
-        return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
-    levels = [
-        statistics.fmean(finite[i : i + LOSS_AVERAGING_STEPS]) for i in range(1, max(len(finite) - LOSS_AVERAGING_STEPS, 1) + 1)
-    ]
-    levels = levels if len(finite) > 1 else finite
-    highest = max(range(len(levels)), key=levels.__getitem__)
-    at = min(highest + LOSS_AVERAGING_STEPS, len(finite) - 1) + first_step
-    diverged_at = len(finite) + first_step if diverged else None
-    return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
 
 
 def _table_row(trial: StartTrial) -> str:

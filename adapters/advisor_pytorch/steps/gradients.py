@@ -60,14 +60,10 @@ def _norms_of_tensors(gradients: list[torch.Tensor]) -> torch.Tensor:
         narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares of gradients lose precision in 16-bit dtypes
         return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
     except (RuntimeError, TypeError):  # sparse gradients, several devices, or dtypes that the fused kernel rejects
-        return _norms_one_by_one(gradients)
-
-
-def _norms_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
-    parts = [g.coalesce().values() if g.is_sparse else g for g in gradients]
-    wide = [torch.float64 if p.dtype == torch.float64 else torch.float32 for p in parts]
-    norms = [torch.linalg.vector_norm(p, dtype=dtype) for p, dtype in zip(parts, wide, strict=True)]
-    return torch.stack([n.to(norms[0].device) for n in norms])
+        parts = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+        wide = [torch.float64 if p.dtype == torch.float64 else torch.float32 for p in parts]
+        norms = [torch.linalg.vector_norm(p, dtype=dtype) for p, dtype in zip(parts, wide, strict=True)]
+        return torch.stack([n.to(norms[0].device) for n in norms])
 
 
 class ClippedOptimizers(NamedTuple):
