@@ -12,12 +12,13 @@ import subprocess
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from advisor.contract.guard_file import GuardVerdict, read_verdict
 from advisor.contract.redact import one_line_error
 from advisor_logging.shipper_process import HelperProcess, ShipperSettings
 
+GuardMode = Literal["warn", "stop"]
 GUARD_FILE_NAME = "guard.json"
 """Name of the file in the spool folder to which the guard process writes its verdicts."""
 MAX_TERMINATION_WAIT_S = 1.0
@@ -25,23 +26,30 @@ MAX_TERMINATION_WAIT_S = 1.0
 _SINGLE_THREAD_VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class GuardController:
-    """Controls the guard process of one run. The writer thread calls `poll`, which starts the guard process once the objective
-    has a value."""
+class Guard:
+    """The guard of one run: starts the guard process once the objective has a value, and keeps its latest verdict."""
 
     def __init__(
-        self, is_evaluated: Callable[[], bool], on_verdict: Callable[[GuardVerdict], None], warn: Callable[[str, str], None]
+        self,
+        mode: GuardMode | None,
+        world_size: Callable[[], int],
+        is_evaluated: Callable[[], bool],
+        warn: Callable[[str, str], None],
     ) -> None:
-        """is_evaluated: returns whether the objective has a value. on_verdict: receives each new verdict of the guard. warn:
-        logs a warning in one line, once per key."""
-        self._is_evaluated, self._on_verdict, self._warn = is_evaluated, on_verdict, warn
+        """is_evaluated: returns whether the objective has a value. warn: logs a warning in one line, once per key."""
+        self._mode, self._world_size, self._is_evaluated, self._warn = mode, world_size, is_evaluated, warn
+        self.verdict: GuardVerdict | None = None
+        self.should_stop = False
         self._process: GuardProcess | None = None
         self._seen: tuple[int, int] | None = None
         self._ended = False
+        self._may_stop()  # in a training with several ranks, this logs a warning immediately
 
     def poll(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
-        """Start the guard process if it can run, or pass its new verdict to `on_verdict`. status: content of the shipper's
-        `status.json`, which contains the id of the MLflow run once the run exists."""
+        """Start the guard process if it can run, or read its new verdict; the writer thread calls this about once per second.
+
+        status: content of the shipper's `status.json`, which contains the id of the MLflow run once the run exists.
+        """
         if self._ended:
             return
         if self._process is None:
@@ -57,13 +65,31 @@ class GuardController:
             seen = found.st_ino, found.st_mtime_ns
             if seen != self._seen and (verdict := read_verdict(folder / GUARD_FILE_NAME)) is not None:
                 self._seen = seen
-                self._on_verdict(verdict)
+                self.on_verdict(verdict)
+
+    def on_verdict(self, verdict: GuardVerdict) -> None:
+        if self.should_stop:
+            return  # keep the verdict that stopped the training, because its reason is recorded at the end of the run
+        self.verdict = verdict
+        stop = verdict["stop"] and self._may_stop()
+        if verdict["state"] not in ("fine", "unknown"):
+            self._warn(f"guard {verdict['state']}", verdict["message"] + " The training should stop." * stop)
+        self.should_stop = stop
 
     def stop(self) -> None:
         self._ended = True
         if self._process is not None:
             self._process.stop()
             self._process = None
+
+    def _may_stop(self) -> bool:
+        """With several ranks, the other ranks would hang if one stopped alone."""
+        if self._mode == "stop" and self._world_size() > 1:
+            self._warn(
+                "guard ranks", "with several ranks, guard='stop' only warns: all ranks would have to stop at the same step"
+            )
+            return False
+        return self._mode == "stop"
 
     def _start(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
         watch = ["--watch", str(folder / GUARD_FILE_NAME), "--run", str(status["run_id"])]

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from advisor.contract import TAG_LOST_POINTS
 from advisor.contract.redact import one_line_error, redact, redact_value, register_address_secrets, register_argument_secrets
 from advisor_logging.disk_quota import DEFAULT_SPOOL_QUOTA_MB, SPOOL_QUOTA_VARIABLE, DiskQuota, read_quota_bytes
-from advisor_logging.guard_process import GuardController
+from advisor_logging.guard_process import Guard
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
 from advisor_logging.run_description import RunSettings, describe_run, resolve_tracking_uri
 from advisor_logging.shipper import MAX_RETRY_S
@@ -105,7 +105,7 @@ class Recorder:
         self._points_a_row = 1
         self._last_step = self._sampled_step = -1
         self.sampler: SampleFunction | None = None
-        self.guard: GuardController | None = None
+        self.guard: Guard | None = None
         """Judges the run during training; the writer thread polls it for verdicts."""
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf

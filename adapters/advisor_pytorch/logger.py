@@ -17,13 +17,14 @@ from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
 from advisor.contract.redact import one_line_error
 from advisor_logging.checkpoints import RunInfo
+from advisor_logging.guard_process import Guard, GuardMode
 from advisor_logging.run_description import RunSettings
 from advisor_logging.spool import working_directory
 from advisor_pytorch.autopsy.watch import AutopsyMode
 from advisor_pytorch.checkpoints import CheckpointSettings, LoadFunction, SaveFunction, Stateful, TrainingState
+from advisor_pytorch.distributed.rank_facts import current_world_size
 from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
-from advisor_pytorch.guard_listener import GuardListener, GuardMode
 from advisor_pytorch.outcome import Direction, RunOutcome, terminating_exception
 from advisor_pytorch.run import TrainingRun
 from advisor_pytorch.steps.device import ScalarValue
@@ -211,9 +212,9 @@ class TuningLogger:
         tags = run_tags.training_tags(objective, direction, seed, study, counts)
         run.describe(optimizers, tags, plain, scheduler=scheduler, classes=classes, valid_loader=valid_loader)
         run.ranks.begin(seed, checkpoints=checkpoints > 0 and (run.ranks.leads or save_on_all_ranks))
-        self._guard = GuardListener(guard, run.warn)
-        if run.recorder is not None:
-            self._guard.start(run.recorder, lambda: run.outcome.evaluated)
+        self._guard = Guard(guard, current_world_size, lambda: run.outcome.evaluated, run.warn)
+        if run.recorder is not None and guard is not None:
+            run.recorder.guard = self._guard
         atexit.register(self._close_at_exit)
         _open_loggers.add(self)
 

@@ -188,13 +188,14 @@ def test_several_ranks_are_never_stopped(
     begin: Any, train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with begin(1.0, guard="stop") as log:
-        monkeypatch.setattr("advisor_pytorch.guard_listener.current_world_size", lambda: 2)  # the group may be formed later
+        log._guard._world_size = lambda: 2  # the group may be formed later
         follow(log, train, [0.5])
         log._guard.on_verdict(DOOMED)
         assert not log.should_stop
         assert "with several ranks, guard='stop' only warns" in caplog.text
         assert "t cannot become the best." in caplog.text
     caplog.clear()
+    monkeypatch.setattr("advisor_pytorch.logger.current_world_size", lambda: 2)
     with begin(1.0, guard="stop"):
         assert "with several ranks, guard='stop' only warns" in caplog.text
 
