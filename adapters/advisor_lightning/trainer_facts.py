@@ -108,11 +108,9 @@ def checkpoint_policy(trainer: Trainer) -> tuple[str, str | None] | None:
 
 
 class UnseenMetrics:
-    """Finds the metrics in `trainer.callback_metrics` that were logged since the last call, because `callback_metrics` also
-    keeps the values of earlier steps.
+    """Finds the metrics in `trainer.callback_metrics` that were logged since the last call.
 
-    A metric's value counts as new if its tensor has a different memory address than at the last call, so no value is copied
-    from the device.
+    A value is new if its tensor has a different memory address than at the last call, so no value is copied from the device.
     """
 
     def __init__(self) -> None:
@@ -143,15 +141,13 @@ def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
 
 
 FETCH_ACTION_SUFFIX = ".train_dataloader_next"
-"""Suffix of the name of the profiler action that measures the wait for a training batch, such as
-`[_TrainingEpochLoop].train_dataloader_next`."""
+"""Suffix of the profiler action that waits for a training batch, such as `[_TrainingEpochLoop].train_dataloader_next`."""
 
 
 class FetchTimer:
-    """Measures the seconds that each batch is waited for, by intercepting calls of the trainer's profiler until `stop` is
-    called.
+    """Measures the wait for each batch by intercepting calls of the trainer's profiler until `stop` is called.
 
-    The time from one batch to the next is not measured, because it also includes the time of loggers and checkpoints.
+    The time from one batch to the next would also include the time of loggers and checkpoints.
     """
 
     def __init__(self, profiler: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:

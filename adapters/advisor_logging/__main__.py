@@ -1,5 +1,4 @@
-"""Delivers the given spool folders to MLflow on machines where the command `advisor` is not installed: `python -m
-advisor_logging SPOOL...`."""
+"""Delivers spools where the command `advisor` is not installed: `python -m advisor_logging SPOOL...`."""
 
 from __future__ import annotations
 

@@ -160,12 +160,10 @@ class CheckpointSet:
 
 
 class CheckpointFolder:
-    """Keeps the last checkpoint and the `keep` checkpoints with the best values of the objective in `folder`. If `keep` is 0,
-    no checkpoint is saved.
+    """Keeps the last checkpoint and the `keep` best by the objective in `folder`; none if `keep` is 0.
 
-    The best checkpoints are selected from new checkpoints and from the checkpoints that an earlier process of the same run
-    saved. A checkpoint that the user has deleted is removed from the list of checkpoints. Files in the checkpoint folder that
-    are not in the list are ignored. While a checkpoint is being saved, the disk must have space for `keep` + 2 checkpoints.
+    The best are selected from new checkpoints and those of an earlier process of the same run. Files that are not in the list are
+    ignored. While a checkpoint is being saved, the disk must have space for `keep` + 2 checkpoints.
     """
 
     def __init__(

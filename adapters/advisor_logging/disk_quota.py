@@ -1,15 +1,11 @@
-"""Keeps the size of a spool folder within its disk quota. The environment variable ADVISOR_SPOOL_MB sets the maximum megabytes
-of a run's spool; the default is `DEFAULT_SPOOL_QUOTA_MB`.
+"""Keeps the size of a spool folder within its disk quota of ADVISOR_SPOOL_MB megabytes.
 
 If the spool exceeds its disk quota, data is deleted in this order:
 
-1. Segments and sidecar parts whose data the store already has, oldest first. The MLflow run loses no data, but its sidecar (the
-   table of all values) then starts at a later step, and a tag of the run states this step.
-2. New training steps, if the store is unreachable and lacks the earlier steps. When undelivered steps fill half of the disk
-   quota, only every second new step is recorded. Each time that half of the remaining disk quota is filled, the interval
-   between recorded steps doubles again. The recorded curves become coarser, but still cover the whole training. The tag
-   `advisor.lost_points` counts all dropped points.
-3. Evaluations, if the disk quota is exhausted. Tags and the end of the run are written even if the quota is exhausted.
+1. Segments and sidecar parts whose data the store has, oldest first. The run's sidecar then starts at a later step.
+2. New training steps, if the store is unreachable. When undelivered steps fill half of the quota, only every second new step is
+   recorded; each time that half of the rest is filled, this interval doubles, so the curves still cover the whole training.
+3. Evaluations, if the quota is exhausted; never tags and the end of the run. The tag `advisor.lost_points` counts lost points.
 """
 
 from __future__ import annotations
@@ -22,8 +18,7 @@ from advisor_logging.spool import MAX_SEGMENT_BYTES, delete_segment_part, list_s
 SPOOL_QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
 DEFAULT_SPOOL_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum interval, in training steps, between two stored rows. If the disk quota has no room even for one row per
-`MAX_ROW_INTERVAL` steps, all further rows of training steps are dropped."""
+"""Maximum interval, in training steps, between two stored rows; beyond it, all further rows are dropped."""
 
 
 def read_quota_bytes() -> int:

@@ -1,7 +1,6 @@
 """Judges a run while it is training: the process `advisor guard` writes its verdicts to a file, which the writer thread reads.
 
-The guard is a separate low-priority process, so it does not slow down training steps. The guard judges only points that are in
-the store, so it gives no verdict while the store is unreachable.
+The process has low priority, so it does not slow down training, and judges only points that are in the store.
 """
 
 from __future__ import annotations

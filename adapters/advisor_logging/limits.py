@@ -10,12 +10,10 @@ MAX_NAME_CHARS = 250
 MAX_VALUE_CHARS = 5000
 """Maximum number of characters in the value of a tag or param: the smallest limit among all versions of the MLflow server."""
 MAX_EXACT_STEP = 2**53
-"""Maximum step number, and maximum time in milliseconds: the spool stores 64-bit floats, which represent all integers exactly
-only up to this number."""
+"""Maximum step number, and time in ms: the spool stores 64-bit floats, which are exact for integers up to here."""
 
 _CHARS_REFUSED_BY_STORES = re.compile("[\0\ud800-\udfff]")
-"""Characters that some stores refuse: NUL (refused by PostgreSQL), and surrogates, which represent bytes that are not valid
-UTF-8."""
+"""NUL, which PostgreSQL refuses, and surrogates, which represent bytes that are not valid UTF-8."""
 
 
 def clean_text(value: object) -> str:

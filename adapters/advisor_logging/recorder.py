@@ -1,5 +1,4 @@
-"""Records one run. A writer thread writes the metric values of the training thread to the spool folder, and a shipper process
-delivers that folder to the store."""
+"""Records one run: a writer thread writes its values to the spool, and a shipper process delivers the spool."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ from advisor_logging.table import MetricTable, RowCompletion
 logger = logging.getLogger("advisor")
 
 MAX_WAITING_ROWS = 50_000
-"""Maximum number of rows in memory that wait to be written to disk. If the disk hangs, rows beyond `MAX_WAITING_ROWS` are lost
-and counted."""
+"""Maximum rows that wait in memory to be written to disk. If the disk hangs, further rows are lost and counted."""
 CLOSE_POLL_INTERVAL_S = 0.01
 WRITER_WAKE_INTERVAL_S = 1.0
 INCOMPLETE_ROWS_WAIT_S = 0.25
@@ -61,8 +59,7 @@ class RowChunk(Protocol):
     """Rows of metric values that are being copied from a device (such as a GPU) to the host."""
 
     windowed: bool
-    """True for rows of training steps, which are reduced to windows (mean, minimum, maximum); False for rows of evaluations,
-    which are stored unchanged."""
+    """Whether the rows are training steps, which are reduced to windows; rows of evaluations are stored unchanged."""
 
     def __len__(self) -> int: ...
 
@@ -74,8 +71,7 @@ class RowChunk(Protocol):
 
 
 class Recorder:
-    """Records one run. Records a run's data without blocking the caller; only `drain` waits for the disk, and only `close`
-    waits for the store."""
+    """Records one run without blocking the caller; only `drain` waits for the disk, and only `close` for the store."""
 
     def __init__(
         self, settings: RunSettings, on_rows: Callable[[MetricTable], None], completion: RowCompletion | None = None

@@ -1,5 +1,4 @@
-"""Collects the git commit, uncommitted changes and package versions that are needed to rerun a training. The shipper process
-collects this information at the start of a run."""
+"""Collects the git commit, uncommitted changes and package versions that are needed to rerun a training."""
 
 from __future__ import annotations
 
@@ -24,11 +23,10 @@ _CODE_FILE_SUFFIXES = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .to
 
 
 class Reproduction(TypedDict):
-    """The git commit (None outside a repository), the uncommitted changes, and the version of every installed Python
-    distribution.
+    """The git commit (None outside a repository), the uncommitted changes, and the version of every installed distribution.
 
-    The uncommitted changes include tracked files, submodules, and untracked code or configuration files that git does not
-    ignore. `git apply` restores the changes on top of the commit, unless the diff was truncated.
+    The changes include submodules, and untracked code or configuration files that git does not ignore. `git apply` restores them on
+    top of the commit, unless the diff was truncated.
     """
 
     git_commit: str | None

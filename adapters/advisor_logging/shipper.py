@@ -1,9 +1,8 @@
-"""The low-priority process that delivers one spool folder after another to MLflow. The training process may exit before all its
-data is delivered.
+"""The low-priority process that delivers one spool folder after another to MLflow.
 
-The shipper is a separate process for two reasons: MLflow in a thread would compete with the training for the interpreter lock,
-and the points of a killed training process must still be delivered. After any error, the delivery restarts after the last
-acknowledged point. A point that is sent twice is stored once, because both copies have the same timestamp.
+MLflow in a thread would compete with the training for the interpreter lock, and the points of a killed training must still be
+delivered. After any error, the delivery restarts after the last acknowledged point. A point that is sent twice is stored once,
+because both copies have the same timestamp.
 """
 
 from __future__ import annotations
@@ -57,16 +56,13 @@ MAX_RETRY_PAUSE_S = 10.0
 _ARTIFACT_RETRY_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between two attempts to store an artifact while the tracking server responds."""
 _REDUCED_ARTIFACT_RETRIES = 4
-"""Maximum number of retries from `_ARTIFACT_RETRY_WAITS_S` if the error is probably permanent, or if earlier artifacts failed and a
-training process waits."""
+"""Maximum retries of an artifact if its error is probably permanent, or if others failed and a training waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
-"""Seconds between an idle shipper's checks whether its training process still runs (`STANDBY_POLL_S`), and maximum seconds that
-it waits for a last job after that process has exited (`LAST_POLL_S`)."""
+"""Seconds that an idle shipper waits for a job: while its training process runs, and after the exit of that process."""
 
 
 class Shipper:
-    """Delivers the spool in `folder` to MLflow. `trainer` is the process id of the training that writes the spool; None if the
-    training process has exited."""
+    """trainer: process id of the training that writes the spool in `folder`; None if it has exited."""
 
     def __init__(
         self,

@@ -1,13 +1,11 @@
-"""Starts shipper processes, which deliver data to MLflow, and reuses idle ones. A shipper process is acquired for a run,
-becomes idle after the run, and is reused for the next run.
+"""Starts shipper processes, which deliver data to MLflow, and reuses idle ones.
 
                          ┌──────────── acquire ◄───────────┐
     acquire ──► started ─┴► busy with a run ── release ──► idle
                                 └────────── stop ───────────┴───► delivers the rest and exits
 
-Reusing it saves the seconds of CPU time that importing MLflow and opening its store take. If a training process has several
-simultaneous runs, each run has its own shipper process. All shipper processes exit when the training process exits; an idle one
-exits after `SHIPPER_STANDBY_S` seconds.
+Reuse saves the seconds that importing MLflow and opening its store take. Simultaneous runs have processes of their own. All exit
+when the training process exits; an idle one exits after `SHIPPER_STANDBY_S` seconds.
 """
 
 from __future__ import annotations
@@ -65,13 +63,11 @@ _PER_RUN_VARIABLES = {
     "MLFLOW_RUN_ID",
     "MLFLOW_TRACKING_URI",
 }
-"""Environment variables that name the store, the experiment, the run or the trial. Only the training process reads them, so their
-values may differ between runs that use the same shipper process."""
+"""Variables that only the training process reads; they may differ between runs that share a shipper process."""
 
 
 class ShipperSettings(NamedTuple):
-    """Settings that a shipper process inherits from the training process when it starts. A run with different settings requires
-    a new shipper process."""
+    """Settings that a shipper process inherits when it starts. A run with different settings requires a new process."""
 
     tracking_uri: str
     environment: dict[str, str]
@@ -79,8 +75,7 @@ class ShipperSettings(NamedTuple):
     cwd: str
     path: list[str]
     path_last: list[str]
-    """Folders of the training script, in which imports look last. If imports looked there earlier, the user's own `mlflow.py`
-    would hide the library MLflow."""
+    """Folders of the training script come last, because the user's own `mlflow.py` would hide the library MLflow."""
 
     @classmethod
     def from_this_process(cls, tracking_uri: str) -> Self:

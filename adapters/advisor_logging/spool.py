@@ -1,14 +1,10 @@
-"""The spool: a folder on local disk that holds a run's metric values and events until MLflow has them. The training process
-appends data to the spool; the shipper process sends the data to MLflow and acknowledges it once MLflow has confirmed it.
+"""The spool: a folder on local disk that holds a run's metric values and events until MLflow has them.
 
-A spool is a folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to
-which MLflow has all data), `status.json` (last state of the shipper process) and `lock` (file lock of the shipper process).
-Segments that are fully acknowledged become compressed parts of the run's `sidecar`. `disk_quota` limits the total size of the
-spool folder.
+It holds `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to which MLflow has all
+data), `status.json` (state of the shipper process) and `lock`. Acknowledged segments become compressed parts of the `sidecar`.
 
 A frame consists of length, CRC-32, kind and payload; a reader ignores a truncated frame at the end of a segment. Each write is
-one unbuffered system call, so a killed process loses no written data, and a forked child inherits no unwritten data. A power
-failure may lose data that was already written.
+one unbuffered system call, so a killed process loses no written data, and a forked child inherits no unwritten data.
 """
 
 from __future__ import annotations
@@ -37,16 +33,14 @@ from typing import Any, NamedTuple
 from advisor_logging.table import MetricRow, MetricTable, rows_to_tables
 
 MAX_SEGMENT_BYTES = 8 << 20
-"""Maximum bytes of a segment file; beyond this size, a new segment begins. Only whole segments can be deleted to free disk
-space."""
+"""Bytes beyond which a new segment begins. Only whole segments can be deleted to free disk space."""
 RESERVED_DISK_BYTES = 256 << 10
 """Bytes of disk space reserved for evaluations, tags and the end of the run; this space is released when the disk is full."""
 DELIVERED_SPOOL_PATTERN = "*.delivered"
 """File name pattern of spool folders that are fully delivered and are being deleted."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
-"""Kinds of frames: rows of training steps (reduced to windows when they are sent), rows of evaluations (sent unchanged), and
-JSON objects."""
+"""Kinds of frames: rows of training steps (sent as windows), rows of evaluations (sent unchanged), and JSON objects."""
 
 _FRAME_HEADER = struct.Struct("<IIB")
 _TABLE_SHAPE = struct.Struct("<IH")
@@ -339,8 +333,7 @@ def last_dropped_step(folder: Path) -> int:
 
 
 MAX_BACKLOG_BYTES = 64 << 20
-"""Maximum total bytes of the frames that wait in memory to be written to disk. Points in frames beyond `MAX_BACKLOG_BYTES` are
-lost."""
+"""Maximum bytes of the frames that wait in memory to be written to disk; points in further frames are lost."""
 WRITE_RETRY_S = 0.5
 """Minimum seconds between two attempts to write the waiting frames to disk."""
 

@@ -26,16 +26,14 @@ MAX_PARAMS_PER_REQUEST = 100
 _REQUEST_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Seconds between two attempts to write one value if the store's error may be temporary."""
 MAX_REFUSALS_PER_METRIC = 3
-"""After `MAX_REFUSALS_PER_METRIC` refused values of a metric, its other values are not sent, unless the store has accepted at
-least one."""
+"""After so many refused values of a metric and none accepted, its other values are not sent."""
 MAX_DUPLICATE_RUNS = 50
 """Maximum number of results of a search for the MLflow runs that belong to one spool."""
 _TEMPORARY_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)
 _REFUSED_METRIC_PREFIX = "metric "
 _REFUSAL_CODES = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
 _REFUSED_FILE_NAME_ERRNOS = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
-"""Operating system errors that a file store raises if the name of a metric, param or tag is not a valid file name, or is
-already used for a folder."""
+"""Errors of a file store if a name is not a valid file name, or is already used for a folder."""
 
 
 class StoredRunState(NamedTuple):
@@ -65,8 +63,7 @@ class MlflowStore:
         self.experiment_id = ""
         """Id of the run's experiment; empty before `open_run` is called."""
         self._may_have_duplicates = False
-        """Whether the MLflow run was searched for or created because its id was unknown; in this case, duplicate runs of the
-        same spool may exist."""
+        """Whether duplicate runs of the same spool may exist, because the run's id was unknown."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
         self.refused: Counter[str] = Counter()
         """Number of values that the store refused, by kind and name, such as "metric val/error"."""

@@ -16,8 +16,7 @@ MetricRow = tuple[int, int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class MetricTable:
-    """Rows that have the same metrics, in step order, stored by column. Steps count from 0; times are in milliseconds since
-    1970."""
+    """Rows with the same metrics, in step order, by column. Steps count from 0; times are in ms since 1970."""
 
     steps: Sequence[int]
     times_ms: Sequence[int]
@@ -54,10 +53,7 @@ def rows_to_tables(rows: Iterable[MetricRow]) -> list[MetricTable]:
 
 
 class RowCompletion(Protocol):
-    """Adds the metric values of other ranks to the rows of this process.
-
-    To limit memory use, a row is returned without the values of a rank that has exited or is late.
-    """
+    """Adds the values of other ranks to the rows of this process; a rank that has exited or is late is left out."""
 
     def take(self, tables: Sequence[MetricTable]) -> Sequence[MetricTable]:
         """Queue rows, and return the rows that now have the values of all ranks, oldest first; called once per second."""
@@ -68,8 +64,7 @@ class RowCompletion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One stored value of one metric at one step. The value of the metric can be NaN or infinite. Steps count from 0; times are
-    in milliseconds since 1970."""
+    """One value of one metric, which can be NaN or infinite. Steps count from 0; times are in ms since 1970."""
 
     name: str
     value: float
@@ -80,10 +75,8 @@ class MetricPoint:
 class RowWindowReducer:
     """Converts the rows of one training run, given in step order, to points.
 
-    All metrics have the same windows, which `contract.window_width` defines. A window of one step yields one point for the
-    metric NAME. A window of several steps yields one point each for the metrics NAME (the mean), NAME.min and NAME.max; its
-    step and time are those of the last row in the window. If a window contains NaN or infinity, the mean over the window is not
-    finite. Minimum and maximum ignore NaN values, so they describe the finite and infinite values of the window.
+    A window of one step yields one point; a window of several steps (`contract.window_width`) yields the mean, NAME.min and
+    NAME.max at its last row. The mean is not finite if a value is not; minimum and maximum ignore NaN.
     """
 
     def __init__(self) -> None:

@@ -32,11 +32,9 @@ MAX_DRAIN_WAIT_S = 10.0
 
 
 class TrainingRun:
-    """Manages the data of one rank in a run. Rank 0 passes all data to the recorder, and the other ranks send their data to
-    rank 0.
+    """The data of one rank in a run: rank 0 passes them to the recorder, other ranks to rank 0.
 
-    The run object creates and stops the step capture (the hooks around optimizer steps). `_on_rows` runs in the writer thread,
-    all other methods in the training thread.
+    `_on_rows` runs in the writer thread, all other methods in the training thread.
     """
 
     def __init__(self, model: torch.nn.Module, state: TrainingState, outcome: RunOutcome, max_train_steps: int | None) -> None:

@@ -26,8 +26,7 @@ from advisor_logging.limits import MAX_EXACT_STEP, clean_text
 from advisor_pytorch.steps.device import ScalarValue, logged_value
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
-"""For each direction of the objective: the values that are better according to an objective name that contradicts this
-direction."""
+"""Values that are better according to an objective name that contradicts the direction."""
 _MLFLOW_NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
@@ -171,8 +170,7 @@ class RefusedValues:
 
 
 MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
-"""A warning is logged if `MAX_EVALUATIONS_WITHOUT_OBJECTIVE` evaluations do not contain the objective. A single evaluation is
-not enough for a warning, because frameworks may evaluate in several parts."""
+"""Number of evaluations without the objective at which we warn; frameworks may evaluate in several parts."""
 RefuseMetricFunction = Callable[[str, Exception], None]
 """Function that receives the name of a metric that cannot be logged, and the error."""
 

@@ -1,9 +1,8 @@
 """Finds the operation in the autograd graph of a loss at which the first non-finite result or derivative appears.
 
-Before the backward pass, the graph still holds the tensors that its operations saved: `forward_fault` finds the first saved
-tensor that is not finite or for which its operation has no finite result. After the backward pass, only the operations' names
-remain: `between` lists the operations between the last parameter with a non-finite gradient and the next parameter with a
-finite gradient.
+Before the backward pass, the graph still holds saved tensors: `forward_fault` finds the first that is not finite or leads to a
+non-finite result. Afterwards, `between` lists the operations between the last parameter with a non-finite gradient and the next
+with a finite one.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ class AutogradGraph:
         self.nodes = sorted(_reachable_nodes(loss.grad_fn), key=lambda node: node._sequence_nr())
         self._owned = [[self._names[id(p)] for p in _leaf_parameters(node) if id(p) in self._names] for node in self.nodes]
         self.is_of_model = any(self._owned)
-        """Whether the loss depends on at least one of the given parameters; a loss of another model in the same process does
-        not."""
+        """Whether the loss depends on a given parameter; a loss of another model in the same process does not."""
 
     def forward_fault(self) -> FactsByName | None:
         """Return facts about the first operation with a non-finite result; None also if the saved tensors were freed."""

@@ -1,5 +1,4 @@
-"""Counts the non-finite values in a model, in its gradients, in its optimizers' state, and in a batch. Counting the values
-blocks the caller until the device has finished its queued operations."""
+"""Counts the non-finite values in a model, its gradients, optimizers and batches, which waits for the device."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Writes the files of an autopsy (facts about a non-finite value) to the spool folder; the shipper process stores them as
-artifacts of the run."""
+"""Writes the files of an autopsy to the spool folder; the shipper process stores them as artifacts."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from advisor_logging.table import MetricTable
 from advisor_pytorch.autopsy.watch import SeenBatch
 
 MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
-"""Numbers of rows to keep: rows before the first non-finite value, rows at the start of the training, and rows after the first
-non-finite value."""
+"""Numbers of rows to keep: before the first non-finite value, at the start of the training, and afterwards."""
 HISTORY_METRICS = (contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RATE, contract.LOSS_SCALE, contract.SKIPPED_STEPS)
 
 

@@ -1,9 +1,8 @@
 """Watches a training run for its first non-finite loss or gradient norm, and then collects facts that explain this value.
 
-A step with finite values costs almost nothing: one reference to the current batch, and a comparison of numbers that are already
-in host memory. On the CPU, the loss and the gradient norm are available immediately, so the model is inspected before the
-update with non-finite gradients. On other devices, the loss and the gradient norm reach the writer thread some steps later.
-Because the host learns of a non-finite value late, a ring buffer on the device keeps the norms of each parameter's gradient.
+A finite step costs one reference to the batch, and a comparison of numbers that are in host memory. On the CPU, the model is
+inspected before the update with non-finite gradients. On other devices, the writer thread learns of the value some steps later;
+until then, a ring buffer on the device keeps the norms of each parameter's gradient.
 """
 
 from __future__ import annotations
@@ -26,17 +25,13 @@ AutopsyMode = Literal[True, False, "batch"]
 Facts = dict[str, Any]
 
 MAX_NONFINITE_LOSS_INSPECTIONS = 8
-"""Maximum number of times that the model is inspected at a non-finite loss although the step is then skipped, for example by a
-gradient scaler."""
+"""Maximum inspections at a non-finite loss whose step is then skipped, for example by a gradient scaler."""
 MAX_SPIKES, SPIKE_FACTOR, MIN_STEPS = 4, 100.0, 5
-"""After `MIN_STEPS` steps, a gradient norm counts as a spike if it is at least `SPIKE_FACTOR` times the largest earlier norm.
-The autopsy describes the batches of the first `MAX_SPIKES` spikes of the gradient norm."""
+"""After `MIN_STEPS` steps, a norm of `SPIKE_FACTOR` times the largest is a spike; the first `MAX_SPIKES` are described."""
 FOLLOWING_BATCHES, FOLLOWING_STEPS = 2, 3
-"""Number of batches after the first non-finite value that are described for comparison, and maximum number of steps to wait for
-these batches."""
+"""Number of later batches that are described for comparison, and maximum steps to wait for them."""
 RING_VALUES, RING_BATCH_BYTES = 2**18, 2**28
-"""Maximum number of gradient norms in the ring buffer on the device, and maximum bytes of the batches kept with
-`autopsy="batch"`."""
+"""Maximum gradient norms in the ring buffer, and bytes of the batches kept with `autopsy="batch"`."""
 MAX_LISTED_TENSORS = 60
 """Maximum number of buffers, and of names of non-finite tensors, that the autopsy file lists."""
 
@@ -47,8 +42,7 @@ DeviceReadMode = Literal["cpu", "all", "none"]
 
 
 class SeenBatch(NamedTuple):
-    """A batch of training data: its optimizer step, its epoch, its number in the epoch (epoch and number count from 0), and the
-    batch itself."""
+    """A batch of training data; its epoch and its number in the epoch count from 0."""
 
     step: int
     epoch: int
@@ -72,8 +66,7 @@ class Autopsy:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
         self.reads: DeviceReadMode = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
-        """Tensors that are read immediately: CPU tensors, or all tensors in a replay, which waits for the device in each
-        step."""
+        """Tensors that are read immediately: CPU tensors, or all in a replay, which waits for the device."""
         self.late_step: int | None = None
         """First step with a non-finite value that the writer thread has found; None before it finds one."""
         self.next_step = start_step

@@ -1,12 +1,7 @@
-"""Reads two facts from the autograd graph of a loss: where residual blocks apply normalisation, and the dtype in which the
-network computes.
+"""Reads two facts from the autograd graph of a loss: where residual blocks normalise, and the dtype in which the network computes.
 
-The autograd graph leads from the loss to the parameters. The graph is only inspected: no part of the model is called, wrapped
-or changed, and the graph remains usable for the backward pass. Operations that `torch.compile` fused or that activation
-checkpointing hides are missing from the graph.
-
-A residual block adds its input x to the output of a branch f that has weights. With a normalisation n, a residual block is one
-of:
+The graph is only inspected. Operations that `torch.compile` fused or that activation checkpointing hides are missing from it. A
+residual block adds its input x to the output of a branch f that has weights. With a normalisation n, it is one of:
 
 - *pre-norm*, x + f(n(x)) or x + n(f(x)): the normalisation is inside the branch, and there is none between two additions;
 - *post-norm*, n(x + f(x)): the sum is normalised before the next addition;
@@ -26,17 +21,13 @@ Node = Any
 """A node of the autograd graph, typed Any because the type stubs of `torch.autograd.graph.Node` lack attributes that we use."""
 
 MAX_NODES = 10_000
-"""Maximum number of nodes in an autograd graph that is analysed. Graphs with more nodes, such as those of unrolled recurrent
-networks, are skipped, because reading a node takes about 5 µs."""
+"""Maximum nodes of a graph that is analysed, because reading a node takes about 5 µs."""
 MAX_NODE_VISITS = 100_000
-"""Maximum number of node visits per search, which is reached after about 0.1 s. A search of overlapping branches, as in
-recurrent networks, visits the same nodes repeatedly."""
+"""Maximum node visits per search (about 0.1 s). Overlapping branches, as in recurrent networks, are visited repeatedly."""
 _MIN_MAJORITY_FRACTION = 0.8
-"""Minimum fraction of the model's residual blocks that must be of the most frequent kind (pre-norm, post-norm, none). If no
-kind reaches this fraction, the model's kind is "mixed"."""
+"""Minimum fraction of the residual blocks of the most frequent kind; below, the model's kind is "mixed"."""
 _MIN_PARAMETER_COVERAGE = 0.9
-"""Minimum fraction of the trainable parameters that the graph must contain before we conclude that the model has no residual
-blocks."""
+"""Minimum fraction of the trainable parameters in the graph to conclude that the model has no residual blocks."""
 _MAX_NODES_PER_NORM = 16
 """Maximum number of graph nodes in a normalisation that is computed by elementary operations."""
 _LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"

@@ -173,8 +173,7 @@ SCHEDULE_GRID_POINTS = 257
 _EQUAL_RATES_TOLERANCE = 2e-3
 """Maximum difference, as a fraction of the peak learning rate, between two learning rates that count as equal."""
 _MAX_FIT_ERROR = 0.03
-"""Maximum distance, as a fraction of the total decrease, between a learning-rate curve and the function that is fitted to
-it."""
+"""Maximum distance between a curve and the function fitted to it, as a fraction of the total decrease."""
 _DEFAULT_SCHEDULE_STEPS = 1 << 20
 """Number of steps over which a schedule is evaluated if the planned number of steps is unknown."""
 

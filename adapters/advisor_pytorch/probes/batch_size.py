@@ -26,8 +26,7 @@ UNTIMED_WARMUP_STEPS = 3
 TARGET_BLOCK_S = 0.1
 """Approximate seconds per timed block: long enough that waiting for the device at the end of a block is negligible."""
 MIN_BLOCKS_FOR_INTERVAL = 6
-"""Minimum number of blocks for a 95 % confidence interval of the median. The range from the smallest to the largest of six
-values contains the true median with 97 % probability, that of five values only with 94 %."""
+"""The range of six values contains the true median with 97 % probability, that of five only with 94 %."""
 MIN_TIMED_BLOCKS = 3
 """Minimum number of timed blocks per measurement, even if these blocks take longer than the time limit."""
 
@@ -43,8 +42,7 @@ class TimedBlock:
 
 
 class Stopwatch:
-    """Times blocks of steps, which are stored in `blocks`, until the median throughput is known to `precision` or the time
-    limit is reached."""
+    """Times `blocks` of steps until the median throughput is known to `precision` or the time limit is reached."""
 
     def __init__(self, step: TrainingStepFunction, device: torch.device, precision: float, seconds: float) -> None:
         """precision: half the width of the median's 95 % interval, as a fraction of the median. seconds: time limit."""
@@ -106,22 +104,19 @@ def wait_for_device(device: torch.device) -> None:
 MIN_THROUGHPUT_GAIN = 0.1
 """Minimum relative gain in throughput, compared with a smaller batch, at which a larger batch counts as useful (our choice)."""
 MIN_DOUBLING_THROUGHPUT_RATIO = 1.5
-"""Minimum ratio of the throughput at a batch size to the throughput at half that size at which we say that throughput nearly
-doubles."""
+"""Minimum ratio of the throughputs at twice the batch size at which we say that throughput nearly doubles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Measured training throughput at one batch size. If the device ran out of memory at this batch size, only `batch_size` and
-    `out_of_memory` are set."""
+    """Measured throughput at one batch size; without memory, only `batch_size` and `out_of_memory` are set."""
 
     batch_size: int
     examples_per_s: float = math.nan
     """Median number of examples per second over the timed blocks of steps."""
     quartiles: tuple[float, float] = (math.nan, math.nan)
     interval: tuple[float, float] = (math.nan, math.nan)
-    """95 % confidence interval of the median throughput; with fewer than six blocks, the minimum and maximum over the
-    blocks."""
+    """95 % interval of the median; with fewer than six blocks, their range."""
     blocks: int = 0
     """Number of timed blocks (`blocks`), and number of steps in all timed blocks (`steps`); warmup steps are not included."""
     steps: int = 0

@@ -22,11 +22,10 @@ from advisor_pytorch.validation import check_count, check_training
 
 
 class TrainingSnapshot:
-    """Copy of the current states of the model, the optimizers, the random generators and the objects in `also`.
+    """Copy in host memory of the states of the model, the optimizers, the random generators and the objects in `also`.
 
-    Tensors are copied to host memory, so that the copy uses no device memory. `restore` writes into the original tensor
-    objects, because other code or compiled graphs may refer to them. `restore` removes state that the copied objects have
-    gained since the copy.
+    `restore` writes into the original tensors, because other code or compiled graphs may refer to them, and removes state that the
+    objects have gained since.
     """
 
     def __init__(
@@ -97,8 +96,7 @@ TrainingStepFunction = Callable[[], ScalarValue]
 
 
 class ProbeBench:
-    """A training on which a probe runs several trials; each trial starts from the same state. The initial state is restored
-    when the context exits."""
+    """A training on which a probe runs several trials, each from the same state, which is restored at the end."""
 
     def __init__(
         self,

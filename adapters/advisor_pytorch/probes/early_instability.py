@@ -24,16 +24,14 @@ from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.validation import check_count
 
 LOSS_AVERAGING_STEPS = 10
-"""Number of consecutive steps over which losses are averaged. A rise of the loss that lasts fewer steps is ignored, because
-even the playbook's shortest warmup would not prevent it."""
+"""Steps over which losses are averaged; not even the shortest warmup would prevent a shorter rise."""
 MAX_NONFINITE_LOSSES = 3
 """A trial stops after `MAX_NONFINITE_LOSSES` consecutive non-finite losses."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """Result of the first training steps at one learning rate. Each loss, except for `first`, is an average over ten training
-    steps."""
+    """Result of the first steps at one learning rate. Each loss, except for `first`, is a mean over ten steps."""
 
     learning_rate: float
     multiple: float

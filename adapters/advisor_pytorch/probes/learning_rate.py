@@ -24,11 +24,9 @@ from advisor_pytorch.validation import check_count
 PROBE_LOSS_METRIC = "probe/loss"
 """Objective of the probe's study: the mean training loss over the last tenth of the steps, logged ten times per trial."""
 MIN_FRACTION_OF_LARGEST_DECREASE = 0.1
-"""Minimum decrease of the loss at which training counts as working, as a fraction of the largest decrease at any learning rate.
-This fraction is our choice."""
+"""Minimum decrease of the loss at which training works, as a fraction of the largest decrease (our choice)."""
 DIVERGENCE_LOSS_RATIO = 4.0
-"""A trial counts as diverged if its average loss exceeds `DIVERGENCE_LOSS_RATIO` times the untrained model's average loss. This
-factor is our choice."""
+"""Ratio of the average loss to that of the untrained model at which a trial counts as diverged (our choice)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,7 @@ class RateTrial:
 
     learning_rate: float
     loss: float
-    """Mean loss over the last tenth of the steps; if the trial diverged, the mean over the same number of steps before the
-    divergence. The mean loss may be non-finite."""
+    """Mean loss over the last tenth of the steps, also before a divergence; may be non-finite."""
     fall: float
     """Decrease of the loss: the untrained model's loss minus the trial's loss, both on the same batches."""
     error: float  # standard error of the decrease `fall`

@@ -1,7 +1,6 @@
 """Captures one row of metrics per optimizer step, from the optimizers' hooks and from calls in the training loop.
 
-This module's code runs in the training thread at every step, so it only appends numbers and tensors to lists. The writer thread
-does the remaining work (module `rows`).
+This code runs in the training thread, so it only appends numbers and tensors to lists; the writer thread does the rest (`rows`).
 """
 
 from __future__ import annotations

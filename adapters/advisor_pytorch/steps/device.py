@@ -46,9 +46,8 @@ def logged_value(value: ScalarValue) -> ScalarValue:
 class HostTransfer:
     """Scalars that are being copied to the host: the training thread starts the copy, and the writer thread reads the values.
 
-    Scalars on a CUDA device are stacked and copied to pinned memory after the device's queued operations. A CUDA event shows
-    when the copy to pinned memory is complete. Scalars on other devices are read when `numbers` is called, so that only the
-    writer thread may have to wait.
+    Scalars on a CUDA device are stacked and copied to pinned memory; an event shows when. Scalars on other devices are read when
+    `numbers` is called, so that only the writer thread may have to wait.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:

@@ -103,8 +103,7 @@ class ClippedOptimizersFinder:
 
 
 SHARD_NORM_SUFFIX = "~part"
-"""Suffix in the name of a value that covers only one rank's shards. The squares of the partial values of all ranks add up to
-the square of the total value. The partial value of a single rank is never logged."""
+"""Suffix of a value of one rank's shards. The squares of all ranks' values add up to the square of the total."""
 NORM, LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
 """Prefixes of the internal names for the norm and the threshold of a gradient clipping."""
 

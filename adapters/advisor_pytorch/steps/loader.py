@@ -12,8 +12,7 @@ Batch = TypeVar("Batch")
 
 
 class MeasuredLoader(Generic[Batch]):
-    """Yields the batches of a data loader. For each batch, calls `add_batch` with the seconds of waiting and, if known, the
-    number of examples."""
+    """Yields a loader's batches, and calls `add_batch` with the seconds of waiting and, if known, the examples of each."""
 
     def __init__(
         self,

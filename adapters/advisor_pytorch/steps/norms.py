@@ -22,8 +22,7 @@ from advisor_pytorch.steps.rows import ColumnRole, RowColumn
 
 
 class StepNorms:
-    """Collects the gradient norms of the steps that the optimizers have made since the last row, without waiting for the
-    device."""
+    """Collects the gradient norms of the steps since the last row, without waiting for the device."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: NormFunction | None) -> None:
         """measure: computes a norm or, with sharded gradients, this rank's part of it; None: no norms are computed."""

@@ -23,7 +23,7 @@ class CaptureOwner(Protocol):
 
 
 class StepWatch(Protocol):
-    """Watches a training run for its first non-finite value. The methods of a step watch must not raise errors."""
+    """Watches a training run for its first non-finite value. Its methods must not raise errors."""
 
     def on_loss(self, loss: ScalarValue) -> None: ...
 

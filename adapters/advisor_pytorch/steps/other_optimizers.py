@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 class UncapturedOptimizers:
     """Calls `follow(k, optimizer)` when an unknown optimizer makes its first step on parameters of the captured optimizer k.
 
-    If a step of one optimizer runs inside a step of another, as in wrappers such as SAM, both steps are ignored.
+    If a step runs inside a step of another optimizer, as in wrappers such as SAM, both are ignored.
     """
 
     def __init__(

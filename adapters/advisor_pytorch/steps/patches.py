@@ -21,8 +21,7 @@ Listener = TypeVar("Listener")
 
 
 class FunctionPatches(Generic[Listener]):
-    """Manages the replaced functions and the listeners that their wrappers call. A wrapper calls all `listeners`, which must
-    not raise errors."""
+    """The replaced functions, whose wrappers call all `listeners`; listeners must not raise errors."""
 
     def __init__(self, install: Callable[[], None]) -> None:
         """install: function that calls `replace` for each function that needs a wrapper."""
@@ -79,8 +78,7 @@ def _wrap_backward(original: Any) -> Any:
 
 
 ScalerListener = Callable[[torch.amp.GradScaler, torch.optim.Optimizer, bool], None]
-"""Function that is called before (True) and after (False) each step of a gradient scaler, even if the scaler is disabled. The
-listener function must not raise errors."""
+"""Function called before (True) and after (False) each step of a gradient scaler, even if it is disabled."""
 
 scaler_patches: FunctionPatches[ScalerListener] = FunctionPatches(
     lambda: scaler_patches.replace(torch.amp.GradScaler, "step", _observe_step)
@@ -121,8 +119,7 @@ class GradientClipping(NamedTuple):
 ClippingListener = Callable[[GradientClipping], None]
 
 _last_total_norm: tuple[torch.Tensor, float] | None = None
-"""Pair of the latest total gradient norm that PyTorch's helper function returned and the order of this norm; None before the
-first such norm."""
+"""Latest total gradient norm that PyTorch's helper function returned, and the order of this norm."""
 
 
 def listen_to_clipping(listener: ClippingListener) -> None:

@@ -17,8 +17,7 @@ CudaEventPair = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
 class StepClock:
-    """Measures times on the host. On a GPU, CUDA events measure the compute time, so that the host need not wait for the
-    GPU."""
+    """Measures times on the host, and compute time on a GPU by CUDA events, so that the host need not wait."""
 
     def __init__(self, device: torch.device | None) -> None:
         self._device = device
@@ -102,8 +101,7 @@ def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
 
 
 class LearningRateReader:
-    """Reads the learning rates of all parameter groups. The attributes hold the metric names of the learning rates: one list
-    for rates that are numbers, one for rates that are tensors."""
+    """Reads the learning rates of all parameter groups; the attributes name those that are numbers, and tensors."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])

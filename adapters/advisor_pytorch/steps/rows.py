@@ -1,8 +1,7 @@
-"""Stores the rows of the training thread as raw values, which the writer thread converts to metrics.
+"""Stores the rows of the training thread as raw values, which the writer thread converts to metrics, column by column.
 
-For each row, the training thread only appends the row's numbers to one list and its tensors to another. The layout of a row
-says which columns the list of numbers and the list of tensors contain. A row whose layout differs from the previous row's
-layout starts a new stretch of rows. The writer thread does all arithmetic, column by column.
+The training thread only appends a row's numbers to one list and its tensors to another. The layout of a row says which columns
+these lists contain; a row with a new layout starts a new stretch of rows.
 """
 
 from __future__ import annotations
@@ -72,15 +71,13 @@ class RowStretch:
 
 
 class SkippedStepCounter:
-    """Counts the steps since the last row that fused optimizers skipped. The writer thread passes this count from one chunk of
-    rows to the next."""
+    """Steps since the last row that fused optimizers skipped, passed on from chunk to chunk."""
 
     count = 0.0
 
 
 class PendingChunk:
-    """Stretches of rows whose tensors are on the way to the host. The training thread creates a chunk, and the writer thread
-    reads it."""
+    """Stretches of rows whose tensors are on the way to the host, where the writer thread reads them."""
 
     def __init__(self, stretches: Sequence[RowStretch], *, windowed: bool, skips: SkippedStepCounter | None = None) -> None:
         self.windowed = windowed
