@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -305,29 +304,6 @@ def test_the_guard_ends_a_training_after_a_validation(
     assert (contract.TAG_GUARD_STOP in tags) == (status == "pruned")
     if status == "pruned":
         assert json.loads(tags[contract.TAG_GUARD_STOP])["step"] == steps - 1
-
-
-class Wait(pl.Callback):
-    """Waits at the beginning of the third epoch until the guard's process has judged the training."""
-
-    def __init__(self, tuning: TuningCallback) -> None:
-        self.tuning = tuning
-
-    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-        until = time.monotonic() + 120
-        while trainer.current_epoch == 2 and time.monotonic() < until and not self.tuning.recording.should_stop:
-            time.sleep(0.05)
-
-
-def test_the_process_of_the_guard_ends_a_training_that_is_not_finite(loaders: Any, start: Any, only_run: OnlyRun) -> None:
-    callback = start(guard="stop", autopsy=False)
-    trained = trainer(callback, Wait(callback), max_epochs=9)
-    trained.fit(Module(lr=1e30), *loaders)
-    assert trained.global_step == 24
-    tags = only_run().data.tags
-    stop = json.loads(tags[contract.TAG_GUARD_STOP])
-    assert (tags[contract.TAG_STATUS], stop["state"], stop["step"]) == ("diverged", "not_finite", 23)
-    assert stop["reason"].endswith(" is not finite from step 7 on.")
 
 
 def test_an_autopsy_names_the_batch(points: Points, uri: str, only_run: OnlyRun, tmp_path: Path) -> None:

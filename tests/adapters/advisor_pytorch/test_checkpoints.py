@@ -82,7 +82,7 @@ def killed(uri: str, tmp_path: Path, only_run: OnlyRun, *, knows_its_run: bool) 
     import torch
     torch.set_num_threads(1)
     sys.path.insert(0, {str(Path(__file__).parent)!r})
-    from test_keeper import Work
+    from test_checkpoints import Work
     work = Work()
     log = work.log({uri!r})
     for step, error in ((10, 0.3), (20, 0.1), (30, 0.2)):

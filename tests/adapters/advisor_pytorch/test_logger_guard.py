@@ -75,7 +75,7 @@ def guards() -> list[psutil.Process]:
     return found
 
 
-def test_a_doomed_training_that_stops_is_pruned(
+def test_a_doomed_training_is_pruned_unless_the_guard_only_warns(
     study: None, begin: Any, train: Train, run_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with begin(5.0, guard="stop", checkpoints=1) as log:
@@ -95,12 +95,8 @@ def test_a_doomed_training_that_stops_is_pruned(
     lines = [r.getMessage() for r in caplog.records if "cannot become the best" in r.getMessage()]
     assert len(lines) == 1
     assert lines[0].endswith("The training should stop.")
-
-
-def test_a_warning_changes_nothing(
-    study: None, begin: Any, train: Train, run_of: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    with begin(5.0, guard="warn") as log:
+    caplog.clear()
+    with begin(6.0, guard="warn") as log:
         follow(log, train, [0.9] * 6)
         assert wait_until(lambda: log.verdict is not None and log.verdict["state"] == "doomed")
         assert not log.should_stop

@@ -59,7 +59,7 @@ def test_a_default_device_is_for_the_users_tensors(uri: str, only_run: OnlyRun, 
 
 
 def test_a_refused_loss_takes_no_other_points_with_it(
-    uri: str, only_run: OnlyRun, history: History, start: Start, train: Train
+    uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture, start: Start, train: Train
 ) -> None:
     """A tensor without data was noticed only in the writer thread, and all points beside it were lost."""
     log = start(uri)
@@ -72,6 +72,7 @@ def test_a_refused_loss_takes_no_other_points_with_it(
     run = only_run()
     assert len(history(run, contract.TRAIN_LOSS)) == 10
     assert run.data.tags[contract.TAG_LOST_POINTS] == "7"
+    assert caplog.messages[1:] == ["advisor: 7 losses could not be logged in this run"]
 
 
 def test_notes_and_metrics_of_any_kind_raise_nothing(alone: Start, train: Train) -> None:

@@ -1,10 +1,8 @@
-"""A trainer's own metrics: which values of a log line are metrics of the training, and which of an evaluation."""
-
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,10 @@ import pytest
 import torch
 from accelerate import Accelerator
 from mlflow.tracking import MlflowClient
-from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import MLflowCallback
 
 from advisor import contract
-from advisor_pytorch import TuningLogger
 from advisor_transformers import TuningCallback
 from advisor_transformers.callback import evaluation_metrics, trainer_training_metrics
 from tests.adapters.fixture_types import History, OnlyRun
@@ -219,67 +215,24 @@ class Failing(Trainer):
         return super().training_step(*args, **kwargs)
 
 
-def test_an_exception_is_told_by_the_context(
-    arguments: Any, model: Any, data: Any, start: Any, only_run: OnlyRun, history: History
+@pytest.mark.parametrize("in_context", [True, False])
+def test_an_exception_ends_the_run_and_another_training_has_a_run_of_its_own(
+    in_context: bool, arguments: Any, model: Any, data: Any, start: Any, uri: str, history: History
 ) -> None:
-    before = Accelerator.backward
-    with pytest.raises(RuntimeError, match="memory"), start() as tuning:
+    before, tuning = Accelerator.backward, start()
+    with pytest.raises(RuntimeError, match="memory"), tuning if in_context else nullcontext():
         Failing(model, arguments(), train_dataset=data, callbacks=[tuning]).train()
-    run = only_run()
-    assert run.data.tags[contract.TAG_STATUS] == "infeasible"
-    assert run.data.tags[contract.TAG_ERROR].startswith("out of memory")
-    assert list(history(run, contract.TRAIN_LOSS)) == [0, 1, 2]
-    assert Accelerator.backward is before
-
-
-def test_a_training_that_began_after_a_failed_one_is_another_run(
-    arguments: Any, model: Any, data: Any, start: Any, uri: str
-) -> None:
-    tuning = start()
-    with pytest.raises(RuntimeError, match="memory"):
-        Failing(model, arguments(), train_dataset=data, callbacks=[tuning]).train()
+    assert (Accelerator.backward is before) == in_context
+    failed = tuning.recording
     Trainer(model, arguments(), train_dataset=data, callbacks=[tuning], eval_dataset=data[:8]).train()
+    assert Accelerator.backward is before
     client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name("test")
-    assert experiment is not None
-    steps = [
-        len(client.get_metric_history(run.info.run_id, contract.TRAIN_LOSS))
-        for run in client.search_runs([experiment.experiment_id])
-    ]
-    assert sorted(steps) == [3, 8]
-
-
-def test_a_plain_loop_with_accelerate(uri: str, only_run: OnlyRun, history: History) -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    module = nn.Linear(4, 1)
-    loader = torch.utils.data.DataLoader(torch.randn(48, 4), batch_size=4)  # type: ignore[arg-type]
-    module, optimizer, loader = accelerator.prepare(module, torch.optim.SGD(module.parameters(), 0.1), loader)
-    norms = []
-    with TuningLogger(
-        module,
-        optimizer,
-        params={},
-        objective="val",
-        direction="minimize",
-        experiment="test",
-        tracking_uri=uri,
-        max_train_steps=6,
-    ) as log:
-        for x in log.batches(loader):
-            with accelerator.accumulate(module):
-                loss = module(x).square().mean()
-                accelerator.backward(loss)
-                if accelerator.sync_gradients:
-                    norms.append(float(accelerator.clip_grad_norm_(module.parameters(), 0.5)))
-                optimizer.step()
-                optimizer.zero_grad()
-            log.step(loss)
-        log.evaluate({"val": 0.5})
-    run = only_run()
-    assert history(run, contract.GRAD_NORM) == pytest.approx(dict(enumerate(norms)), rel=1e-5)
-    assert list(history(run, contract.TRAIN_LOSS)) == list(range(6))
-    assert run.data.tags[contract.TAG_BATCH_SIZE] == "8"
-    assert run.data.tags[contract.TAG_STATUS] == "complete"
+    first, second = (client.get_run(log.run_id) for log in (failed, tuning.recording))
+    assert list(history(first, contract.TRAIN_LOSS)) == [0, 1, 2]
+    assert list(history(second, contract.TRAIN_LOSS)) == list(range(8))
+    if in_context:
+        assert first.data.tags[contract.TAG_STATUS] == "infeasible"
+        assert first.data.tags[contract.TAG_ERROR].startswith("out of memory")
 
 
 class Verdict(TrainerCallback):
@@ -303,13 +256,15 @@ class Verdict(TrainerCallback):
         )
 
 
-@pytest.mark.parametrize("at_evaluation", [True, False])
-@pytest.mark.parametrize(("guard", "steps", "status"), [("stop", 4, "pruned"), ("warn", 8, "complete")])
+@pytest.mark.parametrize(
+    ("guard", "at_evaluation", "steps", "status"),
+    [("stop", True, 4, "pruned"), ("stop", False, 4, "pruned"), ("warn", True, 8, "complete")],
+)
 def test_the_guard_ends_a_training_after_a_step(
     guard: str,
+    at_evaluation: bool,
     steps: int,
     status: str,
-    at_evaluation: bool,
     arguments: Any,
     model: Any,
     data: Any,
@@ -326,32 +281,6 @@ def test_the_guard_ends_a_training_after_a_step(
     tags = only_run().data.tags
     assert tags[contract.TAG_STATUS] == status
     assert (contract.TAG_GUARD_STOP in tags) == (status == "pruned")
-
-
-class Wait(TrainerCallback):
-    """Waits before step 6 until the guard's process has judged the training."""
-
-    def __init__(self, tuning: TuningCallback) -> None:
-        self.tuning = tuning
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        until = time.monotonic() + 120
-        while state.global_step == 5 and time.monotonic() < until and not self.tuning.recording.should_stop:
-            time.sleep(0.05)
-
-
-def test_the_process_of_the_guard_ends_a_training_that_is_not_finite(
-    arguments: Any, model: Any, data: Any, start: Any, only_run: OnlyRun
-) -> None:
-    callback = start(guard="stop", autopsy=False)
-    settings = arguments(eval_strategy="steps", eval_steps=2, learning_rate=1e30)
-    trainer = Trainer(model, settings, train_dataset=data, eval_dataset=data[:8], callbacks=[callback, Wait(callback)])
-    trainer.train()
-    assert trainer.state.global_step == 6
-    tags = only_run().data.tags
-    stop = json.loads(tags[contract.TAG_GUARD_STOP])
-    assert (tags[contract.TAG_STATUS], stop["state"]) == ("diverged", "not_finite")
-    assert stop["reason"].endswith(" is not finite from step 2 on.")
 
 
 def test_an_autopsy_sees_the_model_but_no_batch(

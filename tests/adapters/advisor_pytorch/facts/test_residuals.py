@@ -16,26 +16,12 @@ from advisor_pytorch.facts.residuals import AutogradGraph, compute_dtype, norm_o
 from tests.adapters.samples import RootMeanSquareNorm
 
 SMALL = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
-
-
 SEQ2SEQ = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "decoder_start_token_id": 0}
-
-
 HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-
-
 T5 = {"vocab_size": 99, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
-
-
 VIT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 16}
-
-
 SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 2], "num_heads": [1, 2], "window_size": 4}
-
-
 OPT = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 2, "ffn_dim": 32, "num_attention_heads": 2}
-
-
 MODELS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("pre-norm", "GPT2Config", "GPT2LMHeadModel", {"n_layer": 3, "n_embd": 16, "n_head": 2, "vocab_size": 99}),
     ("post-norm", "BertConfig", "BertForMaskedLM", SMALL),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from mlflow.tracking import MlflowClient
 from probing import Training, analyzed, runs_of
 
@@ -59,23 +58,6 @@ def test_a_stable_start_raises_nothing(uri: str) -> None:
     assert report.findings == ()
     steps = [p.step for p in MlflowClient(uri).get_metric_history(runs_of(uri, EXPERIMENT)[0].info.run_id, "probe/loss")]
     assert steps == list(range(1, 61))
-
-
-def test_ctrl_c_leaves_the_training_as_it_was(uri: str) -> None:
-    expected = Training().goes_on()
-    training = Training()
-    calls = iter(range(1000))
-
-    def step() -> torch.Tensor:
-        if next(calls) == 12:
-            raise KeyboardInterrupt
-        return training.step()
-
-    with pytest.raises(KeyboardInterrupt):
-        early_instability(step, training.model, training.optimizer, steps=10, also=[training.scheduler], tracking_uri=uri)
-    assert training.goes_on() == expected
-    statuses = [r.data.tags[contract.TAG_STATUS] for r in runs_of(uri, EXPERIMENT)]
-    assert statuses == ["complete", "stopped"]
 
 
 def test_probes_beside_trials_are_no_trials(uri: str) -> None:
