@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from typing_extensions import override
 
 from advisor_lightning import trainer_facts
 from advisor_lightning.trainer_facts import Callback, FetchTimer, LightningModule, Trainer, UnseenMetrics, step_loss
-from advisor_pytorch.frameworks import FrameworkCallback, warn_on_training_error
+from advisor_pytorch.frameworks import FrameworkCallback, plain_values, warn_on_training_error
 from advisor_pytorch.steps.loader import count_examples
 
 logger = logging.getLogger("advisor")
@@ -49,13 +50,14 @@ class TuningCallback(FrameworkCallback, Callback):
             return
         known = self._settings_of_trainer(trainer)
         run = self._run_to_continue(trainer)
-        params = trainer_facts.hyperparameters(pl_module) if self._params is None else self._params
+        params = plain_values(pl_module.hparams) if self._params is None else self._params
         if not params:
             logger.warning("advisor: found no hyperparameters: call self.save_hyperparameters() or pass params")
-        log = self._start_recording(pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run)
+        steps_made = trainer.global_step // len(trainer.optimizers)  # Lightning counts the steps of all optimizers together
+        log = self._start_recording(pl_module, trainer.optimizers, params, steps_made, known, **run)
         self._last_trainer = trainer
         self._metrics = UnseenMetrics()
-        self._files.record_files(trainer_facts.checkpoint_paths(trainer), None)
+        self._checkpoints.record_files(trainer_facts.checkpoint_paths(trainer), None)
         self._saved_at: int | None = None
         self._is_paused = False
         self._timer: FetchTimer | None = None
@@ -68,8 +70,8 @@ class TuningCallback(FrameworkCallback, Callback):
         known: dict[str, Any] = {}
         with warn_on_training_error("the number of steps"):
             known["max_train_steps"] = trainer_facts.max_train_steps(trainer)
-        with warn_on_training_error("the seed"):
-            known["seed"] = trainer_facts.seed()
+        if (seed := os.environ.get("PL_GLOBAL_SEED", "")).isdigit():  # set by `seed_everything`
+            known["seed"] = int(seed)
         with warn_on_training_error("the schedule"):
             known["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None
         return known
@@ -165,7 +167,7 @@ class TuningCallback(FrameworkCallback, Callback):
             return
         with warn_on_training_error("an evaluation"):
             new = self._metrics.take_unseen(trainer.callback_metrics)
-            self._evaluations.add(self._last_step(), new)
+            self._checkpoints.add_evaluation(self._last_step(), new)
             self._log.evaluate(new)
             self._is_paused = True
 
@@ -179,7 +181,7 @@ class TuningCallback(FrameworkCallback, Callback):
 
     def _record_new_checkpoints(self, trainer: Trainer) -> None:
         if self._saved_at is not None:
-            self._files.record_files(trainer_facts.checkpoint_paths(trainer), self._saved_at)
+            self._checkpoints.record_files(trainer_facts.checkpoint_paths(trainer), self._saved_at)
             self._saved_at = None
 
     def _last_step(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.frameworks import plain_values
 
 __all__ = ["Callback", "LightningModule", "Trainer"]
 
@@ -26,11 +24,6 @@ if TYPE_CHECKING or _imports_lightning_pytorch:
     from lightning.pytorch import Callback, LightningModule, Trainer
 else:
     from pytorch_lightning import Callback, LightningModule, Trainer
-
-
-def steps_made(trainer: Trainer) -> int:
-    """Return the number of completed steps per optimizer; Lightning counts the steps of all optimizers together."""
-    return trainer.global_step // len(trainer.optimizers)
 
 
 def max_train_steps(trainer: Trainer) -> int | None:
@@ -46,17 +39,6 @@ def single_loader_or_none(loaders: Any) -> Any:
     if isinstance(loaders, (list, tuple)):
         return loaders[0] if len(loaders) == 1 else None
     return None if isinstance(loaders, dict) else loaders
-
-
-def seed() -> int | None:
-    """Return the seed passed to `seed_everything`; None if it was not called."""
-    text = os.environ.get("PL_GLOBAL_SEED", "")
-    return int(text) if text.isdigit() else None
-
-
-def hyperparameters(module: LightningModule) -> dict[str, object]:
-    """Return the numbers, texts and lists passed to `save_hyperparameters`, under the names that Lightning's loggers use."""
-    return plain_values(module.hparams)
 
 
 def mlflow_run(trainer: Trainer) -> dict[str, str]:

@@ -10,7 +10,10 @@ If the spool exceeds its disk quota, data is deleted in this order:
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from advisor_logging.spool import MAX_SEGMENT_BYTES, delete_segment_part, list_segment_parts
@@ -21,17 +24,16 @@ MAX_ROW_INTERVAL = 64
 """Maximum interval, in training steps, between two stored rows; beyond it, all further rows are dropped."""
 
 
-def read_quota_bytes() -> int:
-    """Return the disk quota of a spool in bytes. Raises ValueError if ADVISOR_SPOOL_MB is not a positive number."""
+def read_quota_bytes(warn: Callable[[str, str], None]) -> int:
+    """Return the disk quota of a spool in bytes; warn if ADVISOR_SPOOL_MB is not a positive number."""
     text = os.environ.get(SPOOL_QUOTA_VARIABLE, "").strip()
-    try:
-        megabytes = float(text) if text else DEFAULT_SPOOL_QUOTA_MB
-        if not 0 < megabytes < float("inf"):
-            raise ValueError
-    except ValueError:
-        raise ValueError(
-            f"{SPOOL_QUOTA_VARIABLE} must be a positive number of megabytes, not {text!r}; {DEFAULT_SPOOL_QUOTA_MB:g} is used"
-        ) from None
+    megabytes = math.nan
+    with contextlib.suppress(ValueError):
+        megabytes = float(text or DEFAULT_SPOOL_QUOTA_MB)
+    if not 0 < megabytes < math.inf:
+        megabytes = DEFAULT_SPOOL_QUOTA_MB
+        must = "must be a positive number of megabytes"
+        warn(SPOOL_QUOTA_VARIABLE, f"{SPOOL_QUOTA_VARIABLE} {must}, not {text!r}; {megabytes:g} is used")
     return int(megabytes * 2**20)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from advisor.contract import TAG_LOST_POINTS
 from advisor.contract.redact import one_line_error, redact, redact_value, register_address_secrets, register_argument_secrets
-from advisor_logging.disk_quota import DEFAULT_SPOOL_QUOTA_MB, SPOOL_QUOTA_VARIABLE, DiskQuota, read_quota_bytes
+from advisor_logging.disk_quota import SPOOL_QUOTA_VARIABLE, DiskQuota, read_quota_bytes
 from advisor_logging.guard_process import Guard
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
 from advisor_logging.run_description import RunSettings, describe_run, resolve_tracking_uri
@@ -85,7 +85,7 @@ class Recorder:
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_spool_folder(settings.spool, self.id)
         self._warned: set[str] = set()
-        self._quota = DiskQuota(self.folder, self._spool_bytes_limit())
+        self._quota = DiskQuota(self.folder, read_quota_bytes(self.warn))
         try:
             self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
             write_json(
@@ -299,13 +299,6 @@ class Recorder:
             f"{self.folder} has reached its disk quota ({SPOOL_QUOTA_VARIABLE}): some steps are dropped; training continues",
         )
         return table.every_nth_step(every) if every else table.select_rows([])
-
-    def _spool_bytes_limit(self) -> int:
-        try:
-            return read_quota_bytes()
-        except ValueError as error:
-            self.warn(SPOOL_QUOTA_VARIABLE, str(error))
-            return int(DEFAULT_SPOOL_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
         if time.monotonic() - self._watched_at < 1.0:

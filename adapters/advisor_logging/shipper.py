@@ -131,7 +131,10 @@ class Shipper:
             self._position = frame.end
             if len(self._points) >= MAX_METRICS_PER_REQUEST:
                 self._send_points(store)
-        ending = self._ending or ({"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if has_exited else None)
+        ending = self._ending
+        if ending is None and has_exited:
+            written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
+            ending = {"status": "KILLED", "time_ms": max(written, default=int(self._run["start_ms"])), "tags": {}}
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_INTERVAL_S:
                 self._send_points(store)
@@ -291,10 +294,6 @@ class Shipper:
     def _archive_segments(self, done: Acknowledgement) -> None:
         if problem := sidecar.archive_segments(self._folder, done.position.segment):
             self._add_problem_note(f"the curves at full resolution are incomplete ({one_line_error(problem)})")
-
-    def _last_written_ms(self) -> int:
-        written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
-        return max(written, default=int(self._run["start_ms"]))
 
     def _add_problem_note(self, text: str) -> None:
         notes = [note for note in str(self._state.get("note") or "").split("; ") if note]

@@ -109,7 +109,7 @@ def _merge_pieces(pieces: Mapping[str, list[_Piece]], table: Any) -> None:
 
     waiting: list[Any] = []
     for name in sorted(pieces):
-        curve = map(_read_piece, pieces[name])
+        curve: Iterator[Any] = map(_read_piece, pieces[name])
         if any(before.last_step > after.first_step for before, after in pairwise(pieces[name])):
             curve = iter([pa.concat_tables(curve).sort_by("step")])  # parts overlap, for example if an evaluation was late
         for rows in curve:
@@ -165,11 +165,11 @@ def _read_curves(frames: Iterable[SpoolFrame]) -> Iterator[Any]:
             ):
                 column.extend(new)
     for name in sorted(gathered):
-        steps, times, values = (np.frombuffer(column) for column in gathered.pop(name))
-        order = np.argsort(steps, kind="stable")
-        steps = steps.clip(-MAX_EXACT_STEP, MAX_EXACT_STEP).astype(np.int64)
+        step, time_ms, value = (np.frombuffer(column) for column in gathered.pop(name))
+        order = np.argsort(step, kind="stable")
+        step = step.clip(-MAX_EXACT_STEP, MAX_EXACT_STEP).astype(np.int64)
         metric = pa.repeat(name, len(order))
-        yield pa.table([metric, steps[order], times[order].astype(np.int64), values[order]], schema=_table_schema())
+        yield pa.table([metric, step[order], time_ms[order].astype(np.int64), value[order]], schema=_table_schema())
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from advisor_logging.checkpoints import (
     read_run_info,
 )
 from advisor_pytorch.steps.device import ScalarValue
+from advisor_pytorch.steps.gradients import is_fully_sharded
 from advisor_pytorch.validation import check_count, make_writable_folder
 
 
@@ -212,9 +213,12 @@ class CheckpointKeeper:
         if where[0] is None:
             return False
         failures: list[str | None] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(
-            failures, self._try_to_write(Path(where[0]), self._checkpoint_metadata(step, steps_made, number))
-        )
+        failure = None
+        try:
+            self._write(Path(where[0]), self._checkpoint_metadata(step, steps_made, number))
+        except Exception as error:
+            failure = one_line_error(error)
+        distributed.all_gather_object(failures, failure)
         if not self._leads:
             return not any(failures)
         try:
@@ -224,13 +228,6 @@ class CheckpointKeeper:
             return True
         finally:
             self.checkpoints.delete_unfinished()
-
-    def _try_to_write(self, path: Path, metadata: Mapping[str, object]) -> str | None:
-        try:
-            self._write(path, metadata)
-        except Exception as error:
-            return one_line_error(error)
-        return None
 
 
 class CheckpointSettings(NamedTuple):
@@ -255,14 +252,30 @@ class CheckpointSettings(NamedTuple):
             raise ValueError("to resume with your own `save`, also pass `load`, which reads the path that `save` wrote")
         if self.on_all_ranks and self.save is None:
             raise ValueError("save_on_all_ranks requires your own `save` function, which all ranks call")
-        if self.keep and self.save is None and is_sharded(model):
+        if self.keep and self.save is None and is_fully_sharded(model):
             raise ValueError("no single rank has the whole model: pass your own `save` function and save_on_all_ranks=True")
         if self.keep:
             make_writable_folder(self.root)
 
     def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
-        """Return the run to continue, if any. Raises FileNotFoundError if `resume` is a path without a checkpoint."""
-        return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
+        """Return the run that `resume` or `run_id` names, else an interrupted run with the same description.
+
+        Raises FileNotFoundError if `resume` is a path without a checkpoint.
+        """
+        if not self.keep:
+            return None
+        if not isinstance(self.resume, bool):
+            return _earlier_run_at_path(Path(self.resume).absolute(), about.objective)
+        folder = find_checkpoint_folder(self.root, lambda known: known.run_id == run_id) if run_id else None
+        if folder is None and self.resume:
+            wanted = replace(about, run_id=None, spool=None, status=None)
+            folder = find_checkpoint_folder(
+                self.root,
+                lambda known: (
+                    known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted
+                ),
+            )
+        return None if folder is None else _earlier_run_in_folder(folder, about.objective)
 
     def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
         """Return the number of the next optimizer step. Raises ValueError if the checkpoint does not fit, and any error of
@@ -292,24 +305,6 @@ class CheckpointSettings(NamedTuple):
         return CheckpointKeeper(checkpoints, write, together=self.on_all_ranks, leads=leads, warn=warn)
 
 
-def find_earlier_run(
-    root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
-) -> EarlierRun | None:
-    """Return the run that `resume` or `run_id` names, else an interrupted run with the same description."""
-    if not isinstance(resume, bool):
-        return _earlier_run_at_path(Path(resume).absolute(), about.objective)
-    folder = find_checkpoint_folder(root, lambda known: known.run_id == run_id) if run_id else None
-    if folder is None and resume:
-        wanted = replace(about, run_id=None, spool=None, status=None)
-        folder = find_checkpoint_folder(
-            root,
-            lambda known: (
-                known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted
-            ),
-        )
-    return None if folder is None else _earlier_run_in_folder(folder, about.objective)
-
-
 def _earlier_run_at_path(path: Path, objective: str) -> EarlierRun:
     for folder in (path, path.parent):
         earlier = _earlier_run_in_folder(folder, objective)
@@ -333,9 +328,3 @@ def _earlier_run_in_folder(folder: Path, objective: str) -> EarlierRun | None:
         return None
     listed, last = read_checkpoints(folder, objective)
     return EarlierRun(folder, about, last or max(listed, key=lambda c: c.steps_made, default=None))
-
-
-def is_sharded(model: torch.nn.Module) -> bool:
-    """Return whether the model's parameters are sharded, so that no rank holds all of them."""
-    whole = not any(hasattr(p, "to_local") for p in model.parameters())
-    return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class FrameworkCallback:
         self, model: Any, optimizer: Any, params: Mapping[str, object], start_step: int, defaults: Mapping[str, Any], **run: Any
     ) -> TuningLogger:
         """defaults: settings that the user did not pass. run: arguments that override the user's settings."""
-        self._evaluations, self._files = ObjectiveValuesByStep(self._objective), CheckpointFiles()
+        self._checkpoints = FrameworkCheckpoints(self._objective)
         self._log = self._last_log = TuningLogger(
             model,
             optimizer,
@@ -71,7 +71,7 @@ class FrameworkCallback:
     def _log_checkpoints(self, policy: str, paths: Iterable[str], chosen: str | None) -> None:
         """Log which checkpoints the framework wrote, unless our logger saves its own checkpoints."""
         if self._log is not None and not self._settings.get("checkpoints"):
-            self._log.note({TAG_CHECKPOINTS: self._files.describe(policy, paths, chosen, self._evaluations)})
+            self._log.note({TAG_CHECKPOINTS: self._checkpoints.describe(policy, paths, chosen)})
 
 
 def check_settings(
@@ -113,38 +113,30 @@ def warn_on_training_error(what: str) -> Iterator[None]:
         logger.warning("advisor: %s could not be logged (%s); training continues", what, one_line_error(error))
 
 
-class ObjectiveValuesByStep:
-    """Keeps the objective's value of each evaluation; a value that is a tensor stays on its device until it is needed."""
+class FrameworkCheckpoints:
+    """Records the training step of each checkpoint file that a framework writes, and the objective's value at each step."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective
         self._values: dict[int, ScalarValue] = {}
+        self._steps: dict[str, int] = {}
+        self._written: dict[str, float | None] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._values)
-
-    def add(self, step: int, metrics: Mapping[str, Any]) -> None:
+    def add_evaluation(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """A value that is a tensor stays on its device until it is needed."""
         if (value := metrics.get(self._objective)) is not None:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
-    def value_at(self, step: int) -> float | None:
-        """Return the latest finite value up to `step`. Reading the value of a tensor waits for the device."""
-        steps = [s for s in self._values if s <= step]
-        value = float(self._values[max(steps)]) if steps else math.nan
-        return value if math.isfinite(value) else None
-
-
-class CheckpointFiles:
-    """Records, for each checkpoint file that a framework writes, the training step at which the file appeared or changed."""
-
-    def __init__(self) -> None:
-        self._steps: dict[str, int] = {}
-        self._written: dict[str, float | None] = {}
+    @property
+    def has_values(self) -> bool:
+        return bool(self._values)
 
     def record_files(self, paths: Iterable[str], step: int | None) -> None:
         """Record `step` for files that are new or have changed; None if an earlier training run wrote them."""
         for path in paths:
-            written, before = _modification_time(path), self._written.get(path, -1.0)
+            written, before = None, self._written.get(path, -1.0)
+            with suppress(OSError):  # the file is not on a local disk
+                written = os.stat(path).st_mtime
             self._written[path] = written
             if step is not None and before is not None and before != written:  # None: the file was still being written
                 self._steps[path] = step
@@ -153,15 +145,12 @@ class CheckpointFiles:
     def paths(self) -> list[str]:
         return list(self._steps)
 
-    def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValuesByStep) -> str:
+    def describe(self, policy: str, paths: Iterable[str], chosen: str | None) -> str:
+        """Return the value of `contract.TAG_CHECKPOINTS`; reading a value that is a tensor waits for the device."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
-        entries = [{"step": self._steps[path], "value": values.value_at(self._steps[path]), "path": path} for path in known]
+        entries = [{"step": self._steps[path], "value": self._value_at(self._steps[path]), "path": path} for path in known]
         return json.dumps({"policy": policy, "kept": entries, "chosen": self._steps.get(chosen or "")})
 
-
-def _modification_time(path: str) -> float | None:
-    """None if the file is not on a local disk."""
-    try:
-        return os.stat(path).st_mtime
-    except OSError:
-        return None
+    def _value_at(self, step: int) -> float | None:
+        value = float(self._values[max(steps)]) if (steps := [s for s in self._values if s <= step]) else math.nan
+        return value if math.isfinite(value) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from advisor_pytorch.checkpoints import CheckpointSettings, LoadFunction, SaveFu
 from advisor_pytorch.distributed.rank_facts import current_world_size
 from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
-from advisor_pytorch.outcome import Direction, RunOutcome, terminating_exception
+from advisor_pytorch.outcome import Direction, RunOutcome
 from advisor_pytorch.run import TrainingRun
 from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.steps.loader import MeasuredLoader
@@ -390,7 +391,8 @@ class TuningLogger:
 
     def _close_at_exit(self) -> None:
         """Close a run that is still open at the interpreter's exit; if an exception ended the script, record it."""
-        self.close(error=terminating_exception())
+        is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception may be unrelated
+        self.close(error=None if is_interactive else getattr(sys, "last_value", None))
 
     def _is_active(self) -> bool:
         return not self._closed and self._capture.alive

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Literal, NamedTuple
 
 import torch
@@ -55,7 +54,7 @@ class RunOutcome:
             self.update(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
 
     def final_status(self, steps_done: int, max_train_steps: int | None) -> str:
-        """ "diverged" takes precedence over "stopped", because many training loops stop early when they diverge."""
+        # Many training loops stop early when they diverge.
         if not all(math.isfinite(value) for value in self._last.values()):
             return "diverged"
         if not self.evaluated:
@@ -93,19 +92,7 @@ def exit_status_from_exception(error: BaseException | None) -> ExitStatus | None
     return ExitStatus("infeasible", "FAILED", message)
 
 
-def exit_status_without_exception(status: str, missing: str) -> ExitStatus:
-    """missing: one line about losses that belong to no optimizer step, or ""."""
-    if missing and status == "complete":
-        return ExitStatus("stopped", "FINISHED", missing)
-    return ExitStatus(status, "FINISHED")
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """The error's text is checked too, because some allocators raise a general error class."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(phrase in text for phrase in _OUT_OF_MEMORY_PHRASES)
-
-
-def terminating_exception() -> BaseException | None:
-    is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception may be unrelated
-    return None if is_interactive else getattr(sys, "last_value", None)

@@ -20,7 +20,7 @@ from advisor_pytorch.checkpoints import CheckpointSettings, EarlierRun, Training
 from advisor_pytorch.distributed.rank_facts import loader_facts
 from advisor_pytorch.distributed.ranks import Ranks
 from advisor_pytorch.facts.observations import Observations
-from advisor_pytorch.outcome import RunOutcome, exit_status_from_exception, exit_status_without_exception, guard_stop_tags
+from advisor_pytorch.outcome import ExitStatus, RunOutcome, exit_status_from_exception, guard_stop_tags
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.steps.gradients import choose_norm_measure
@@ -168,7 +168,9 @@ class TrainingRun:
         steps, last_step = capture.next_step + capture.skipped, max(capture.next_step - 1, 0)
         trained_to = self.outcome.final_status(steps, self._max_train_steps)
         failed = exit_status_from_exception(error)
-        exit_status = failed or exit_status_without_exception(trained_to, capture.missing())
+        exit_status = failed or ExitStatus(trained_to, "FINISHED")
+        if not failed and missing and trained_to == "complete":
+            exit_status = ExitStatus("stopped", "FINISHED", missing)
         stopped = {}
         if stopped_by and not (status or failed or (self._max_train_steps and steps >= self._max_train_steps)):
             stopped = guard_stop_tags(stopped_by, last_step)

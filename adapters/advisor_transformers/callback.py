@@ -140,7 +140,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._log is not None:
             with warn_on_training_error("the checkpoints"):
-                paths = [path for path in self._files.paths if os.path.isdir(path)]
+                paths = [path for path in self._checkpoints.paths if os.path.isdir(path)]
                 if paths:
                     best = state.best_model_checkpoint if args.load_best_model_at_end else None
                     policy = (
@@ -196,11 +196,11 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         if self._log is None or not metrics:
             return
         with warn_on_training_error("an evaluation"):
-            if not self._evaluations:
+            if not self._checkpoints.has_values:
                 self._log.loaders(valid=kwargs.get("eval_dataloader"))
             logged, self._logged_evaluation = self._logged_evaluation, {}
             results = {name: value for name, value in {**logged, **metrics}.items() if name != "epoch" and value is not None}
-            self._evaluations.add(state.global_step, results)
+            self._checkpoints.add_evaluation(state.global_step, results)
             self._log.evaluate(results, step=state.global_step)
         self._stop_if_guard_asks(control)
         self._waiting_since = time.perf_counter()
@@ -214,6 +214,6 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         if self._log is not None:
             with warn_on_training_error("a checkpoint"):
                 path = os.path.join(args.output_dir or "", f"checkpoint-{state.global_step}")
-                self._files.record_files([path], state.global_step)
+                self._checkpoints.record_files([path], state.global_step)
             self._log.evaluate({})  # exclude the time that saving takes, because it is not training time
         self._waiting_since = time.perf_counter()

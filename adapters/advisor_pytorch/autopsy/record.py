@@ -36,12 +36,10 @@ class History:
         columns = [table.columns.get(name) for name in HISTORY_METRICS]
         if len(self._after) >= ROWS_AFTER or (columns[0] is None and columns[1] is None):
             return
-        if self.first_bad_step is None and _all_finite(columns[0]) and _all_finite(columns[1]):
-            skipped = 0 if len(self._first) < FIRST_ROWS else max(len(table) - MAX_ROWS, 0)
-        else:
-            skipped = 0
+        is_finite = self.first_bad_step is None and _all_finite(columns[0]) and _all_finite(columns[1])
+        skipped = max(len(table) - MAX_ROWS, 0) if is_finite and len(self._first) >= FIRST_ROWS else 0
         for i in range(skipped, len(table)):
-            row = [table.steps[i], *(None if column is None else column[i] for column in columns)]
+            row: list[Any] = [table.steps[i], *(None if column is None else column[i] for column in columns)]
             if self.first_bad_step is None and not _all_finite(value for value in row[1:3] if value is not None):
                 self.first_bad_step = row[0]
             if self.first_bad_step is None:

@@ -27,11 +27,11 @@ class StepMerger:
     If a step has waited `wait_s` seconds for a rank, later steps do not wait for that rank until it sends values again.
     """
 
-    def __init__(self, wait_s: float = MAX_RANK_WAIT_S) -> None:
+    def __init__(self, world_size: int, wait_s: float = MAX_RANK_WAIT_S) -> None:
         self._wait_s = wait_s
         self._waiting: deque[tuple[float, MetricRow]] = deque()
-        self._others: dict[int, dict[int, MetricValues]] = {}
-        self._latest: dict[int, int] = {}
+        self._others: dict[int, dict[int, MetricValues]] = {rank: {} for rank in range(1, world_size)}
+        self._latest = dict.fromkeys(self._others, -1)
         self._last_released = -1
         self.silent: set[int] = set()
         """Ranks whose values are late; later steps no longer wait for the values of these ranks."""
@@ -42,10 +42,6 @@ class StepMerger:
     @property
     def is_waiting(self) -> bool:
         return bool(self._waiting)
-
-    def connect(self, world_size: int) -> None:
-        self._others = {rank: {} for rank in range(1, world_size)}
-        self._latest = dict.fromkeys(self._others, -1)
 
     def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, MetricValues]]) -> None:
         """rows: steps of a rank other than 0, in order."""

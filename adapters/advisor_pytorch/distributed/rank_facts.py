@@ -14,7 +14,7 @@ import torch
 
 from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_pytorch.steps.device import model_device
-from advisor_pytorch.steps.gradients import is_flattened_by_fsdp1, is_sharded
+from advisor_pytorch.steps.gradients import is_fully_sharded
 
 Facts = dict[str, Any]
 """Facts about one rank by name, with JSON-compatible values, for `contract.TAG_RANKS`."""
@@ -85,8 +85,7 @@ def has_other_experiment_logger() -> bool:
 
 def parallelism(model: torch.nn.Module) -> str:
     """Return "fsdp", "ddp" or "other"; "other" also for the inner module of a DDP model."""
-    parameters = list(model.parameters())
-    if any(is_sharded(p) for p in parameters) or is_flattened_by_fsdp1(parameters):
+    if is_fully_sharded(model):
         return "fsdp"
     if any(isinstance(m, torch.nn.parallel.DistributedDataParallel) for m in model.modules()):
         return "ddp"

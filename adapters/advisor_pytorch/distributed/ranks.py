@@ -215,8 +215,7 @@ class RankReceiver(_ChannelThread):
         self._facts: list[Facts | None] = [{}] + [None] * (world_size - 1)
         self._noted: dict[str, str] = {}
         self._note_after = time.monotonic() + MAX_RANK_WAIT_S
-        self._merger = StepMerger()
-        self._merger.connect(world_size)
+        self._merger = StepMerger(world_size)
 
     def send(self, facts: Facts) -> None:
         self._facts[0] = {**(self._facts[0] or {}), **facts}
@@ -325,18 +324,15 @@ class Ranks:
             self._sender = RankSender(self.rank, self.world_size)
 
     def begin(self, seed: int | None, *, checkpoints: bool) -> None:
-        for channel in (self.receiver, self._sender):
-            if channel is not None:
-                channel.send(rank_facts.process_facts(self._model, seed, leads=self.leads, checkpoints=checkpoints))
-                channel.start()
+        if (channel := self.receiver or self._sender) is not None:
+            channel.send(rank_facts.process_facts(self._model, seed, leads=self.leads, checkpoints=checkpoints))
+            channel.start()
 
     def send(self, facts: rank_facts.Facts) -> bool:
         """Send facts about this rank to rank 0; return whether the training has other ranks."""
-        for channel in (self.receiver, self._sender):
-            if channel is not None:
-                channel.send(facts)
-                return True
-        return False
+        if (channel := self.receiver or self._sender) is not None:
+            channel.send(facts)
+        return channel is not None
 
     def override_tags(self, tags: Mapping[str, str]) -> None:
         """Exclude these tags from the result of `tags`, because the caller logs them itself."""

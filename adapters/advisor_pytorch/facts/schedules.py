@@ -75,15 +75,29 @@ def unwrap_scheduler(scheduler: Any) -> Any:
 def schedule_kind(scheduler: Any, steps: int | None) -> str:
     known = _torch_class_name(scheduler)
     try:
-        if known in _SCHEDULE_KIND_BY_CLASS:
-            return _SCHEDULE_KIND_BY_CLASS[known]
-        if (kind_of := _SCHEDULE_KIND_FUNCTIONS.get(known)) is not None:
-            return kind_of(scheduler, steps)
+        if (kind := _kind_by_parameters(known, scheduler, steps)) is not None:
+            return kind
     except Exception:  # the user's scheduler class is incomplete, or its function fails at some steps
         return "other"
     base = _schedule_kind_from_name(type(scheduler).__name__)
     warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's attribute
     return "warmup+" + base if warms_up else base
+
+
+def _kind_by_parameters(known: str, scheduler: Any, steps: int | None) -> str | None:
+    if known in ("LinearLR", "ConstantLR"):
+        start, end = (scheduler.start_factor, scheduler.end_factor) if known == "LinearLR" else (scheduler.factor, 1)
+        fall = "linear" if known == "LinearLR" else "step"
+        return "constant" if start == end else "warmup+constant" if start < end else fall
+    if known == "PolynomialLR":
+        return "linear" if scheduler.power == 1 else "polynomial"
+    if known == "MultiplicativeLR":
+        return _multiplicative_lr_schedule_kind(scheduler)
+    if known == "LambdaLR":
+        return _lambda_lr_schedule_kind(scheduler, steps)
+    if known in ("SequentialLR", "ChainedScheduler"):
+        return _combine_schedule_kinds([schedule_kind(part, steps) for part in scheduler._schedulers])
+    return _SCHEDULE_KIND_BY_CLASS.get(known)
 
 
 def _torch_class_name(scheduler: Any) -> str:
@@ -96,23 +110,7 @@ def _torch_class_name(scheduler: Any) -> str:
     return ""
 
 
-def _linear_lr_schedule_kind(scheduler: Any, _steps: int | None) -> str:
-    if scheduler.start_factor == scheduler.end_factor:
-        return "constant"
-    return "warmup+constant" if scheduler.start_factor < scheduler.end_factor else "linear"
-
-
-def _constant_lr_schedule_kind(scheduler: Any, _steps: int | None) -> str:
-    if scheduler.factor == 1:
-        return "constant"
-    return "warmup+constant" if scheduler.factor < 1 else "step"
-
-
-def _polynomial_lr_schedule_kind(scheduler: Any, _steps: int | None) -> str:
-    return "linear" if scheduler.power == 1 else "polynomial"
-
-
-def _multiplicative_lr_schedule_kind(scheduler: Any, _steps: int | None) -> str:
+def _multiplicative_lr_schedule_kind(scheduler: Any) -> str:
     function = scheduler.lr_lambdas[0]
     if not is_side_effect_free(function):
         return _schedule_kind_from_name(_function_name(function))
@@ -130,21 +128,6 @@ def _lambda_lr_schedule_kind(scheduler: Any, steps: int | None) -> str:
     keywords = getattr(function, "keywords", {})
     seen = schedule_kind_of_function(function, keywords.get("num_training_steps") or steps)
     return named if seen.endswith("other") and not named.endswith("other") else seen
-
-
-def _composite_schedule_kind(scheduler: Any, steps: int | None) -> str:
-    return _combine_schedule_kinds([schedule_kind(part, steps) for part in scheduler._schedulers])
-
-
-_SCHEDULE_KIND_FUNCTIONS = {
-    "LinearLR": _linear_lr_schedule_kind,
-    "ConstantLR": _constant_lr_schedule_kind,
-    "PolynomialLR": _polynomial_lr_schedule_kind,
-    "MultiplicativeLR": _multiplicative_lr_schedule_kind,
-    "LambdaLR": _lambda_lr_schedule_kind,
-    "SequentialLR": _composite_schedule_kind,
-    "ChainedScheduler": _composite_schedule_kind,
-}
 
 
 def _combine_schedule_kinds(kinds: Sequence[str]) -> str:

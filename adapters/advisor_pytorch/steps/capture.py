@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -20,15 +20,8 @@ from advisor.contract.redact import one_line_error
 from advisor_pytorch.steps.device import ScalarValue, detached_copy, logged_value
 from advisor_pytorch.steps.gradients import NormFunction, gradient_norm
 from advisor_pytorch.steps.norms import StepNorms
-from advisor_pytorch.steps.observers import CaptureOwner, StepWatch
 from advisor_pytorch.steps.other_optimizers import UncapturedOptimizers
-from advisor_pytorch.steps.patches import (
-    GradientClipping,
-    is_unscaled,
-    listen_to_clipping,
-    scaler_patches,
-    stop_listening_to_clipping,
-)
+from advisor_pytorch.steps.patches import GradientClipping, clipping_patches, is_unscaled, scaler_patches
 from advisor_pytorch.steps.readings import LearningRateReader, PendingLosses, StepClock
 from advisor_pytorch.steps.rows import PendingChunk, RowBuffer, SkippedStepCounter
 
@@ -38,6 +31,30 @@ MAX_PENDING_LOSSES = 1024
 """Maximum number of losses in memory that wait for their optimizer step; a step has fewer micro-batches than this."""
 MAX_HAND_OVER_S = 0.25
 """Seconds after which the training thread passes its rows to the writer thread, at the end of the current step."""
+
+
+class CaptureOwner(Protocol):
+    """Receives the data that `StepCapture` collects."""
+
+    def submit_chunk(self, chunk: PendingChunk) -> None: ...
+
+    def on_observed_tag(self, tag: str, value: str) -> None: ...
+
+    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None: ...
+
+    def warn(self, key: str, message: str) -> None: ...
+
+
+class StepWatch(Protocol):
+    """Watches a training run for its first non-finite value. Its methods must not raise errors."""
+
+    def on_loss(self, loss: ScalarValue) -> None: ...
+
+    def on_clip(self, norm: torch.Tensor | None) -> None: ...
+
+    def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None: ...
+
+    def on_skip(self) -> None: ...
 
 
 class StepCapture:
@@ -99,14 +116,14 @@ class StepCapture:
         self._others = UncapturedOptimizers(self._optimizers, self._follow_new_optimizer, self._safe_hook)
         self._clip_listener = self._safe_hook(self._on_clip)
         self._scaler_listener = self._safe_hook(self._on_scaler_step)
-        listen_to_clipping(self._clip_listener)
+        clipping_patches.listen(self._clip_listener)
         scaler_patches.listen(self._scaler_listener)
 
     def stop(self) -> None:
         for handle in itertools.chain.from_iterable(self._handles):
             handle.remove()
         self._others.stop()
-        stop_listening_to_clipping(self._clip_listener)
+        clipping_patches.ignore(self._clip_listener)
         scaler_patches.ignore(self._scaler_listener)
         self._safe_hook(self._close_row)()
         if self._others.steps or self.next_step == self._start_step:

@@ -135,6 +135,12 @@ def is_flattened_by_fsdp1(parameters: Iterable[torch.Tensor]) -> bool:
     return any(hasattr(p, "_fsdp_flattened") or type(p).__name__ == "FlatParameter" for p in parameters)
 
 
+def is_fully_sharded(model: torch.nn.Module) -> bool:
+    """Return whether no rank holds all parameters of the model."""
+    parameters = list(model.parameters())
+    return any(is_sharded(p) for p in parameters) or is_flattened_by_fsdp1(parameters)
+
+
 def replicated_value(tensor: torch.Tensor) -> torch.Tensor:
     """Return a plain tensor. Raises ValueError if this rank holds only a shard of `tensor`."""
     if not is_sharded(tensor):

@@ -117,44 +117,34 @@ class GradientClipping(NamedTuple):
 
 
 ClippingListener = Callable[[GradientClipping], None]
+"""Function called before each clipping of gradients."""
 
 _last_total_norm: tuple[torch.Tensor, float] | None = None
 """Latest total gradient norm that PyTorch's helper function returned, and the order of this norm."""
 
 
-def listen_to_clipping(listener: ClippingListener) -> None:
-    _clipping_patches.listen(listener)
-
-
-def stop_listening_to_clipping(listener: ClippingListener) -> None:
-    global _last_total_norm  # noqa: PLW0603 - as global as the patched functions
-    _clipping_patches.ignore(listener)
-    if not _clipping_patches.listeners:
-        _last_total_norm = None
-
-
 def _install_wrappers() -> None:
     if hasattr(clip_grad, "_clip_grads_with_norm_"):
-        _clipping_patches.replace(clip_grad, "_get_total_norm", _wrap_get_total_norm)
-        _clipping_patches.replace(clip_grad, "_clip_grads_with_norm_", _observe_norm)
-        _clipping_patches.replace(utils, "clip_grads_with_norm_", _observe_norm)
+        clipping_patches.replace(clip_grad, "_get_total_norm", _wrap_get_total_norm)
+        clipping_patches.replace(clip_grad, "_clip_grads_with_norm_", _observe_norm)
+        clipping_patches.replace(utils, "clip_grads_with_norm_", _observe_norm)
     else:
         _replace_in_closure(clip_grad.clip_grad_norm_, lambda original: _observe_limit(original, "norm"))
     _replace_in_closure(clip_grad.clip_grad_value_, lambda original: _observe_limit(original, "value"))
 
 
-_clipping_patches: FunctionPatches[ClippingListener] = FunctionPatches(_install_wrappers)
+clipping_patches: FunctionPatches[ClippingListener] = FunctionPatches(_install_wrappers)
 
 
 def _replace_in_closure(function: Any, wrap: Callable[[Any], Any]) -> None:
     for cell in function.__closure__ or ():
         if getattr(cell.cell_contents, "__name__", None) == function.__name__:
-            _clipping_patches.replace(cell, "cell_contents", wrap)
+            clipping_patches.replace(cell, "cell_contents", wrap)
             return
 
 
 def _notify_listeners(clipping: GradientClipping) -> None:
-    for listener in list(_clipping_patches.listeners):
+    for listener in list(clipping_patches.listeners):
         listener(clipping)
 
 

@@ -25,9 +25,7 @@ def steps(rows: list[MetricRow]) -> list[int]:
 
 
 def two_ranks() -> StepMerger:
-    merger = StepMerger(wait_s=10.0)
-    merger.connect(2)
-    return merger
+    return StepMerger(2, wait_s=10.0)
 
 
 def test_squares_of_the_parts_add_up() -> None:

@@ -85,13 +85,13 @@ def test_without_pytorch_s_helpers_clipping_is_observed_just_as_well(monkeypatch
     original = inside.cell_contents
     with monkeypatch.context() as patch:
         patch.delattr(nn.utils.clip_grad, "_clip_grads_with_norm_")
-        clipping.listen_to_clipping(observed.append)
+        clipping.clipping_patches.listen(observed.append)
     try:
         weight = nn.Parameter(torch.ones(2))
         weight.grad = torch.ones(2)
         assert float(clip_grad_norm_([weight], max_norm=0.5)) == pytest.approx(math.sqrt(2))
     finally:
-        clipping.stop_listening_to_clipping(observed.append)
+        clipping.clipping_patches.ignore(observed.append)
     assert inside.cell_contents is original
     assert [(c.limit, c.by, c.norm) for c in observed] == [(0.5, "norm", None)]
     assert norm([weight]) == pytest.approx(0.5, rel=1e-3)
