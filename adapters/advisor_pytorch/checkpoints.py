@@ -134,19 +134,87 @@ class EarlierRun(NamedTuple):
     checkpoint: Checkpoint | None
 
 
+class CheckpointSettings(NamedTuple):
+    keep: int
+    root: Path
+    save: SaveFunction | None
+    load: LoadFunction | None
+    on_all_ranks: bool
+    resume: bool | str | os.PathLike[str]
+
+    def check(self, model: torch.nn.Module, start_step: int) -> None:
+        """Raise TypeError, ValueError or OSError if these settings do not allow saving and resuming the training."""
+        check_count("checkpoints", self.keep, 0)
+        for name, function in (("save", self.save), ("load", self.load)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be a function that takes a path, not {function!r}")
+        if self.resume and not self.keep:
+            raise ValueError("resume needs checkpoints: pass the number to keep, for example checkpoints=3")
+        if self.resume and start_step:
+            raise ValueError("resume determines the first step: omit start_step")
+        if self.resume and self.save is not None and self.load is None:
+            raise ValueError("to resume with your own `save`, also pass `load`, which reads the path that `save` wrote")
+        if self.on_all_ranks and self.save is None:
+            raise ValueError("save_on_all_ranks requires your own `save` function, which all ranks call")
+        if self.keep and self.save is None and is_fully_sharded(model):
+            raise ValueError("no single rank has the whole model: pass your own `save` function and save_on_all_ranks=True")
+        if self.keep:
+            make_writable_folder(self.root)
+
+    def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
+        """Return the run that `resume` or `run_id` names, else an interrupted run with the same description.
+
+        Raises FileNotFoundError if `resume` is a path without a checkpoint.
+        """
+        if not self.keep:
+            return None
+        if not isinstance(self.resume, bool):
+            return _earlier_run_at_path(Path(self.resume).absolute(), about.objective)
+        folder = find_checkpoint_folder(self.root, lambda known: known.run_id == run_id) if run_id else None
+        if folder is None and self.resume:
+            wanted = replace(about, run_id=None, spool=None, status=None)
+            folder = find_checkpoint_folder(
+                self.root,
+                lambda known: (
+                    known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted
+                ),
+            )
+        return None if folder is None else _earlier_run_in_folder(folder, about.objective)
+
+    def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
+        """Return the number of the next optimizer step. Raises ValueError if the checkpoint does not fit, and any error of
+        `load`."""
+        if earlier_run is None or earlier_run.checkpoint is None or not self.resume:
+            return 0
+        (self.load or state.load)(earlier_run.checkpoint.path)
+        return earlier_run.checkpoint.steps_made
+
+
 class CheckpointKeeper:
     """Saves the training state at each evaluation and after the last step; if saving fails, logs a warning.
 
-    Rank 0 decides when to save and writes the checkpoint. With `together`, all ranks call `save` whenever rank 0 saves a
+    Rank 0 decides when to save and writes the checkpoint. With `on_all_ranks`, all ranks call `save` whenever rank 0 saves a
     checkpoint, so that `save` can gather a sharded state from all ranks.
     """
 
     def __init__(
-        self, checkpoints: CheckpointFolder, write: WriteFunction, *, together: bool, leads: bool, warn: WarnFunction
+        self,
+        settings: CheckpointSettings,
+        earlier: EarlierRun | None,
+        about: RunInfo,
+        identity: str,
+        state: TrainingState,
+        *,
+        leads: bool,
+        warn: WarnFunction,
     ) -> None:
-        """together: whether all ranks take part in saving a checkpoint. leads: whether this process is rank 0."""
-        self.checkpoints, self._write = checkpoints, write
-        self._together, self._leads, self._warn = together, leads, warn
+        """Use the folder of the run to continue, or a new folder named `identity`. leads: whether this process is rank 0."""
+        folder = earlier.folder if earlier is not None else settings.root / identity
+        keep = settings.keep if leads or settings.on_all_ranks else 0
+        suffix, save = ".pt" if settings.save is None else "", settings.save
+        self.checkpoints = CheckpointFolder(folder, keep, about, suffix, owner=leads, resumes=bool(settings.resume))
+        self._write: WriteFunction = state.save if save is None else lambda path, _checkpoint_metadata: save(path)
+        self._together, self._leads, self._warn = settings.on_all_ranks, leads, warn
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -156,7 +224,7 @@ class CheckpointKeeper:
     def on_evaluation(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
         """Save a checkpoint; return whether it was saved. Reading `value` waits for the device; None: it could not be read.
 
-        With `together`, every rank must call this method, because rank 0 decides for all ranks.
+        With `on_all_ranks`, every rank must call this method, because rank 0 decides for all ranks.
         """
         if not self.checkpoints.keep:
             return False
@@ -228,81 +296,6 @@ class CheckpointKeeper:
             return True
         finally:
             self.checkpoints.delete_unfinished()
-
-
-class CheckpointSettings(NamedTuple):
-    keep: int
-    root: Path
-    save: SaveFunction | None
-    load: LoadFunction | None
-    on_all_ranks: bool
-    resume: bool | str | os.PathLike[str]
-
-    def check(self, model: torch.nn.Module, start_step: int) -> None:
-        """Raise TypeError, ValueError or OSError if these settings do not allow saving and resuming the training."""
-        check_count("checkpoints", self.keep, 0)
-        for name, function in (("save", self.save), ("load", self.load)):
-            if function is not None and not callable(function):
-                raise TypeError(f"{name} must be a function that takes a path, not {function!r}")
-        if self.resume and not self.keep:
-            raise ValueError("resume needs checkpoints: pass the number to keep, for example checkpoints=3")
-        if self.resume and start_step:
-            raise ValueError("resume determines the first step: omit start_step")
-        if self.resume and self.save is not None and self.load is None:
-            raise ValueError("to resume with your own `save`, also pass `load`, which reads the path that `save` wrote")
-        if self.on_all_ranks and self.save is None:
-            raise ValueError("save_on_all_ranks requires your own `save` function, which all ranks call")
-        if self.keep and self.save is None and is_fully_sharded(model):
-            raise ValueError("no single rank has the whole model: pass your own `save` function and save_on_all_ranks=True")
-        if self.keep:
-            make_writable_folder(self.root)
-
-    def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
-        """Return the run that `resume` or `run_id` names, else an interrupted run with the same description.
-
-        Raises FileNotFoundError if `resume` is a path without a checkpoint.
-        """
-        if not self.keep:
-            return None
-        if not isinstance(self.resume, bool):
-            return _earlier_run_at_path(Path(self.resume).absolute(), about.objective)
-        folder = find_checkpoint_folder(self.root, lambda known: known.run_id == run_id) if run_id else None
-        if folder is None and self.resume:
-            wanted = replace(about, run_id=None, spool=None, status=None)
-            folder = find_checkpoint_folder(
-                self.root,
-                lambda known: (
-                    known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted
-                ),
-            )
-        return None if folder is None else _earlier_run_in_folder(folder, about.objective)
-
-    def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
-        """Return the number of the next optimizer step. Raises ValueError if the checkpoint does not fit, and any error of
-        `load`."""
-        if earlier_run is None or earlier_run.checkpoint is None or not self.resume:
-            return 0
-        (self.load or state.load)(earlier_run.checkpoint.path)
-        return earlier_run.checkpoint.steps_made
-
-    def keeper(
-        self,
-        earlier_run: EarlierRun | None,
-        about: RunInfo,
-        identity: str,
-        state: TrainingState,
-        *,
-        leads: bool,
-        warn: WarnFunction,
-    ) -> CheckpointKeeper:
-        folder = earlier_run.folder if earlier_run is not None else self.root / identity
-        keep = self.keep if leads or self.on_all_ranks else 0
-        checkpoints = CheckpointFolder(
-            folder, keep, about, ".pt" if self.save is None else "", owner=leads, resumes=bool(self.resume)
-        )
-        save = self.save
-        write: WriteFunction = state.save if save is None else lambda path, _checkpoint_metadata: save(path)
-        return CheckpointKeeper(checkpoints, write, together=self.on_all_ranks, leads=leads, warn=warn)
 
 
 def _earlier_run_at_path(path: Path, objective: str) -> EarlierRun:

@@ -16,7 +16,7 @@ from advisor_logging.run_description import NEW_RUN_ID, RunSettings
 from advisor_logging.table import MetricTable
 from advisor_pytorch.autopsy.record import AutopsyFile
 from advisor_pytorch.autopsy.watch import Autopsy, AutopsyMode
-from advisor_pytorch.checkpoints import CheckpointSettings, EarlierRun, TrainingState
+from advisor_pytorch.checkpoints import CheckpointKeeper, CheckpointSettings, EarlierRun, TrainingState
 from advisor_pytorch.distributed.rank_facts import loader_facts
 from advisor_pytorch.distributed.ranks import Ranks
 from advisor_pytorch.facts.observations import Observations
@@ -54,7 +54,9 @@ class TrainingRun:
         if self.ranks.leads:
             self.recorder = Recorder(settings, self._on_rows, self.ranks.receiver)
         identity = self.recorder.id if self.recorder else "other-rank"
-        self.keeper = checkpoints.keeper(earlier, about, identity, self._state, leads=self.ranks.leads, warn=self.warn)
+        self.keeper = CheckpointKeeper(
+            checkpoints, earlier, about, identity, self._state, leads=self.ranks.leads, warn=self.warn
+        )
         run_id = None if settings.run_id == NEW_RUN_ID else settings.run_id
         self.keeper.note(run_id=run_id, spool=settings.begun_by or identity)
         self.outcome.best = self.keeper.best
@@ -68,19 +70,17 @@ class TrainingRun:
         autopsy: AutopsyMode,
     ) -> None:
         """trained: the parameters that the optimizers train."""
-        self._start_autopsy(optimizers, autopsy, start_step)
+        if autopsy is not False and self.recorder is not None:
+            about = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
+            self._autopsy_file = AutopsyFile(self.recorder, lambda: self.capture.flush(), about)  # noqa: PLW0108 - created later
+            write, keeps_batches = self._autopsy_file.write, autopsy == "batch"
+            self.autopsy = Autopsy(
+                self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step
+            )
         measure, in_parts = choose_norm_measure(trained, self.ranks.world_size, self.warn)
         self.capture = StepCapture(
             optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts, watch=self.autopsy
         )
-
-    def _start_autopsy(self, optimizers: Sequence[torch.optim.Optimizer], mode: AutopsyMode, start_step: int) -> None:
-        if mode is False or self.recorder is None:
-            return
-        about = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
-        self._autopsy_file = AutopsyFile(self.recorder, self._flush, about)
-        write, keeps_batches = self._autopsy_file.write, mode == "batch"
-        self.autopsy = Autopsy(self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step)
 
     def describe(
         self,
@@ -191,9 +191,6 @@ class TrainingRun:
         if self.capture.skipped:
             tags[contract.TAG_SKIPPED_STEPS] = str(self.capture.skipped)
         return tags
-
-    def _flush(self) -> None:
-        self.capture.flush()
 
     def _on_rows(self, table: MetricTable) -> None:
         if self.observations is not None:
