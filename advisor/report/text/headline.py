@@ -56,25 +56,7 @@ def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
         action = say("{action}", action=end_with_full_stop(urgent[0].action)) if urgent else nothing
         return say("No trial produced a usable result."), action
     if report.next_studies:
-        spec = report.next_studies[0].spec
-        finding_behind, before = _finding_behind_study(report, spec), finding_before_study(report)
-        if before is not None:
-            reason = _reason_for_study if before is finding_behind else _reason_for_manual_action
-            return end_with_full_stop(before.action), reason(report, spec, before)
-        # If the best trials lie at the end of a range, moving this range is worthwhile even if the evidence is too weak for a
-        # warning.
-        moves = (
-            finding_behind is not None
-            and finding_behind.goal == "boundary"
-            and finding_behind.confidence >= MIN_SURE_CONFIDENCE
-        )
-        optional = finding_behind is not None and not moves and all(f.severity == "note" for f in report.heads)
-        anew = finding_behind is not None and needs_new_scores(spec, [finding_behind])
-        why = join_items(
-            (_reason_for_study(report, spec, finding_behind), *(say(NOT_COMPARABLE_NOTE) for _ in range(anew))), " "
-        )
-        goal = end_with_full_stop(say("{goal}{others}", goal=_goal_message(spec), others=_changed_ranges_clause(report, spec)))
-        return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
+        return _goal_and_reason_of_study(report, report.next_studies[0].spec)
     if urgent:
         return end_with_full_stop(urgent[0].action), end_with_full_stop(urgent[0].message)
     text = say("{text}", text=_checks_summary(report))
@@ -84,6 +66,23 @@ def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
     if len(report.ranked) < MIN_FEASIBLE:
         return text, say("Consider: {action}", action=action)
     return action, end_with_full_stop(report.heads[0].message)
+
+
+def _goal_and_reason_of_study(report: ReportData, spec: StudySpec) -> tuple[Message, Message]:
+    finding_behind, before = _finding_behind_study(report, spec), finding_before_study(report)
+    if before is not None:
+        reason = _reason_for_study if before is finding_behind else _reason_for_manual_action
+        return end_with_full_stop(before.action), reason(report, spec, before)
+    goal = end_with_full_stop(say("{goal}{others}", goal=_goal_message(spec), others=_changed_ranges_clause(report, spec)))
+    why = _reason_for_study(report, spec, finding_behind)
+    if finding_behind is None:
+        return goal, why
+    if needs_new_scores(spec, [finding_behind]):
+        why = join_items((why, say(NOT_COMPARABLE_NOTE)), " ")
+    # If the best trials lie at the end of a range, moving this range is worthwhile even if the evidence is too weak for a warning.
+    moves = finding_behind.goal == "boundary" and finding_behind.confidence >= MIN_SURE_CONFIDENCE
+    optional = not moves and all(f.severity == "note" for f in report.heads)
+    return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
 
 
 def leading_finding(report: ReportData) -> Finding | None:

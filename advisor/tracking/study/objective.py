@@ -38,14 +38,12 @@ def choose_objective(
     Raises AdvisorError if the arguments contradict each other or the data, or if the objective cannot be inferred.
     """
     if all(metric_names.is_window_or_system_metric(m) for m in experiment.points):
-        raise NothingToJudge(
-            f"no run of experiment {experiment.name!r} logged a metric; log the metric that measures how good a trial is"
-        )
+        logged = "log the metric that measures how good a trial is"
+        raise NothingToJudge(f"no run of experiment {experiment.name!r} logged a metric; {logged}")
     if spec is not None:
         if metric is not None and spec.objective.metric != metric:
-            raise AdvisorError(
-                f"the study file's objective is {spec.objective.metric!r}, but --objective says {metric!r}; drop one of them"
-            )
+            text = f"the study file's objective is {spec.objective.metric!r}, but --objective says {metric!r}; drop one of them"
+            raise AdvisorError(text)
         metric, direction = spec.objective.metric, direction or spec.objective.direction
     inferred: dict[str, str] = {}
     if metric is None:
@@ -67,14 +65,11 @@ def choose_objective(
             "once."
         )
     if stated is not None:
-        direction = stated
         warnings += _direction_warnings(metric, stated, followed=True)
-    else:
-        by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
-        direction, source, contradictions = _choose_direction(metric, by_default)
-        inferred |= source
-        warnings += contradictions
-    return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, tuple(warnings))
+        return ObjectiveChoice(Objective(metric=metric, direction=stated), inferred, tuple(warnings))
+    by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
+    direction, source, contradictions = _choose_direction(metric, by_default)
+    return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred | source, (*warnings, *contradictions))
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:

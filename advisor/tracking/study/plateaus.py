@@ -62,11 +62,10 @@ def find_trials_on_plateaus(
             stays[key] = longest_temporary_plateau(left, level, _MAX_PLATEAU_RANGE * distance)
         if 2 * stays[key] >= len(costs.curves[trial].finite):
             continue
-        like = " like other trials" if shared else ""
         first, at = float(costs.curves[trial].finite.values[0]), costs.objective_text(level)
         fell = level - first > MIN_LEARNED_IMPROVEMENT * distance
         how = f"fell from {costs.objective_text(first)} to {at}" if fell else f"stays at {at} from its first evaluation on"
-        found[trial] = f"{costs.metric} {how}{like}"
+        found[trial] = f"{costs.metric} {how}{' like other trials' if shared else ''}"
     if len(found) > _MAX_PLATEAU_TRIALS_FRACTION * len(trials):
         return {}
     return {**found, **_find_trials_no_better_than_plateau(costs, trials, results, found, levels)}

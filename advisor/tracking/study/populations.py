@@ -64,8 +64,13 @@ def select_population(
         largest = max(groups, key=lambda t: (sizes[t], max(groups[t])))
         others += [(t, members) for t, members in groups.items() if t != largest]
         chosen, title = groups[largest], " and ".join(filter(None, (title, largest)))
-    if not others:
-        return RunPopulation(experiment)
+    return _largest_population(experiment, title, chosen, others) if others else RunPopulation(experiment)
+
+
+def _largest_population(
+    experiment: Experiment, title: str, chosen: list[int], others: list[tuple[str, list[int]]]
+) -> RunPopulation:
+    """Return the chosen runs, and the decision about the `others`: groups of run indices with their titles."""
     if len(chosen) < _MIN_POPULATION_RUNS:
         kinds = [(title, chosen), *others]
         most = count(max(len(members) for _, members in kinds), "run")

@@ -67,16 +67,12 @@ def find_trial_ends(
     """
     costs = objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
+    tagged = {i: _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
     stops = _guard_stops(runs)
-    ends: dict[int, TrialEnd] = {}
-    for i, run in enumerate(runs):
-        if (end := _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i]))) is not None:
-            ends[i] = end
-    for i, stop in stops.items():
-        # A run that the guard stopped may look like a crash until the launcher has recorded the stop.
-        diverged = "diverged" in (runs[i].tags.get(contract.TAG_STATUS), stop.status)
-        reason = f"the guard stopped it at step {stop.step:,}: {stop.reason}"
-        ends[i] = TrialEnd("diverged" if diverged else "pruned", reason)
+    # A run that the guard stopped may look like a crash until the launcher has recorded the stop.
+    ends = {i: end for i, end in tagged.items() if end is not None} | {
+        i: _end_by_guard(runs[i], stop) for i, stop in stops.items()
+    }
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: TrialEnd("no_data", "its launch failed") for i in launches}
@@ -134,6 +130,11 @@ def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
     stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
     records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_GUARD_STOP))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
+
+
+def _end_by_guard(run: Run, stop: GuardStop) -> TrialEnd:
+    diverged = "diverged" in (run.tags.get(contract.TAG_STATUS), stop.status)
+    return TrialEnd("diverged" if diverged else "pruned", f"the guard stopped it at step {stop.step:,}: {stop.reason}")
 
 
 def _was_pruned(run: Run) -> bool:
@@ -200,19 +201,7 @@ def _decisions(
 ) -> list[Decision]:
     """Return the decisions: one for each kind of end that the curves show, one for all pruned trials, and one for the trials
     that the guard stopped."""
-    statuses = Counter(end.status for end in ends)
-    decisions = []
-    if pruned := statuses["pruned"]:
-        guessed = any(end.status == "pruned" and end.reason and t not in guard_stops for t, end in enumerate(ends))
-        how = ": they ended with worse results than the trials that continued, without an error" if guessed else ""
-        if guarded := sum(ends[t].status == "pruned" for t in guard_stops):
-            how = " by the guard" if guarded == pruned else f", {guarded} of them by the guard"
-        verb = "was" if pruned == 1 else "were"
-        text = (
-            f"{pruned} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with those of complete trials. "
-            "Pruning can hide settings that start slowly."
-        )
-        decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
+    decisions = _pruning_decision(ends, guard_stops)
     if guard_stops:
         reasons = Counter(stop.stop_reason_phrase for stop in guard_stops.values()).most_common()
         text = (
@@ -236,6 +225,22 @@ def _decisions(
             text = f"{len(shown)} of {len(ends)} trials {words} by their curves: {example}."
             decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     return decisions
+
+
+def _pruning_decision(ends: Sequence[TrialEnd], guard_stops: Mapping[int, GuardStop]) -> list[Decision]:
+    pruned = {t for t, end in enumerate(ends) if end.status == "pruned"}
+    if not pruned:
+        return []
+    guessed = any(ends[t].reason for t in pruned - guard_stops.keys())
+    how = ": they ended with worse results than the trials that continued, without an error" if guessed else ""
+    if guarded := pruned & guard_stops.keys():
+        how = " by the guard" if guarded == pruned else f", {len(guarded)} of them by the guard"
+    verb = "was" if len(pruned) == 1 else "were"
+    text = (
+        f"{len(pruned)} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with those of complete trials. "
+        "Pruning can hide settings that start slowly."
+    )
+    return [Decision(topic="status", text=text, overrule=_OVERRULE)]
 
 
 def _launch_failure_decision(trials: int, errors: Sequence[str]) -> list[Decision]:

@@ -49,7 +49,6 @@ def build_trials(
     fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
     roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
     how = find_trial_ends(runs, blocks, objective, params, lengths=roles.lengths)
-    names = _distinct_names(runs)
     are_steps_epochs = axes.are_steps_epochs(last_steps, params)
     # If steps count from 0, the last step is one less than the number of epochs.
     epochs = axes.planned_epochs(params) if are_steps_epochs else None
@@ -60,7 +59,7 @@ def build_trials(
         Trial(
             index=i,
             id=run.id,
-            name=names[i],
+            name=name,
             status=how.ends[i].status,
             params={name: value for name, value in params[i].items() if name not in roles.left_out},
             seed=_seed_of_run(run),
@@ -70,7 +69,7 @@ def build_trials(
             reason=how.ends[i].reason,
             tags={k: v for k, v in run.tags.items() if not k.startswith((contract.TAG_PREFIX, "mlflow."))},
         )
-        for i, run in enumerate(runs)
+        for i, (run, name) in enumerate(zip(runs, _distinct_names(runs), strict=True))
     )
     by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or are_steps_epochs
     warnings = ["Metrics were logged by epoch, so every step in this report is an epoch."] if by_epoch else []
