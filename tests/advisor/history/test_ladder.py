@@ -77,6 +77,7 @@ def test_an_open_end_asks_for_rates_beyond_it():
     found = read_ladder([study([0.02, 0.005, 0.0005])])
     assert found.transfer == "cannot be told"
     assert [r.open for r in found.rungs] == [None, None, "low"]
+    assert found.last_rate == "cannot be told"
     assert found.next.rate is None
     (runs,) = found.runs
     assert (runs.size, runs.rates) == (16_000, pytest.approx((2.0**-11, 2.0**-12), rel=0.01))

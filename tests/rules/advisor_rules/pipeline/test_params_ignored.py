@@ -91,8 +91,9 @@ def test_a_threshold_that_is_never_reached_is_innocent():
     assert verdict(RULE, study(grid, keys, seeds=[1] * 9)).status == "quiet"
 
 
-def test_workers_and_logging_are_no_matter_of_results():
-    grid = [{"lr": lr, "num_workers": w} for lr in (0.01, 0.1, 1.0) for w in (0, 2, 4)]
+@pytest.mark.parametrize("name", ["num_workers", "prefetch_factor"])
+def test_workers_and_logging_are_no_matter_of_results(name):
+    grid = [{"lr": lr, name: w} for lr in (0.01, 0.1, 1.0) for w in (0, 2, 4)]
     assert verdict(RULE, study(grid, [p["lr"] for p in grid], seeds=[1] * 9)).status == "quiet"
 
 

@@ -10,7 +10,7 @@ import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
 
-from advisor.model.change import RunPlan
+from advisor.model.change import RunPlan, SetRange
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.model.study import Study
@@ -122,6 +122,13 @@ def test_where_that_fails_too_it_clips() -> None:
     assert spec.parameters["lr"].high == pytest.approx(0.3, rel=0.02)
     assert "warmup_steps" not in spec.parameters
     assert any("gradient norm" in note for note in spec.notes)
+
+
+def test_a_range_below_the_unstable_rate_is_not_widened_to_it() -> None:
+    space = {**BASELINE.parameters, "lr": Parameter(low=0.05, high=0.2, scale="log")}
+    study = warmup_study("uudd", baseline=BASELINE.model_copy(update={"parameters": space}), rate=0.95)
+    (finding,) = verdict("warmup-shortest", study).findings
+    assert not any(isinstance(c, SetRange) and c.parameter == "lr" for c in finding.changes)
 
 
 @pytest.mark.parametrize(("high", "unstable"), [(3.0, 1.0), (10.0, 0.1), (3.0, 0.3)])

@@ -18,8 +18,8 @@ AIM = Objective(metric="val/loss", direction="minimize")
 BASE = first_study_of_project(FirstStudyRequest(study="s", objective=AIM, optimizer="sgd", trials=12))
 
 
-def sweep(halves: list[float], failed: int = 0) -> Study:
-    """A trial for each of the grid's learning rates, whose training loss halves every so many steps; the last `failed` diverge."""
+def sweep(halves: list[float], failed: int = 0, status: str = "diverged") -> Study:
+    """A trial for each of the grid's learning rates, whose training loss halves every so many steps; the last `failed` fail."""
     rng = np.random.default_rng(1)
     spec = learning_rate_grid(BASE, "learning_rate", 1e-3, 10.0, 4000)
     losses = [2.3 * 0.5 ** (STEPS / h) * np.exp(0.1 * rng.normal(size=len(STEPS))) for h in halves]
@@ -29,7 +29,7 @@ def sweep(halves: list[float], failed: int = 0) -> Study:
         [{"learning_rate": r, "momentum": 0.9} for r in spec.parameters["learning_rate"].choices or ()],
         {"val/loss": [[2.3, float(np.nanmin(x))] for x in losses], "train/loss": losses},
         steps={"train/loss": [STEPS] * len(losses), "val/loss": [[0, 3990]] * len(losses)},
-        status=["complete"] * (len(losses) - failed) + ["diverged"] * failed,
+        status=["complete"] * (len(losses) - failed) + [status] * failed,
     )
     return Study(spec=spec, trials=data.trials, metrics=data.metrics, signals=data.signals)
 
@@ -69,8 +69,9 @@ def test_the_grid_moves_if_the_fastest_lies_at_its_end(halves: list[float], low:
     assert spec.baseline.max_train_steps is None
 
 
-def test_rates_above_the_fastest_that_fail_bound_it() -> None:
-    study = sweep([2000, 1200, 600, 300, 200, 150, 100, 80], failed=2)
+@pytest.mark.parametrize("status", ["diverged", "infeasible"])
+def test_rates_above_the_fastest_that_fail_bound_it(status: str) -> None:
+    study = sweep([2000, 1200, 600, 300, 200, 150, 100, 80], failed=2, status=status)
     (spec,) = plan(study, [verdict("steps-to-fit", study)]).specs
     assert spec.max_train_steps == pytest.approx(150 * np.log2(100), rel=0.15)
 
