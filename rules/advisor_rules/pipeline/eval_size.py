@@ -136,7 +136,8 @@ class EvalSize(Rule):
             action = _SEED_NOISE_ADVICE
         elif is_tied:
             room = validation.distance_to_perfect_score(study)
-            needed = n * (test.critical_range / room) ** 2 if room > 0 else 0.0
+            ratio = test.critical_range / room if room > 0 else 0.0
+            needed = n * ratio * ratio  # a power would raise an error beyond the largest float
             action = _harder_evaluation_advice(study, trials, needed)
         elif factor <= validation.MAX_VALIDATION_SET_GROWTH:
             text = "Validate on about {n} examples, {factor} times as many, or treat these trials as equal."

@@ -45,6 +45,11 @@ def test_a_small_set_does_not_tell():
     assert "Validate on about " in finding.changes[0].text
 
 
+def test_almost_perfect_results_need_no_finite_number_of_examples():
+    (finding,) = verdict(RULE, study([1e-300] * 5 + [0.1] * 5, 64)).findings
+    assert str(finding.action).startswith("Evaluate on more or harder examples")
+
+
 def test_equal_results_do_not_say_how_many_examples_separate_them():
     equal = study([1 / 64] * 5 + [2 / 64] * 5, 64, objective="eval_rewards/accuracies", direction="maximize")
     (finding,) = verdict(RULE, equal).findings
