@@ -55,8 +55,9 @@ def _mean_distances(positions: FloatArray) -> FloatArray:
     total, shared = np.zeros((2, len(positions), len(positions)))
     for column in positions.T:
         gaps = np.abs(column[:, None] - column[None, :])
-        total += np.nan_to_num(gaps)
-        shared += np.isfinite(gaps)
+        is_known = np.isfinite(gaps)
+        total += np.where(is_known, gaps, 0.0)
+        shared += is_known
     return np.asarray(total / np.maximum(shared, 1), dtype=np.float64)
 
 

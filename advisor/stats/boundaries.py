@@ -50,9 +50,9 @@ def p_values_of_clusters(positions: FloatArray, values: FloatArray) -> FloatArra
     positions; its null distribution is the maximum over the axes under permutations of the values (Westfall and Young; all of
     them for n <= 7). An axis on which all positions are equal has p = 1.
     """
-    n = len(values)
-    ranks = stats.rankdata(positions, axis=0, nan_policy="omit")
-    ranks = np.nan_to_num(ranks - (np.isfinite(positions).sum(0) + 1) / 2)
+    n, is_known = len(values), np.isfinite(positions)
+    ranks = stats.rankdata(np.where(is_known, positions, np.nan), axis=0, nan_policy="omit")
+    ranks = np.nan_to_num(ranks - (is_known.sum(0) + 1) / 2)
     lengths = np.sqrt((ranks**2).sum(0))
     ranks /= np.where(lengths > 0, lengths, 1.0)
     centred = values - values.mean()

@@ -78,7 +78,8 @@ def find_failure_regions(
     scored, largest = [], np.zeros(len(table))
     for axis, side in [(i, side) for i in range(d) for side in (_BOTH_SIDES if sides is None else sides[i])]:
         u = positions[:, axis] if side == "high" else -positions[:, axis]
-        order = np.argsort(u, kind="stable")[: np.isfinite(u).sum()]
+        order = np.argsort(u, kind="stable")
+        order = order[np.isfinite(u[order])]
         if len(np.unique(u[order])) < 2:
             continue
         max_distances = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None

@@ -42,7 +42,9 @@ def log_p_values_of_axes(numeric: list[FloatArray], choices: list[FloatArray], c
     logs = []
     for positions in numeric:
         is_known = np.isfinite(positions)
-        ranks = np.nan_to_num(stats.rankdata(positions, nan_policy="omit") / max(is_known.sum(), 1) - 0.5)
+        ranks = np.nan_to_num(
+            stats.rankdata(np.where(is_known, positions, np.nan), nan_policy="omit") / max(is_known.sum(), 1) - 0.5
+        )
         design = np.stack([ranks, ranks**2, ~is_known], axis=1)
         centred = design - design.mean(0)
         centred = centred[:, np.abs(centred).max(axis=0) > 1e-9]  # without constant columns

@@ -36,3 +36,10 @@ def test_copes_with_failures_missing_axes_and_few_points() -> None:
     assert 0 <= adaptive.p_value_of_adaptivity(points, costs) <= 1
     assert adaptive.p_value_of_adaptivity(points[:5], costs[:5]) == 1
     assert adaptive.p_value_of_adaptivity(np.full((20, 2), np.nan), np.zeros(20)) == 1
+
+
+def test_an_infinite_position_is_a_missing_one() -> None:
+    points, costs = climb(np.random.default_rng(3), 14)
+    missing = points.copy()
+    missing[3, 0], points[3, 0] = np.nan, np.inf
+    assert adaptive.p_value_of_adaptivity(points, costs) == adaptive.p_value_of_adaptivity(missing, costs)

@@ -71,3 +71,11 @@ def test_a_best_outermost_point_is_no_visible_turn() -> None:
 def test_known_positions_that_are_all_equal_say_nothing():
     positions = np.where(np.arange(12) < 6, 0.5, np.nan)[:, None]
     assert boundaries.p_values_of_clusters(positions, np.arange(12.0)).tolist() == [[1.0, 1.0]]
+
+
+def test_an_infinite_position_is_a_missing_one() -> None:
+    positions, values = np.linspace(0, 1, 12)[:, None], np.linspace(0, 1, 12) ** 2
+    missing, infinite = positions.copy(), positions.copy()
+    missing[3], infinite[3] = np.nan, np.inf
+    expected = boundaries.p_values_of_clusters(missing, values)
+    np.testing.assert_array_equal(boundaries.p_values_of_clusters(infinite, values), expected)

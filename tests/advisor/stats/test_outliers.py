@@ -53,3 +53,11 @@ def test_nothing_to_place() -> None:
     assert outliers.find_failure_regions(u, np.zeros(4, dtype=np.bool_)) == []
     assert outliers.find_failure_regions(u, np.ones(4, dtype=np.bool_)) == []
     assert outliers.find_failure_regions(np.full((4, 1), np.nan), np.arange(4) > 1) == []
+
+
+@pytest.mark.parametrize("infinite", [np.inf, -np.inf])
+def test_an_infinite_position_is_a_missing_one(infinite: float) -> None:
+    positions, failed = np.linspace(0, 1, 12)[:, None], np.arange(12) < 4
+    missing = positions.copy()
+    missing[3], positions[3] = np.nan, infinite
+    assert outliers.find_failure_regions(positions, failed) == outliers.find_failure_regions(missing, failed)

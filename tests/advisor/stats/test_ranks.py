@@ -51,3 +51,10 @@ def test_results_that_fall_with_the_position_are_told_from_noise() -> None:
     assert ranks.p_value_of_fall(x, -x) < 0.001
     assert ranks.p_value_of_fall(x, x) > 0.999
     assert ranks.p_value_of_fall(x, np.ones(12)) == ranks.p_value_of_fall(x[:2], -x[:2]) == 1.0
+
+
+def test_an_infinite_position_is_a_missing_one() -> None:
+    missing, infinite = np.linspace(0, 1, 12), np.linspace(0, 1, 12)
+    missing[3], infinite[3] = np.nan, np.inf
+    p_values = [ranks.log_p_values_of_axes([u], [], np.linspace(0, 1, 12) ** 2) for u in (missing, infinite)]
+    np.testing.assert_array_equal(*p_values)
