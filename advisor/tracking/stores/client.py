@@ -122,7 +122,7 @@ def check_database(location: StoreLocation) -> None:
 # --- errors ---------------------------------------------------------------------------------------------------------------------
 
 
-def one_line_error(error: BaseException) -> str:
+def one_line_error(error: BaseException | str) -> str:
     """Return the error's message on one line of at most `_MAX_MESSAGE_CHARACTERS` characters, without credentials."""
     if isinstance(error, ImportError) and "from 'sqlalchemy" in str(error):
         return _OLD_MLFLOW_MESSAGE

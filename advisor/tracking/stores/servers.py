@@ -67,6 +67,11 @@ class ServerDatabase(ABC):
     def address(uri: str) -> Any:
         """Return the SQLAlchemy URL of the database, with the options of the connection."""
 
+    @staticmethod
+    @abstractmethod
+    def error_code(error: Any) -> tuple[str, Any]:
+        """Return (code, message) of an error of the driver."""
+
     @abstractmethod
     def begin(self) -> None:
         """Begin a read-only transaction, whose queries see one snapshot of the database."""
@@ -75,10 +80,10 @@ class ServerDatabase(ABC):
 def can_read(location: StoreLocation) -> bool:
     """Return whether a supported and installed driver can read the store. Other stores are read with MLflow's client, which is
     slower."""
-    import sqlalchemy
-
     if (kind := _kind_of_server(location)) is None:
         return False
+    import sqlalchemy
+
     try:
         dialect = kind.address(location.uri).get_dialect()
         if dialect.driver not in kind.drivers:
@@ -124,23 +129,21 @@ def connect(location: StoreLocation) -> Iterator[ServerDatabase]:
             database.check_schema_version(opened, location.display)
             yield opened
     except driver.Error as error:
-        raise _explain_error(error, location.display, of_postgres=kind is PostgresDatabase) from error
+        raise explain_error(error, location.display, kind) from error
 
 
-def _explain_error(error: Any, where: str, *, of_postgres: bool) -> AdvisorError:
-    """Return the AdvisorError for an error of a driver. PostgreSQL's driver reports a code as `sqlstate`, which is missing if the
-    connection failed; MySQL's drivers report it as the first argument."""
-    lost = "08" if type(error).__name__ == "OperationalError" else ""
-    code = str((error.sqlstate or lost) if of_postgres else (*error.args, "")[0])
+def explain_error(error: Any, where: str, kind: type[ServerDatabase]) -> AdvisorError:
+    """Return the AdvisorError for an error of a driver. where: text that names the store."""
+    code, text = kind.error_code(error)
     if code == _NO_DATABASE_CODE or (code in _NO_TABLE_CODES and "alembic_version" in str(error)):
         return AdvisorError(f"{where} holds no MLflow store; pass the database that your tracking server uses")
     if code in _OLD_SCHEMA_CODES:
         return AdvisorError(f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade")
     if code in _NO_PRIVILEGE_CODES:
         return AdvisorError(f"{where} denies reading; the user needs SELECT on the tables of MLflow")
-    if code.startswith(_CONNECTION_ERROR_PREFIXES) if of_postgres else code in _CONNECTION_ERROR_CODES:
+    if code.startswith(_CONNECTION_ERROR_PREFIXES) if kind is PostgresDatabase else code in _CONNECTION_ERROR_CODES:
         return UnansweredError(f"cannot reach {where}; is the database running, and are user and password right?")
-    return AdvisorError(f"cannot read {where}: {one_line_error(error if of_postgres else (*error.args, error)[-1])}")
+    return AdvisorError(f"cannot read {where}: {one_line_error(text)}")
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------------------------------------
@@ -169,6 +172,14 @@ class PostgresDatabase(ServerDatabase):
 
         url = sqlalchemy.make_url(uri).set(drivername="postgresql+psycopg")
         return url.set(query={"connect_timeout": str(_CONNECT_TIMEOUT_S), **url.query})
+
+    @staticmethod
+    def error_code(error: Any) -> tuple[str, Any]:
+        import psycopg
+
+        # The code is missing if the connection failed or timed out.
+        lost = "08" if isinstance(error, psycopg.OperationalError) else ""
+        return error.sqlstate or lost, error
 
     def begin(self) -> None:
         import psycopg
@@ -242,6 +253,12 @@ class MysqlDatabase(ServerDatabase):
         url = sqlalchemy.make_url(uri)
         options = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **certificates, **url.query, "charset": "utf8mb4"}
         return url.set(query=options)
+
+    @staticmethod
+    def error_code(error: Any) -> tuple[str, Any]:
+        # The drivers report a lost connection without a code.
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        return str(code), error.args[-1] if error.args else error
 
     def begin(self) -> None:
         for sql in _MYSQL_SESSION_SETTINGS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from experiments import START_S, refused, same, same_by_sql_and_through_the_client
 
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import servers
 from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
@@ -42,6 +43,38 @@ def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None
         with pytest.raises(AdvisorError, match=said) as caught, servers.connect(parse_tracking_uri(odd_postgres)) as opened:
             opened.query(sql)
         assert "\n" not in str(caught.value)
+
+
+def test_reading_postgresql_sees_one_state(odd_postgres: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    address, count = odd_postgres.replace("+psycopg2", ""), "SELECT count(*) FROM experiment_tags"
+    with psycopg.connect(address, autocommit=True) as writer, servers.connect(parse_tracking_uri(odd_postgres)) as opened:
+        before = opened.query(count)[0][0]
+        writer.execute("INSERT INTO experiment_tags (key, value, experiment_id) VALUES ('late', '', 1)")
+        try:
+            assert writer.execute(count).fetchone() == (before + 1,)
+            assert opened.query(count)[0][0] == before
+        finally:
+            writer.execute("DELETE FROM experiment_tags WHERE key = 'late'")
+
+
+def test_a_postgresql_that_never_answers_is_out_of_reach() -> None:
+    pytest.importorskip("psycopg")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"postgresql://mlflow:pa55word@127.0.0.1:{silent.getsockname()[1]}/name?connect_timeout=2"
+        with pytest.raises(UnansweredError, match="cannot reach .* is the database running") as caught:
+            read_experiment("odd", tracking_uri=address)
+    assert "pa55word" not in str(caught.value)
+
+
+def test_errors_of_mysql_drivers_are_explained_without_their_codes() -> None:
+    errors = pytest.importorskip("pymysql").err
+    lost = [errors.InterfaceError(), errors.InterfaceError(""), errors.InternalError("Packet sequence number wrong")]
+    for error in [*lost, errors.InterfaceError(0, ""), errors.OperationalError(2013, "Lost connection")]:
+        said = servers.explain_error(error, "the store", servers.MysqlDatabase)
+        assert isinstance(said, UnansweredError), error
+    said = servers.explain_error(errors.OperationalError(1115, "Unknown character set"), "the store", servers.MysqlDatabase)
+    assert (type(said), str(said)) == (AdvisorError, "cannot read the store: Unknown character set")
 
 
 def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_mariadb: str) -> None:
