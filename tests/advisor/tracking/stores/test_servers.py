@@ -62,7 +62,7 @@ def test_a_postgresql_that_never_answers_is_out_of_reach() -> None:
     pytest.importorskip("psycopg")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"postgresql://mlflow:pa55word@127.0.0.1:{silent.getsockname()[1]}/name?connect_timeout=2"
-        with pytest.raises(UnansweredError, match="cannot reach .* is the database running") as caught:
+        with pytest.raises(UnansweredError, match=r"cannot reach .* is the database running") as caught:
             read_experiment("odd", tracking_uri=address)
     assert "pa55word" not in str(caught.value)
 
