@@ -188,7 +188,9 @@ def _is_growing(values: list[float]) -> bool:
     if len(values) < RISING_STEPS + 1:
         return False
     usual = min(statistics.quantiles(values, n=4)[0], statistics.median(values[:5]))
-    return max(values[-3:]) > GROWTH * usual > 0 and min(values[-RISING_STEPS:]) > usual * GROWTH / 10
+    # A norm of a step that a gradient scaler skipped may be NaN; it does not end the growth.
+    fallen = any(value <= usual * GROWTH / 10 for value in values[-RISING_STEPS:])
+    return max(values[-3:]) > GROWTH * usual > 0 and not fallen
 
 
 def _diagnose_divergence(record: AutopsyRecord) -> Diagnosis | None:

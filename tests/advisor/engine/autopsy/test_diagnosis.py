@@ -60,6 +60,7 @@ ALL_BAD = {"tensors": 4, "bad": 4, "bad_names": ["a.weight"]}
         ),
         ("initialisation", "likely", "a.weight", {"step": 0, "start": [{"name": "a.weight", "rms": 30.0, "shape": [4, 4]}]}),
         ("rate", "likely", "diverged", {"history": GROWTH}),
+        ("rate", "likely", "from 1 to 500", {"history": rows([1.0] * 9 + [float("nan"), 500.0])}),
         (
             "rate",
             "likely",
