@@ -144,3 +144,8 @@ def test_a_worse_sibling_counts_only_below_the_trial():
 
 def test_a_sibling_without_a_value_by_then_excludes_nothing():
     assert later_gain(5.0, (np.inf, np.inf, 1.0), (3, 2, 1)) is None
+
+
+def test_a_slope_between_costs_that_are_not_finite_is_unknown() -> None:
+    trial = TrialProgress(np.arange(1, 6), np.array([np.inf, np.nan, np.inf, np.inf, 1.0]), length=5.0)
+    assert trial.extrapolated_gain.tolist() == [np.inf, np.inf, np.inf, np.inf, 0.0]
