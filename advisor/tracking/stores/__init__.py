@@ -1,1 +1,1 @@
-"""Readers for all kinds of MLflow stores. All readers implement the protocol `store.Store`."""
+"""Readers for all kinds of MLflow stores. All readers implement the protocol `reading.Store`."""

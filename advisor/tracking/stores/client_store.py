@@ -27,7 +27,7 @@ faster than caching them."""
 
 
 class ClientStore:
-    """A `store.Store` that uses MLflow's client."""
+    """A `reading.Store` that uses MLflow's client."""
 
     def __init__(self, location: StoreLocation) -> None:
         self.location = location

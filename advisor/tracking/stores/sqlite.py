@@ -41,7 +41,7 @@ _open_files: dict[tuple[int, int], int] = {}
 
 
 class SqliteStore(database.SqlTrackingStore):
-    """A `store.Store` that reads MLflow's SQLite file."""
+    """A `reading.Store` that reads MLflow's SQLite file."""
 
     @contextmanager
     def open(self) -> Iterator[database.RunDatabase]:
