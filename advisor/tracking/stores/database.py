@@ -57,7 +57,15 @@ _RUNS_QUERY = """
 """
 # The name `key` is reserved in MySQL unless it follows the name of a table.
 _PARAMS_QUERY = f"SELECT t.run_uuid, t.key, substr(t.value, 1, {collect.MAX_TEXT_CHARS}) FROM params t WHERE t.run_uuid IN "
-_TAGS_QUERY = _PARAMS_QUERY.replace("params t", "tags t")
+# A run may have millions of tags of its user, so only those are read that `collect.select_tags` can keep.
+_NUMBERED_TAGS_QUERY = f"""
+    SELECT t.run_uuid, t.key, substr(t.value, 1, {collect.MAX_TEXT_CHARS}) AS text,
+    CASE WHEN substr(t.key, 1, 8) = 'advisor.' OR substr(t.key, 1, 14) = 'mlflow.source.' OR t.key IN {collect.MLFLOW_TAGS}
+    THEN 0 ELSE row_number() OVER (
+        PARTITION BY t.run_uuid, substr(t.key, 1, 7) = 'mlflow.', substr(t.key, 1, 8) = 'advisor.' ORDER BY t.key
+    ) END AS place
+    FROM tags t WHERE t.run_uuid IN
+"""
 _LAST_POINTS_QUERY = (
     "SELECT m.run_uuid, m.key, coalesce(m.timestamp, 0), m.step, m.value FROM latest_metrics m WHERE m.run_uuid IN "
 )
@@ -143,16 +151,18 @@ def list_marks(count: int) -> str:
 def _stored_runs(database: RunDatabase, rows: Sequence[Any]) -> list[StoredRun]:
     ids = [row[0] for row in rows]
 
-    def query(sql: str) -> Iterator[Any]:
+    def query(sql: str, end: str = "") -> Iterator[Any]:
         for start in range(0, len(ids), _MAX_RUNS_PER_QUERY):
             some = ids[start : start + _MAX_RUNS_PER_QUERY]
-            yield from database.query(sql + list_marks(len(some)), *some)
+            yield from database.query(f"{sql} {list_marks(len(some))} {end}", *some)
 
-    texts: dict[str, dict[str, dict[str, str | None]]] = {}
-    for sql in (_PARAMS_QUERY, _TAGS_QUERY):
-        texts[sql] = {id: {} for id in ids}
-        for id, key, text in query(sql):
-            texts[sql][id][key] = text
+    params: dict[str, dict[str, str | None]] = {id: {} for id in ids}
+    for id, key, text in query(_PARAMS_QUERY):
+        params[id][key] = text
+    tags: dict[str, dict[str, str | None]] = {id: {} for id in ids}
+    selected_tags = f"SELECT n.run_uuid, n.key, n.text FROM ({_NUMBERED_TAGS_QUERY}"
+    for id, key, text in query(selected_tags, f") n WHERE n.place <= {collect.MAX_USER_TAGS}"):
+        tags[id][key] = text
     last: dict[str, dict[str, LastPoint]] = {id: {} for id in ids}
     for id, key, time, step, value in query(_LAST_POINTS_QUERY):
         if not key.startswith(collect.SYSTEM_METRIC_PREFIX):
@@ -160,15 +170,7 @@ def _stored_runs(database: RunDatabase, rows: Sequence[Any]) -> list[StoredRun]:
     revisions = dict(map(tuple, query(f"SELECT r.run_uuid, ({database.revision_query}) FROM runs r WHERE r.run_uuid IN ")))
     return [
         StoredRun(
-            collect.make_run(
-                id=id,
-                name=name,
-                status=status,
-                start_ms=start,
-                end_ms=end,
-                params=texts[_PARAMS_QUERY][id],
-                tags=texts[_TAGS_QUERY][id],
-            ),
+            collect.make_run(id=id, name=name, status=status, start_ms=start, end_ms=end, params=params[id], tags=tags[id]),
             root or "",
             last[id],
             revisions.get(id),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sqlite3
+import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +61,21 @@ def test_long_and_many_tags_are_cut_but_ours_are_complete(odd_database: Path) ->
     assert "mlflow.log-model.history" not in tags
     assert experiment.tags["advisor.objective"] == "val/loss"
     assert len(experiment.tags["note"]) == 5000
+
+
+def test_a_run_with_very_many_tags_is_not_read_whole(odd_database: Path, tmp_path: Path) -> None:
+    store = shutil.copy(odd_database, tmp_path / "mlflow.db")
+    with closing(sqlite3.connect(store)) as connection:
+        (run,) = connection.execute("SELECT run_uuid FROM runs WHERE name = 'first'").fetchone()
+        many = ((f"user{i:06}", "x" * 100, run) for i in range(100_000))
+        connection.executemany("INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?)", many)
+        connection.commit()
+    tracemalloc.start()
+    experiment = read_experiment("odd", tracking_uri=str(store))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len([k for k in experiment.runs[1].tags if k.startswith("user")]) == 299  # and one named team
+    assert peak < 10e6  # all of them would take 30 MB
 
 
 def test_system_metrics_are_not_read(odd_database: Path) -> None:
