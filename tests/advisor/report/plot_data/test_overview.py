@@ -93,6 +93,15 @@ def test_trials_just_above_have_the_next_higher_rates(study: Study) -> None:
     assert list(above.rates) == rates[: len(above.rates)]
 
 
+@pytest.mark.parametrize("trials", [0, 1, 3])
+def test_tiny_studies_have_a_report(trials: int) -> None:
+    made = make_report(make_study(trials), ())
+    assert made.counts.total == trials
+    assert made.to_html()
+    assert made.to_markdown()
+    assert str(made)
+
+
 def test_a_failed_study_has_a_report() -> None:
     failed = make_report(make_study(12, statuses=dict.fromkeys(range(12), "diverged")), ())
     assert failed.figures.best_of is None
