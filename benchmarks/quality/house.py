@@ -21,7 +21,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 PRODUCT = ("advisor", "adapters", "rules", "templates")
-SHARED = ("advisor.computed", "advisor.readings", "advisor.stats")
+SHARED = ("advisor.computed", "advisor.stats")
 SOURCE = (".py", ".j2", ".js", ".css", ".md", ".csv", ".yaml")
 MAX_FUNCTION = 40
 """Maximum number of lines with which a function fits on a screen."""
