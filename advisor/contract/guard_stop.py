@@ -32,7 +32,7 @@ class GuardStop:
 
     @property
     def stop_reason_phrase(self) -> str:
-        """Reason as a phrase without numbers."""
+        """Reason for the stop as a phrase without numbers, such as "could not become the best"."""
         return _STOP_PREDICATES.get(self.state, "had another reason")
 
     def tag_text(self) -> str:

@@ -25,7 +25,7 @@ _MIN_SECRET_CHARS = 6
 _MAX_ERROR_CHARS = 20_000
 """Maximum number of characters of an error to read, because some errors quote large data."""
 _MIN_PASSWORD_CHARS = 3
-"""The same for a password in an address that the user provided."""
+"""Minimum number of characters of a password to hide, if the password comes from an address that the user provided."""
 HIDDEN_TEXT = "***"
 _DATABASE_DIALECTS = {"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "redshift", "snowflake"}
 """SQLAlchemy dialects whose drivers split passwords from addresses differently than `urllib` does."""

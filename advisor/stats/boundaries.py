@@ -82,7 +82,7 @@ class EndWithCluster(NamedTuple):
     p_value: float
     """Probability of an equally strong cluster at any end of any axis by chance."""
     p_value_among_successful_trials: float = 0.0
-    """The same among successful trials alone; 0 if no trial failed."""
+    """p-value of the cluster among the successful trials alone; 0 if no trial failed."""
 
 
 def ends_with_clusters(

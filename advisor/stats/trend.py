@@ -125,7 +125,7 @@ class Plateau:
     late_gain_bound: float
     """Upper 95 % bound of the gain after the curve has settled, with a margin; inf if no such steps remain."""
     late_rise_bound: float
-    """The same bound of the rise."""
+    """Upper 95 % bound of the rise of the curve in the steps after it has settled, with the same margin."""
 
     def is_flat(self, max_change: float) -> bool:
         """Return True if the curve changes by at most `max_change` on its plateau, and ends close to its lowest level."""

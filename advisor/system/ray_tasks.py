@@ -63,10 +63,11 @@ def map_on_ray(
     address: str | None,
     failed: Callable[[Task, str], Result],
 ) -> Iterator[Result]:
-    """Compute `work(task)` for each task on a Ray cluster, and yield the results in order of completion. All are pickled.
+    """Compute `work(task)` for each task on a Ray cluster, and yield the results in order of completion.
 
-    jobs: maximum parallel tasks (None: the CPUs of the cluster). address: as for `RayCluster`. failed: returns the result of a
-    task whose process or node failed, from the reason. Raises AdvisorError if `work` does, or if no node can run it.
+    `work`, the tasks and the results must be picklable. jobs: maximum number of parallel tasks (None: the CPUs of the cluster).
+    address: as for `RayCluster`. failed: returns the result of a task whose process or node failed, from the reason. Raises
+    AdvisorError if Ray is not installed, no cluster responds, no node can run `work`, or `work` raises it.
     """
     cluster = RayCluster(address)
     try:

@@ -25,9 +25,9 @@ TAIL_SHARE = 0.2
 SETTLING_TOLERANCE = 0.005
 """The objective has settled once it stays this close to its final level, as a share of its improvement."""
 TRAIN_SETTLING_TOLERANCE = 0.02
-"""The same for the training cost."""
+"""The training cost counts as settled once its distance from its final level stays below this share of its improvement."""
 SUFFICIENT_LENGTH_FACTOR = 1.25
-"""Recommended length of a training, in steps until its curve settles."""
+"""Recommended length of a training, as a multiple of the steps until its curve settles."""
 MIN_WORTHWHILE_GAIN = 0.01
 """Minimum forecast gain of longer training, as a share of the improvement so far. Our choice."""
 NUMBER_OF_BEST_TRIALS = 3

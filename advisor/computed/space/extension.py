@@ -26,7 +26,7 @@ class ExtensionLimit(NamedTuple):
 
     value: float
     why: str
-    """As a clause, such as "trials with lr of 0.3 failed"."""
+    """Reason for the limit, as a clause such as "trials with lr of 0.3 failed"."""
 
 
 def round_inferred_range(study: Study, name: str) -> Parameter:

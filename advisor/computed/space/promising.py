@@ -36,9 +36,9 @@ LIES_HERE_REASON = f"the best value lies here with a probability of about {100 *
 MAX_CHANCE_BEYOND_TRIALS = 0.25
 """Maximum probability that the best setting lies beyond the outermost trial for a range to end there. Our choice."""
 RANGE_MARGIN = (0.25, 0.1)
-"""(Decades on a log scale, share of the old range on a linear scale) on each side. Our choice."""
+"""Margin on each side of a new range: in decades on a log scale, as a share of the old range on a linear scale. Our choice."""
 RANGE_MARGIN_AFTER_CHANGE = (0.5, 0.25)
-"""The same if the next study trains differently, because the best values may then move."""
+"""Margin on each side of a new range if the next study trains differently, because the best values may then move."""
 NUMBER_OF_BEST_TRIALS = 2
 """Number of best trials that a new range must contain."""
 MIN_RANGE_CUT_SHARE = 0.1

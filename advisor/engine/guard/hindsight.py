@@ -32,9 +32,9 @@ MAX_EVALUATIONS_PER_STUDY = 20_000
 MAX_TRIAL_ORDERS = 5
 """Maximum number of orders to replay, the actual and random ones: a method compares a trial with earlier ones."""
 MAX_REPLAYED_EVALUATIONS = 50_000
-"""The same over all orders."""
+"""Maximum number of evaluations to replay, summed over all orders."""
 PRUNING_WARMUP_SHARES = (0.25, 0.5, 0.75)
-"""Shares of the training before which the median pruner stops no trial, one replay each."""
+"""The median pruner stops no trial before this share of the training; we replay it once for each share."""
 ETA = 3
 """Reduction factor of successive halving."""
 PRUNING_STARTUP_TRIALS = 5

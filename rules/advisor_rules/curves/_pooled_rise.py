@@ -31,7 +31,7 @@ class PooledRise:
     height: float
     """Median rise over the rising trials, in the metric's unit."""
     share: float
-    """The same as a share of the range of the trial's curve."""
+    """Median rise over the rising trials, as a share of the range of the trial's curve."""
     p_value: float
     """p-value of the sign test, corrected for choosing the earlier point; 1 if a training metric also rises."""
     lowest_possible_p: float
