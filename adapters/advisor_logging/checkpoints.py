@@ -84,7 +84,11 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return (checkpoints on disk, the last checkpoint or None); nothing if the list ranks them by another objective."""
+    """Return (checkpoints in the list that exist on disk, the last checkpoint or None). If the list ranks the checkpoints by an
+    objective other than `objective`, the result is empty.
+
+    Only file names that our checkpoints can have are accepted, so that a forged list cannot make us delete other files.
+    """
     about, content = read_run_info(folder), _read_checkpoint_list(folder)
     listed = content.get("checkpoints")
     if about is None or about.objective != objective or not isinstance(listed, list):

@@ -21,7 +21,8 @@ from advisor_logging.spool import MAX_SEGMENT_BYTES, delete_segment_part, list_s
 SPOOL_QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
 DEFAULT_SPOOL_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum interval, in training steps, between two stored rows; beyond it, all further rows are dropped."""
+"""Maximum interval, in training steps, between two stored rows. If the disk quota has no room even for one row per
+`MAX_ROW_INTERVAL` steps, all further rows of training steps are dropped."""
 
 
 def read_quota_bytes(warn: Callable[[str, str], None]) -> int:

@@ -63,7 +63,8 @@ _PER_RUN_VARIABLES = {
     "MLFLOW_RUN_ID",
     "MLFLOW_TRACKING_URI",
 }
-"""Variables that only the training process reads; they may differ between runs that share a shipper process."""
+"""Environment variables that name the store, the experiment, the run or the trial. Only the training process reads them, so their
+values may differ between runs that use the same shipper process."""
 
 
 class ShipperSettings(NamedTuple):

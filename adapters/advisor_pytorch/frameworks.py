@@ -23,7 +23,7 @@ from advisor_pytorch.validation import check_objective
 logger = logging.getLogger("advisor")
 
 CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
-"""Arguments of `TuningLogger` that the callbacks set themselves."""
+"""Arguments of `TuningLogger` that the callbacks for Lightning and Transformers set themselves, so that users cannot pass them."""
 
 
 class FrameworkCallback:

@@ -69,7 +69,8 @@ class TrainingRun:
         batch_size: int | None,
         autopsy: AutopsyMode,
     ) -> None:
-        """trained: the parameters that the optimizers train."""
+        """Start to capture steps and, on rank 0, to watch for the first non-finite value. trained: the parameters that the
+        optimizers train."""
         if autopsy is not False and self.recorder is not None:
             about = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
             self._autopsy_file = AutopsyFile(self.recorder, lambda: self.capture.flush(), about)  # noqa: PLW0108 - created later
@@ -143,7 +144,7 @@ class TrainingRun:
         (self.recorder or self.ranks).warn(key, message)
 
     def save_checkpoint(self, step: int, value: ScalarValue | None) -> None:
-        """value: the objective; None if it could not be read."""
+        """Save a checkpoint after an evaluation at the last completed step. value: the objective; None if it could not be read."""
         steps_made = self.capture.next_step
         if step != max(steps_made - 1, 0):
             self.warn("earlier step", f"no checkpoint is kept of step {step}: the last one made is {max(steps_made - 1, 0)}")

@@ -50,7 +50,12 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> Direction:
-    """Return the objective's direction, by default as its name implies. Raises TypeError or ValueError."""
+    """Return the direction in which the objective is optimised: `direction`, or by default the direction that the objective's
+    name implies.
+
+    Raises TypeError or ValueError if the hyperparameters or the objective cannot be logged unchanged, or if the direction is
+    unknown or contradicts the objective's name.
+    """
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
     wrong = [name for name in params if not is_mlflow_name(name)]
@@ -107,7 +112,8 @@ def check_step(step: object) -> int:
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:
-    """Raises TypeError or ValueError if there are fewer than 2 classes."""
+    """Return the number of classes; `classes` is this number or a list of class names. Raises TypeError or ValueError if there
+    are fewer than 2 classes."""
     if classes is None:
         return None
     number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes
@@ -158,7 +164,8 @@ class RefusedValues:
         self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training continues")
 
     def warn_about_total(self, failed_steps: int) -> int:
-        """Return the number of lost metric points."""
+        """If several values of one kind could not be logged, log one warning with the number of values of each kind. Return the
+        number of lost metric points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(
@@ -170,7 +177,8 @@ class RefusedValues:
 
 
 MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
-"""Number of evaluations without the objective at which we warn; frameworks may evaluate in several parts."""
+"""A warning is logged if `MAX_EVALUATIONS_WITHOUT_OBJECTIVE` evaluations do not contain the objective. A single evaluation is
+not enough for a warning, because frameworks may evaluate in several parts."""
 RefuseMetricFunction = Callable[[str, Exception], None]
 """Function that receives the name of a metric that cannot be logged, and the error."""
 

@@ -31,7 +31,8 @@ training), `epsilon` (not Adam's), `generation_batch_size` and `disable_dropout`
 """
 
 _PRETRAINED_SOURCE_KEY = "_name_or_path"
-"""Name or folder of the pretrained model; empty if the model is not pretrained."""
+"""Configuration entry with the name or folder of the pretrained model; empty if the model is not pretrained. The MLflowCallback
+of Transformers logs this entry, too."""
 
 EXCLUDED_CONFIG_KEYS = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
 """Configuration entries that are not hyperparameters: they describe how the model was created or how it is executed."""

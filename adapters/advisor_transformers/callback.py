@@ -42,7 +42,10 @@ _TRAIN_METRIC_PREFIX = "train/"
 
 
 def trainer_training_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return nothing for entries of evaluations and for the summary at the end of the training."""
+    """Return the training metrics in one entry of the trainer's log, under names `train/NAME`.
+
+    The result is empty for entries of evaluations and for the summary at the end of the training.
+    """
     if any(name.endswith("_runtime") for name in logs):
         return {}
     return {
@@ -55,7 +58,7 @@ def trainer_training_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
 
 
 def evaluation_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Older TRL versions add their metrics only to the log."""
+    """Return the results of an evaluation in one entry of the trainer's log; older TRL versions add their metrics only there."""
     return {name: value for name, value in logs.items() if name.startswith("eval_")}
 
 

@@ -23,7 +23,7 @@ class GuardStop:
     at: float = 0.0
     """Seconds since 1970; 0 if the record contains none."""
     length: float | None = None
-    """Planned number of steps, if known."""
+    """Planned number of steps of the training; None if unknown."""
 
     @property
     def status(self) -> str:

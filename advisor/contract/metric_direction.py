@@ -39,7 +39,8 @@ _HIGHER_IS_BETTER = frozenset(
 _VAGUE_WORDS = frozenset("score average match".split())
 """They imply "higher is better" only if no other word names the quantity, as "score" does not in "FID score"."""
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words that "negative" reverses, unlike "negative precision", perhaps the precision on negative examples."""
+"""Words whose direction is reversed by a preceding "negative". The word "negative" does not reverse other words: "negative
+precision" may be the precision on negative examples."""
 _TARGET_EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 

@@ -21,7 +21,7 @@ _SECRET_VARIABLE_PATTERN = re.compile(
 )
 """Environment variables with secret values, such as PGPASSWORD, MLFLOW_TRACKING_TOKEN or SSH_KEY."""
 _MIN_SECRET_CHARS = 6
-"""Shorter values may be ordinary words."""
+"""Minimum number of characters of a secret value to hide; shorter values may be ordinary words."""
 _MAX_ERROR_CHARS = 20_000
 """Maximum number of characters of an error to read, because some errors quote large data."""
 _MIN_PASSWORD_CHARS = 3

@@ -14,7 +14,7 @@ T = TypeVar("T")
 MAX_RULE_CPU_S = 300.0
 """Maximum processor seconds of one rule, explained in docs/decisions.md."""
 MAX_WAIT_S = 1800
-"""Maximum wall-clock seconds of one rule, for rules that wait."""
+"""Maximum wall-clock time of one rule, in seconds; it limits rules that wait, for example for a server."""
 MAX_STOP_WAIT_S = 2.0
 """Maximum seconds until a stopped rule ends; then its thread continues in the background, and its result is ignored."""
 

@@ -15,9 +15,9 @@ from advisor.engine.registry import path_of_rule_table
 MEASURED_FILE_NAME = "measured.csv"
 TRAINED_FILE_NAME = "trained.csv"
 STUDY_SIZE_GROUPS: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
-"""(Maximum number of trials, name) of groups of study sizes."""
+"""Groups of study sizes for which rates are computed separately: (maximum number of trials, group name)."""
 MIN_STUDIES_FOR_RATE = 10
-"""Minimum number of studies to state a rate."""
+"""Minimum number of studies to state a rate; a rate from fewer studies, such as 1 of 1, says almost nothing."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class TrainedCounts:
     script: str
     """Script in `benchmarks/quality` that runs the studies, with arguments that choose a trainer."""
     positives: int
-    """Studies with the problem."""
+    """Number of studies with the problem that the rule detects."""
     detected: int
     negatives: int
-    """Studies without it."""
+    """Number of studies without the problem that the rule detects."""
     false_alarms: int
 
     def rate_texts(self) -> tuple[str, str]:

@@ -27,7 +27,7 @@ FindingPlace = Literal["somewhere", "everywhere"]
 """"somewhere" if a finding has a subject in the search space, "everywhere" if it concerns the whole space."""
 
 MIN_CAUSE_CONFIDENCE = 0.5
-"""Minimum confidence of a cause."""
+"""Minimum confidence of a finding that may explain other findings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +35,17 @@ class Relation:
     """Which findings of other rules are effects (`Rule.explains`) or causes (`Rule.explained_by`) of a rule's findings."""
 
     rules: tuple[str, ...] | Literal["needs_learning"]
-    """Ids of the other rules, or all that set `Rule.needs_learning`."""
+    """Ids of the other rules in the relation, or "needs_learning" for all rules that set `Rule.needs_learning`."""
     shares: SharedProperty
     because: str
     """One sentence on how the effect follows from the cause, shown below the effect."""
     waits: bool = True
-    """True if changes for the effect wait until the cause is fixed."""
+    """True if changes for the effect must wait until the cause is fixed; False if they help to fix the cause or are useful in
+    any case."""
     cause_at: FindingPlace | None = None
-    """Place of a cause; None for any."""
+    """Place that a finding must have to be a cause; None for any place."""
     effect_at: FindingPlace | None = None
-    """Place of an effect; None for any."""
+    """Place that a finding must have to be an effect; None for any place."""
     min_severity: Severity = "note"
     """Minimum severity of the cause."""
     max_severity: Severity = "critical"

@@ -80,11 +80,11 @@ class Rule(BaseModel):
     needs_learning: ClassVar[bool] = False
     """Whether the rule reads differences or shapes of curves that are chance if no trial learned anything."""
     explains: ClassVar[Relation | tuple[Relation, ...]] = ()
-    """Relations to effects of this rule's findings."""
+    """Relations to findings of other rules that are effects of this rule's findings."""
     explained_by: ClassVar[Relation | tuple[Relation, ...]] = ()
-    """Relations to causes of this rule's findings."""
+    """Relations to findings of other rules that are causes of this rule's findings."""
     predicts: ClassVar[Expectation] = "settled"
-    """The outcome that the advice predicts."""
+    """The outcome that the rule's advice predicts for the next study."""
     before_exploitation: ClassVar[Settled | None] = None
     """Verdict that the study design `exploit` requires of this rule, if any."""
     while_running: ClassVar[bool] = False

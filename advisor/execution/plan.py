@@ -38,7 +38,7 @@ class LaunchPlan:
     guard: GuardedStudy | None = None
     """The study whose running trials are judged, if any."""
     stop_doomed: bool = False
-    """If True, stop trials that cannot become the best."""
+    """If True, stop trials that cannot become the best, according to the early-stopping guard."""
     notifier: Notifier | None = None
     """Sends notifications about verdicts and failed trials."""
 

@@ -89,7 +89,7 @@ class AdaptiveQueue:
         """Do nothing: the next call of `read_entries` shows the state of the job."""
 
     def requeue(self, job: Job) -> None:  # noqa: ARG002
-        """Make `next` read all jobs again immediately."""
+        """Make `next` read all jobs again immediately, because the tracking store now shows that this job is free."""
         self._retry_at, self._again = 0.0, True
 
     def may_return_jobs(self) -> bool:

@@ -28,7 +28,8 @@ from advisor.system.notifier import NOTIFICATION_EVENTS, Notification
 _POLL_S = 0.1
 """Maximum seconds between two checks whether a training process has ended."""
 _MIN_POLL_S = 0.005
-"""The pause starts at this value and doubles until a process ends, so that short runs follow each other without gaps."""
+"""Minimum seconds between two checks whether a training process has ended. The pause starts at this value and doubles until a
+process ends, so that short runs follow each other without long gaps."""
 MAX_FIRST_FAILURES = 3
 """Number of first trials that must all fail, or all log nothing, for the launch to end with an error."""
 MAX_RESTARTS_OF_LOST_JOB = 3

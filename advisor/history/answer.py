@@ -180,7 +180,7 @@ def percent_text(share: float) -> str:
 
 @dataclass
 class Case:
-    """A question, and the data needed to answer it."""
+    """A question whether a candidate setting should replace the incumbent, and the data needed to answer it."""
 
     study: Study
     question: GateQuestion

@@ -90,7 +90,7 @@ class BatchFacts(_RecordPart):
 
 
 class CallCounts(_RecordPart):
-    """Calls before the record was written."""
+    """Numbers of optimizer steps, backward passes and gradient clipping calls before the record was written."""
 
     steps: int = 0
     backwards: int = 0
@@ -135,7 +135,7 @@ class AutopsyRecord(BatchFacts):
     start_norm: float = 0.0
     """L2 norm of all parameters at the start of training."""
     scale: float | None = None
-    """Loss scale of the gradient scaler, if any."""
+    """Loss scale of the gradient scaler; None if the training uses no gradient scaler."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()

@@ -50,7 +50,7 @@ class FixParameter(FrozenModel):
     for_now: bool = False
     """True if the final study, with an adaptive sampler, searches the hyperparameter again."""
     new_scores: bool = False
-    """True if results with this value are not comparable with earlier ones."""
+    """True if results with this value are not comparable with earlier results, as after a longer maximum length of completions."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         old = spec.parameters.get(self.parameter)
@@ -242,7 +242,8 @@ class RunPlan(FrozenModel):
     parameter: str | None = None
     """Hyperparameter that the study design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Measurements by name, as the module of each study design lists them."""
+    """Measurements that a rule passes to the study design, by name. The module of each study design lists the names of its
+    measurements."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:

@@ -41,7 +41,7 @@ class AxisEvidence(FrozenModel):
     lines: tuple[Line, ...] = ()
     """Values that the plot marks, such as the edge of a region in which trials fail."""
     next_low: float | None = None
-    """Ends of the recommended range, if any."""
+    """Lower end of the recommended range of the hyperparameter; None if no range is recommended."""
     next_high: float | None = None
 
 
@@ -64,10 +64,10 @@ class HistogramEvidence(FrozenModel):
 
     kind: Literal["histogram"] = "histogram"
     quantity: str
-    """Name and unit."""
+    """Name and unit of the quantity on the histogram's axis."""
     caption: MessageField
     edges: tuple[float, ...]
-    """Shape (bins + 1,)."""
+    """Bin edges of the histogram, shape (bins + 1,)."""
     counts: tuple[int, ...]
     lines: tuple[Line, ...] = ()
     log: bool = False
@@ -78,7 +78,7 @@ class FigureEvidence(FrozenModel):
 
     kind: Literal["figures"] = "figures"
     rows: tuple[tuple[str, MessageField], ...]
-    """(Label, value with its unit)."""
+    """Rows of the table, each a pair (label, value with its unit)."""
 
 
 AnyEvidence: TypeAlias = AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence

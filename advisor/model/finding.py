@@ -70,7 +70,8 @@ class Explanation(FrozenModel):
     rule: str
     subject: str | None = None
     side: RangeSide | None = None
-    """Rule, subject and side together identify the causing finding."""
+    """Low or high end of the range that the causing finding is about. Rule, subject and side together identify the causing
+    finding."""
     because: str
     """Sentence on why the cause leads to the finding."""
     waits: bool = True
@@ -95,7 +96,7 @@ class Finding(FrozenModel):
     message: MessageField
     """The result in one sentence, with numbers and units."""
     action: MessageField
-    """One imperative sentence."""
+    """The recommended action in one imperative sentence."""
     playbook: str
     """Section of the Deep Learning Tuning Playbook that contains the advice."""
     evidence: tuple[Evidence, ...] = ()
@@ -134,7 +135,8 @@ class Verdict(FrozenModel):
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Why the rule could not judge the study or is broken, or which data it checked."""
+    """Reason why the rule could not judge the study or is broken. If the rule found nothing, the reason may name the data that
+    it checked."""
     needs: DataNeed | None = None
-    """Data that the study lacks, if any."""
+    """Data that the rule needs but the study lacks; None if no data are missing."""
     findings: tuple[Finding, ...] = ()

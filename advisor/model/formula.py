@@ -32,9 +32,9 @@ class Formula:
     """A parsed arithmetic formula; `parse_formula` creates it."""
 
     names: frozenset[str]
-    """Hyperparameters in the formula."""
+    """Names of the hyperparameters that occur in the formula."""
     syntax_tree: ast.expr
-    """Do not change it: `parse_formula` returns the same formula again."""
+    """Syntax tree of the formula. Do not change it: `parse_formula` returns the same formula again for the same text."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the value; None if a hyperparameter is missing or no number, or if the value is not finite."""

@@ -44,7 +44,8 @@ HYPERPARAMETERS_BY_OPTIMIZER: Mapping[str, tuple[TunableHyperparameter, ...]] = 
     "nesterov": _SGD_HYPERPARAMETERS,
     "rmsprop": (_LEARNING_RATE, _MOMENTUM, TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
-"""The ranges are wide on purpose, but contain no unusual learning rates; later reports move or narrow them."""
+"""Tunable hyperparameters of each optimizer, with the ranges of a first search. The ranges are wide on purpose, but contain no
+unusual learning rates; later reports move or narrow them."""
 
 _HYPERPARAMETER_ALIASES = {"epsilon": "eps"}
 _OPTIMIZER_BY_WORD = {
@@ -56,7 +57,8 @@ _OPTIMIZER_BY_WORD = {
     "adamw": "adamw",
     "adam": "adam",
 }
-"""Words in optimizer names; the first one in this order counts."""
+"""Maps words in optimizer names to the optimizer that they denote. If a name contains several of these words, the first one in
+this order counts."""
 
 
 def optimizer_in_value(value: HyperparameterValue) -> str | None:

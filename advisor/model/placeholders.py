@@ -11,7 +11,7 @@ from advisor.model.spec import StudySpec
 
 SCHEDULE = "schedule"
 TRAINER_OUTPUT_OPTION = "--output-dir trainer-output/{run_id}"
-"""Gives each run of a Transformers trainer its own folder for checkpoints."""
+"""Option that gives each run of a Transformers trainer its own checkpoint folder, so that runs do not overwrite checkpoints."""
 
 
 def placeholder_values(spec: StudySpec) -> dict[str, str]:
@@ -24,7 +24,12 @@ def placeholder_values(spec: StudySpec) -> dict[str, str]:
 
 
 def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
-    """Return the placeholders that the command needs, without those that a hyperparameter sets."""
+    """Return the placeholders, other than hyperparameters, that the command needs so that the training script follows the
+    study.
+
+    `max_train_steps` is left out if a hyperparameter sets the number of steps. `schedule` is left out if a hyperparameter sets
+    the kind of schedule.
+    """
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     kind = (spec.schedule or {}).get("kind")
     in_parameters = {

@@ -23,7 +23,7 @@ UnitShare = Annotated[float, Field(ge=0, le=1)]
 
 
 _LEAD_CONFIDENCE = 0.9
-"""Confidence that the lead of a better trial is not due to its seed."""
+"""Confidence that the lead of a better trial is not due to its seed, if the standard deviation between seeds is known."""
 
 
 class _FiniteModel(FrozenModel):
@@ -40,7 +40,8 @@ class BestBeyond(_FiniteModel):
     end: float
     """End of the range before it was extended."""
     than: float | None = None
-    """Best objective value so far; None if results are not comparable."""
+    """Best objective value so far; None if the next study changes more than the search space, so that results are not
+    comparable."""
     noise: float = 0.0
     """Standard deviation of the objective between seeds; 0 if unknown."""
 
@@ -83,7 +84,7 @@ class ShareOfTrials(_FiniteModel):
     at_most: UnitShare | None = None
     at_least: UnitShare | None = None
     was: UnitShare
-    """Share in the earlier study."""
+    """Share of trials of this kind in the earlier study, on which the prediction is based."""
 
 
 class Settled(_FiniteModel):

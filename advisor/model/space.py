@@ -115,7 +115,7 @@ class Domain(BaseModel):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """(low, high) of a numeric range."""
+        """(lowest, highest) value of the hyperparameter that counts as near the predicted value"""
         assert self.low is not None
         assert self.high is not None
         return self.low, self.high

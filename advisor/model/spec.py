@@ -23,7 +23,8 @@ ProbeKind = Literal["batch-size", "learning-rate", "early-instability", "warmup"
 MAX_NAME_CHARS = 500
 """Most experiment trackers have a lower limit."""
 SAME_IN_ALL_TRIALS = "the same in every trial"
-"""Reason for parameters that a study file lists under `constants`."""
+"""Reason for a fixed parameter whose value is the same in all trials. A study file lists parameters with this reason under
+`constants`."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 

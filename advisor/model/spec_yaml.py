@@ -250,7 +250,7 @@ def _is_constant(parameter: Parameter) -> bool:
 
 
 _MAX_TEXT_COLUMNS = 105
-"""Longer texts are wrapped."""
+"""Maximum number of columns of a line in a study file; longer texts are wrapped."""
 _PARAMETER_KEYS = (
     "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
 )  # fmt: skip

@@ -35,7 +35,7 @@ TrialStatus = Literal[
 """`advisor.contract.STATUSES` explains those that adapters write; all others are inferred from the curves."""
 
 DIGITS = 6
-"""Number of significant digits in which results are compared."""
+"""Number of significant digits in which results are compared; results that agree in these digits tie."""
 
 StepUnit = Literal["step", "epoch", "second", "millisecond"]
 
@@ -127,7 +127,7 @@ class Trial:
     """One training run with one hyperparameter setting."""
 
     index: int
-    """Index in `Study.trials`."""
+    """Index of the trial in `Study.trials`, from 0."""
     id: str
     """Id of the run in the experiment tracker."""
     name: str
@@ -137,7 +137,7 @@ class Trial:
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts that an adapter or importer recorded, by the name of their tag in `advisor.contract` without `advisor.`."""
     started: float | None = None
-    """Seconds since 1970."""
+    """Start time of the trial in seconds since 1970."""
     ended: float | None = None
     round: int | None = None
     """Number of the earlier round to which the trial belongs, if any."""
@@ -189,7 +189,7 @@ class Study:
     metrics: Mapping[str, CurveBlock]
     """All curves, by the name of their metric."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
-    """Name of the metric with each kind of curve."""
+    """Name of the metric that contains each kind of curve, such as "train_loss"."""
     inferred: Mapping[str, str] = field(default_factory=dict)
     """How undeclared properties were inferred. The keys are "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
@@ -261,8 +261,11 @@ class Study:
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the objective on training data, comparable with `cost_curve`, or else a training loss, which is not; empty
-        without both."""
+        """Return the trial's cost on training data: the objective on training data or, if it was not logged, a training loss.
+
+        The curve is empty if the trial logged neither the objective on training data nor a training loss. The objective on
+        training data is comparable with `cost_curve`, but a training loss is not.
+        """
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
             return train_objective if self.minimize else -train_objective

@@ -147,7 +147,7 @@ def share(part: float) -> str:
 
 
 CONFIDENCE_LEVELS = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
-"""(Minimum confidence, key, label)."""
+"""Levels of confidence, each as (minimum confidence, key, label)."""
 
 
 def confidence(value: float) -> tuple[str, str]:

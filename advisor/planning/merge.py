@@ -292,7 +292,8 @@ class PlanMerger(FindingFollower):
             self.specs, self.drafted_indices = [_with_notes(last, self.early_advice)], []
 
     def defer_dropped_findings(self) -> None:
-        """Defer the findings that led to a study that was dropped."""
+        """Defer the findings whose changes were part of a dropped study; a study is dropped if it would hardly find a better
+        setting."""
         for finding in self.settled:
             if not recommends_only_advice(finding):
                 self.defer(finding, UNLIKELY_GAIN_REASON)
@@ -306,7 +307,12 @@ class PlanMerger(FindingFollower):
         return again
 
     def add_saving_study(self, *, steps: bool = False) -> None:
-        """Add a study for stages that only save trials, or also steps, unless it would only repeat the best trial."""
+        """Add a study for stages that only save trials, unless another study includes their changes or the new study would only
+        repeat the best trial.
+
+        steps: also add a study for stages that only save steps. By default, such stages wait until nothing else remains to be
+        changed.
+        """
         start, spec, best = self.draft.start, self.draft.current_spec, self.study.ranked()[:1]
         goals = [e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))]
         values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}

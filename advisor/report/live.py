@@ -27,7 +27,8 @@ MAX_CONNECTIONS = 64
 IDLE_TIMEOUT_S = 10.0
 """Seconds without any data transfer after which a connection is closed."""
 WRITE_CHUNK_BYTES = 64 << 10
-"""Bytes per write that a browser must accept within `IDLE_TIMEOUT_S`; a whole report may take longer."""
+"""Bytes per write, which a browser must accept within `IDLE_TIMEOUT_S`. Over a slow connection, such as an SSH tunnel, a whole
+report may take longer than `IDLE_TIMEOUT_S`."""
 
 MAX_STOPPED_TRIAL_ROWS = 50
 """Maximum number of stopped trials that the page lists."""
@@ -87,7 +88,8 @@ class _ReportServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
-    """Maximum connections waiting to be accepted; with the default of 5, a browser has to retry."""
+    """Maximum number of connections waiting to be accepted. With the default of 5, a browser that opens more connections at
+    once has to retry after a second."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}

@@ -14,7 +14,8 @@ MIN_POINTS = 10
 MAX_TESTED_POINTS = 128
 """Maximum number of points to test; later ones are ignored."""
 _MIN_P_OF_UNIFORM_AXIS = 0.1
-"""An axis counts as evenly covered from this p-value on; an adaptive sampler soon clusters positions on some axis."""
+"""An axis counts as evenly covered if a test of uniform positions has at least this p-value. The limit on this p-value is high,
+because an adaptive sampler soon clusters positions on some axis."""
 
 
 def p_value_of_adaptivity(positions: FloatArray, costs: FloatArray) -> float:

@@ -17,7 +17,7 @@ MAX_BLOCKS = 5
 
 @dataclass(frozen=True, slots=True)
 class MeanLevel:
-    """The mean of one part of a curve."""
+    """The mean of one part of a curve, with the standard error of the mean."""
 
     mean: float
     error: float

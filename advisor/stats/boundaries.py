@@ -224,7 +224,8 @@ MIN_TURN_CONFIDENCE = 0.95
 """Confidence required to call the outermost point worse than its neighbours."""
 MIN_TURN_POINTS = 4
 MIN_PARABOLA_POINTS = 8
-"""Minimum number of points to fit by a local parabola: the better half, or all if that is too small."""
+"""Minimum number of points to which a local parabola is fitted. The parabola is fitted to the better half of the points, or to
+all points if their better half is too small."""
 
 
 def p_value_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:

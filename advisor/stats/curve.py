@@ -18,7 +18,8 @@ _WINDOW_SHARE = 0.1
 """Width of a window, over which the median is a level, as a share of the curve's points."""
 _MEDIAN_ERROR_FACTOR = math.sqrt(math.pi / 2)
 _MAX_RELATIVE_ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Maximum second difference, relative to the values, that counts as rounding of 32-bit floats."""
+"""Maximum second difference of a curve, relative to its values, that counts as a rounding error. This limit suits 32-bit
+floats, as which most metrics are logged."""
 MIN_LATE_POINTS = 5
 """Minimum number of points at the end of a curve to fit a line to them."""
 _DEFAULT_INFLATION = 2.0
@@ -88,7 +89,7 @@ class LevelRise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """Level that is compared with the best one."""
+    """Level that is compared with the best level: at the end of the curve, or the value of a single point."""
     error: float
     """Standard error of the difference, including noise that lasts over a whole window."""
     p_value: float

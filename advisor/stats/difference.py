@@ -32,7 +32,7 @@ class Difference:
     freedom: float
     """Degrees of freedom of the standard error (Welch-Satterthwaite, or those of the pool)."""
     p_value: float
-    """Two-sided p-value."""
+    """Two-sided p-value of the difference; NaN without repeats."""
 
     def chance_above(self, level: float = 0.0) -> float:
         """Return the probability that the true difference is above `level` (Student's t); NaN without repeats."""

@@ -50,7 +50,7 @@ class GroupEffect:
     """Posterior draws of the best cost of each group of settings."""
 
     best_costs: FloatArray
-    """Shape (draws, groups)."""
+    """Best cost of each group, shape (draws, groups)."""
     noise_sd: float
     """Standard deviation of the noise of results near the best settings."""
 

@@ -59,7 +59,7 @@ class _ResponseDraw:
     points: FloatArray
     """Scaled positions of the trials, (n, coordinates)."""
     scale: FloatArray
-    """Factor of each coordinate."""
+    """Scale factor of each coordinate, shape (coordinates,)."""
     signal: float
     noise: float
     weights: FloatArray

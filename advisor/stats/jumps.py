@@ -26,7 +26,7 @@ _JUMP_WIDTHS = (2, 6, 18, 54)
 _TABULATED_PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
-"""Minimum number of points whose median has nearly normal noise."""
+"""Minimum number of points whose median has nearly normal noise; atypical minibatches affect a median of fewer points."""
 _MIN_UNDONE_SHARE = 0.5
 """A collapse undoes at least this share of the earlier fall."""
 _MIN_SHARE_ABOVE_NOISE = 0.9
@@ -34,7 +34,7 @@ _MIN_SHARE_ABOVE_NOISE = 0.9
 _STEEPEST_SHARE = 0.05
 """Share of all changes, the largest ones, that are steepest rises."""
 _MIN_LEARNING_RATE_GROWTH = 1.5
-"""Growth of the learning rate across a rise that explains it."""
+"""A rise of the loss is due to the schedule if the learning rate grows by at least this factor across it."""
 _MIN_LATE_POINTS = 10
 """Minimum number of points in the second half to estimate its autocorrelation."""
 _POINTS_PER_LEVEL = 5
@@ -65,7 +65,7 @@ class Jump:
     noise_limit: float
     """Level that noise alone would reach in one of 20 loss curves without jumps."""
     is_log: bool
-    """True if the jump is measured in the logarithm of the loss."""
+    """True if the jump is measured in the logarithm of the loss, because the loss fell tenfold or blew up."""
 
 
 def largest_jump(
@@ -216,7 +216,7 @@ class EarlyRise:
     share: float
     """Size of the rise as a share of the later fall below the first value; inf without such a fall."""
     p_value: float
-    """Probability that noise causes a rise at least this large."""
+    """p-value: probability that noise in the first value and in the highest level causes a rise at least this large."""
     noise_limit: float
     """Level of the loss that noise alone exceeds in one of 20 runs."""
 

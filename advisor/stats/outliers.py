@@ -33,7 +33,7 @@ class FailureRegion:
 
     axis: int
     side: RangeSide
-    """End of the range that lies in the region."""
+    """End of the hyperparameter's range, low or high, that lies in the region."""
     edge_position: float
     """Position of its failed trial closest to the trials outside."""
     nearest_outside_position: float

@@ -39,7 +39,8 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
 HALF_WEIGHT_CANDIDATES = 30
-"""Number of first candidates that together get half of the weight; a high number favours long loops."""
+"""Number of first candidates that together get half of the total weight, which is 1. A low number favours loops with few
+candidates, and a high number favours long loops."""
 MAX_PRIOR_FREEDOM = 10
 """Maximum degrees of freedom of the noise floor as a prior. With 10, a setting's deviation lies within about 0.7 to 1.8 times
 the floor (95 %); deviations differ between settings, and runs have heavier tails than the normal distribution."""
@@ -50,7 +51,7 @@ _PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
 _EDGES_AROUND_GAIN = np.linspace(-6, 6, 25)
 """Edges of further cells around the observed gain, in standard errors."""
 _MAX_LOG_EVIDENCE = 600.0
-"""Higher values would overflow."""
+"""Maximum logarithm of an e-value; higher values would overflow."""
 MAX_RELATIVE_HALF_WIDTH = 1e12
 """Maximum half width of an interval, in standard errors; a wider one counts as infinite."""
 
@@ -61,7 +62,7 @@ class NoiseFloor:
 
     sd: float
     freedom: int
-    """Degrees of freedom, at least 1."""
+    """Degrees of freedom of the pooled standard deviation, at least 1."""
 
     @property
     def prior_freedom(self) -> int:

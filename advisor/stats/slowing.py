@@ -25,7 +25,7 @@ _NUMBER_OF_WINDOWS = 4
 _MIN_GAIN_IN_SDS = 6.0
 """Minimum gain of a run, in standard deviations of its curve's noise."""
 _CONSTANT_RATE_TEST_LEVEL = 0.01
-"""Significance level of each of five tests, together 5 %."""
+"""Significance level of each of five tests whether curves fall as at a constant learning rate; the five levels sum to 5 %."""
 _NO_GAIN_TEST_LEVEL = 0.01
 _EXPONENTIAL_DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
 """Decay rates; an exponential with rate 1 falls by a factor e over a whole training at the peak learning rate."""

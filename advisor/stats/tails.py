@@ -99,7 +99,7 @@ class Outliers:
     """Points of a positive series far above its running median."""
 
     indices: IntArray
-    """Indices of the outliers, largest ratio first."""
+    """Indices of the outliers, in order of their ratio to the running median, largest first."""
     ratios_to_median: FloatArray
     """Ratio of each point to the running median, shape (n,)."""
     limit: float

@@ -24,7 +24,7 @@ HIGH_FORECAST_FACTOR = 2.6
 """Bounds of the gain from doubling the training at a constant learning rate, as multiples of the forecast, for nine of ten
 noise-free curves: measured on truncated real curves by `benchmarks/quality/forecasts.py`."""
 _NORMAL_QUANTILE_90 = 1.645
-"""Normal quantile of central 90 % intervals."""
+"""Quantile of the standard normal distribution that bounds central 90 % intervals."""
 _MAX_BINS = 200
 _MIN_FALL_FOR_LOG = 10.0
 _MIN_GAIN_IN_SDS = 6.0
@@ -33,14 +33,14 @@ _MIN_GAIN_IN_SDS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class CurveEnd:
-    """The end of one training curve."""
+    """The end of one training curve. Costs are given as shares of the run's gain, and steps as shares of the run's steps."""
 
     points: int
     """Number of evaluations in the window, the last part of the curve."""
     window_share: float
     """Share of the run's steps in the window."""
     gain: float
-    """Gain over the window, from a fitted line."""
+    """Gain over the window, from a straight line that is fitted to it; negative if the cost rose."""
     error: float
     """Standard error of the gain, including autocorrelated noise."""
     scatter: float
@@ -114,7 +114,7 @@ class CurveEnd:
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The flat end of one training curve."""
+    """The flat end of one training curve. Costs are given as shares of the run's gain, and steps as shares of the run's steps."""
 
     settled_share: float
     """Share of the steps after which the smoothed curve stays within the tolerance of its final level."""

@@ -70,7 +70,11 @@ def initial_parameter_norms(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def largest_initial_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
-    """Return the weights with the largest gains (root mean square times root of the number of inputs), usually about 1."""
+    """Return the weights with the largest gains at initialisation. The gain of a weight is its root mean square times the
+    square root of its number of inputs.
+
+    With a usual initialisation, the gain is about 1. Embeddings are omitted, because they do not sum over inputs.
+    """
     named = list(model.named_parameters())
     tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     gains: list[Facts] = []

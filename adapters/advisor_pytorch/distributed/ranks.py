@@ -42,16 +42,18 @@ from advisor_pytorch.steps.gradients import is_sent_to_rank_0
 
 MIN_SEND_INTERVAL_S = 0.125
 MAX_MESSAGES_PER_S = 256
-"""x"""
+"""Maximum messages per second from all ranks together. If there are more ranks, each rank sends less often."""
 MAX_UNSENT_STEPS = 20_000
-"""x"""
+"""Maximum number of unsent steps, and maximum number of unsent chunks of rows, that a rank keeps in memory. If a rank has more
+unsent data than this, it drops the oldest steps and the newest chunks."""
 MAX_FINAL_WAIT_S = 5.0
-"""x"""
+"""Maximum seconds that rank 0 waits for the other ranks at the end of a run."""
 FINAL_MESSAGE_WAIT_S = 1.0
-"""x"""
+"""Seconds of `MAX_FINAL_WAIT_S` during which rank 0 only waits for the final messages of other ranks."""
 
 _numbers = itertools.count()
-"""x"""
+"""Counts the runs that this process has recorded: the n-th run on one rank belongs to the same training as the n-th run on any
+other rank."""
 
 
 class _MessageSlots:

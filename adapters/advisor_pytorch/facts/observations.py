@@ -30,7 +30,11 @@ _REGRESSION_NAMES = re.compile("mse|mae|rmse|squared|absolute|angular|relative|p
 
 
 def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> float | None:
-    """For C classes: accuracy 1/C, error rate 1 - 1/C (top-k accuracy: k/C), cross-entropy ln C in nats, perplexity C."""
+    """Return the chance level of the metric named `metric` for `classes` equally frequent classes; None if the name is not that
+    of a known metric.
+
+    For C classes: accuracy 1/C, error rate 1 - 1/C (top-k accuracy: k/C), cross-entropy ln C in nats, perplexity C.
+    """
     name = metric.lower()
     if _REGRESSION_NAMES.search(name):
         return None

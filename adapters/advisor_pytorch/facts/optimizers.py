@@ -80,7 +80,12 @@ def update_rule(optimizer: torch.optim.Optimizer) -> str:
 
 
 def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Return tags of later optimizers (`.optimizer<k>`), and of later groups (`.group<j>`) where they differ from the first."""
+    """Return the tags of each optimizer after the first: `advisor.optimizer.optimizer<k>` and
+    `advisor.optimizer.optimizer<k>.<name>`.
+
+    If a value of a later parameter group differs from the first group, it is in a tag `advisor.optimizer.group<j>.<name>` or
+    `advisor.optimizer.optimizer<k>.group<j>.<name>`.
+    """
     tags: dict[str, str] = {}
     for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
         name = contract.TAG_OPTIMIZER + (f"{contract.OPTIMIZER_SUFFIX}{k}" if k else "")

@@ -21,11 +21,13 @@ Node = Any
 """A node of the autograd graph, typed Any because the type stubs of `torch.autograd.graph.Node` lack attributes that we use."""
 
 MAX_NODES = 10_000
-"""Maximum nodes of a graph that is analysed, because reading a node takes about 5 µs."""
+"""Maximum number of nodes in an autograd graph that is analysed. Graphs with more nodes, such as those of unrolled recurrent
+networks, are skipped, because reading a node takes about 5 µs."""
 MAX_NODE_VISITS = 100_000
 """Maximum node visits per search (about 0.1 s). Overlapping branches, as in recurrent networks, are visited repeatedly."""
 _MIN_MAJORITY_FRACTION = 0.8
-"""Minimum fraction of the residual blocks of the most frequent kind; below, the model's kind is "mixed"."""
+"""Minimum fraction of the model's residual blocks that must be of the most frequent kind (pre-norm, post-norm, none). If no
+kind reaches this fraction, the model's kind is "mixed"."""
 _MIN_PARAMETER_COVERAGE = 0.9
 """Minimum fraction of the trainable parameters in the graph to conclude that the model has no residual blocks."""
 _MAX_NODES_PER_NORM = 16

@@ -56,7 +56,8 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
 def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
-    """counts: numbers by tag, such as the batch size."""
+    """Return the logger's arguments as tags. counts: numbers by tag, such as the batch size. If no seed or study is passed,
+    PyTorch's seed and the environment variable ADVISOR_STUDY are used."""
     facts = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,
@@ -108,7 +109,8 @@ def config_files_in_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def describe_device(device: torch.device) -> str:
-    """Return a text such as `cuda: NVIDIA H200 x 8 on node17`."""
+    """Return the type and name of the model's device, the number of such devices, and the host's name, as in `cuda: NVIDIA H200
+    x 8 on node17`."""
     if device.type == "cuda":
         name = f"{torch.cuda.get_device_name(device)} x {torch.cuda.device_count()}"
     else:

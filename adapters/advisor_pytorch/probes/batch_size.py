@@ -26,7 +26,8 @@ UNTIMED_WARMUP_STEPS = 3
 TARGET_BLOCK_S = 0.1
 """Approximate seconds per timed block: long enough that waiting for the device at the end of a block is negligible."""
 MIN_BLOCKS_FOR_INTERVAL = 6
-"""The range of six values contains the true median with 97 % probability, that of five only with 94 %."""
+"""Minimum number of blocks for a 95 % confidence interval of the median. The range from the smallest to the largest of six
+values contains the true median with 97 % probability, that of five values only with 94 %."""
 MIN_TIMED_BLOCKS = 3
 """Minimum number of timed blocks per measurement, even if these blocks take longer than the time limit."""
 
@@ -76,7 +77,11 @@ class Stopwatch:
 
 
 def median_confidence_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return a 95 % interval of the population median by order statistics; the range of fewer than six values (n,)."""
+    """Return a 95 % confidence interval of the population median, given values of shape (n,); with fewer than six values,
+    return their range.
+
+    The confidence interval is based on order statistics and assumes only that the values are independent.
+    """
     ordered, n = sorted(values), len(values)
     if n < MIN_BLOCKS_FOR_INTERVAL:
         return ordered[0], ordered[-1]
@@ -116,7 +121,7 @@ class Throughput:
     """Median number of examples per second over the timed blocks of steps."""
     quartiles: tuple[float, float] = (math.nan, math.nan)
     interval: tuple[float, float] = (math.nan, math.nan)
-    """95 % interval of the median; with fewer than six blocks, their range."""
+    """95 % confidence interval of the median throughput; with fewer than six blocks, the minimum and maximum over the blocks."""
     blocks: int = 0
     """Number of timed blocks (`blocks`), and number of steps in all timed blocks (`steps`); warmup steps are not included."""
     steps: int = 0

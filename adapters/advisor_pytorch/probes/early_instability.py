@@ -24,7 +24,8 @@ from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.validation import check_count
 
 LOSS_AVERAGING_STEPS = 10
-"""Steps over which losses are averaged; not even the shortest warmup would prevent a shorter rise."""
+"""Number of consecutive steps over which losses are averaged. A rise of the loss that lasts fewer steps is ignored, because
+even the playbook's shortest warmup would not prevent it."""
 MAX_NONFINITE_LOSSES = 3
 """A trial stops after `MAX_NONFINITE_LOSSES` consecutive non-finite losses."""
 

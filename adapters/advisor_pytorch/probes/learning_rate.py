@@ -35,7 +35,8 @@ class RateTrial:
 
     learning_rate: float
     loss: float
-    """Mean loss over the last tenth of the steps, also before a divergence; may be non-finite."""
+    """Mean loss over the last tenth of the steps; if the trial diverged, the mean over the same number of steps before the
+    divergence. The mean loss may be non-finite."""
     fall: float
     """Decrease of the loss: the untrained model's loss minus the trial's loss, both on the same batches."""
     error: float  # standard error of the decrease `fall`

@@ -37,7 +37,11 @@ def read_or_copy(value: ScalarValue) -> ScalarValue:
 
 
 def logged_value(value: ScalarValue) -> ScalarValue:
-    """A tensor without data would fail later, in the writer thread, together with all points of its chunk."""
+    """Return the result of `read_or_copy` for a value that the user logs. Raises ValueError for a tensor without data (such as
+    a meta tensor) as well.
+
+    Without this check, a tensor without data would fail later, in the writer thread, together with all points of its chunk.
+    """
     if isinstance(value, torch.Tensor) and value.is_meta:
         raise ValueError("expected one number, got a tensor without data")
     return read_or_copy(value)

@@ -103,7 +103,8 @@ class ClippedOptimizersFinder:
 
 
 SHARD_NORM_SUFFIX = "~part"
-"""Suffix of a value of one rank's shards. The squares of all ranks' values add up to the square of the total."""
+"""Suffix in the name of a value that covers only one rank's shards. The squares of the partial values of all ranks add up to
+the square of the total value. The partial value of a single rank is never logged."""
 NORM, LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
 """Prefixes of the internal names for the norm and the threshold of a gradient clipping."""
 
@@ -198,7 +199,7 @@ class GradientNormPart:
             return total
 
     def part_of_global_norm(self, norm: torch.Tensor) -> torch.Tensor | None:
-        """Return None if this rank does not know that norm."""
+        """Return this rank's part of a norm that was computed over all ranks; None if this rank does not know that norm."""
         if is_sharded(norm) and not _is_replicated(norm):
             return None
         return replicated_value(norm.detach()) / math.sqrt(self._world_size)

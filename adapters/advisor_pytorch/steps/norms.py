@@ -103,7 +103,8 @@ class StepNorms:
         self._norms = {self._own[0]: norm}
 
     def append_values(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
-        """Return a key that describes the appended values to `columns`."""
+        """Append the gradient norms and clipping thresholds of the row to its tensors and numbers. Return a key that identifies
+        the appended values when it is passed to `columns`."""
         tensors += self._norms.values()
         if not self._clips:
             return tuple(self._norms), ()

@@ -38,7 +38,7 @@ _UNIT_BY_WORD: dict[str, TrainingUnit] = {
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeGroup:
-    """The trials of one batch size."""
+    """The trials of one batch size, and the number of epochs or examples that they needed to reach the target value."""
 
     batch_size: float
     trials: tuple[Trial, ...]
@@ -54,12 +54,12 @@ class BatchSizeComparison:
     """Batch sizes by the epochs or examples until their trials reach the same objective value."""
 
     groups: tuple[BatchSizeGroup, ...]
-    """Smallest batch size first."""
+    """One group per batch size, smallest batch size first."""
     unit: Literal["epochs", "examples"]
     target_value: float
     """NaN if the objective itself counts epochs or steps to a target."""
     statistic: GroupStatistic
-    """Median over repeats, or minimum over settings."""
+    """Statistic that summarises the epochs or examples of one batch size: median over repeats, or minimum over settings."""
 
 
 @dataclass(frozen=True, slots=True)

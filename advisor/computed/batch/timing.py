@@ -15,17 +15,21 @@ from advisor.model.study import Study, Trial
 from advisor.stats.estimates import Estimate, ratio_of_sums
 
 MIN_TIMED_STEPS = 20
-"""Minimum number of logged steps after the skipped ones."""
+"""Minimum number of logged steps, after the first `SKIPPED_FIRST_STEPS`, to estimate the shares of step time spent on computing and
+waiting."""
 SKIPPED_FIRST_STEPS = 10
 """Logged steps at the start in which data workers start and kernels are compiled."""
 MAX_TIMED_TRIALS = 64
-"""Maximum number of trials to read; step time hardly depends on the varied hyperparameters."""
+"""Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the hyperparameters
+that a study varies.
+"""
 MAX_DATA_WAIT_SHARE = 0.25
 """Maximum share of step time that a healthy training waits for data; small networks on a CPU without data workers wait 0.18."""
 MAX_HOST_TIME_SHARE = 0.2
 """Maximum share of step time in which the device idles although the next batch is ready. Our choice."""
 _MAX_STEP_DURATION_RATIO = 3.0
-"""Longer steps, in median durations, contain other work, such as an evaluation."""
+"""Maximum duration of a training step, as a multiple of the median step duration. Steps above this limit contain other work,
+such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,10 @@ class CurveEnding:
 
     trial: Trial
     steps: int
-    """Last evaluated step."""
+    """Last step at which the objective was evaluated."""
     last_constant_rate_step: int
-    """Last step at a constant learning rate, up to which all other fields describe the curves."""
+    """Last step at a constant learning rate; the last evaluated step if the learning rate never decays. All other fields about
+    the curves describe them up to the last step at a constant learning rate."""
     is_rate_assumed: bool
     """True if the learning rate is only assumed to be constant."""
     margin: float

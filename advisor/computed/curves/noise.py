@@ -94,7 +94,7 @@ class HalfAroundBest:
     first_index: int
     """Index of its first point in the whole curve."""
     smooth_curve: FloatArray
-    """Local parabolas through the points."""
+    """Smooth curve of local parabolas through the points, shape (m,)."""
     residuals: FloatArray
     noise_sd: float
     """Standard deviation of the noise of one evaluation."""

@@ -28,7 +28,7 @@ _MAX_P_OVERFITTING_SHRINKS = 0.1
 _MIN_TRIALS_PER_REGULARISER = 10
 """With this many trials, a regulariser is useless unless it reduces overfitting significantly."""
 MIN_EVALUATIONS_TO_POOL = 3
-"""Minimum number of evaluations of a trial in the pooled test."""
+"""Minimum number of evaluations of a trial to include it in the pooled test for a rise of the validation metric."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Setting:
     trials: tuple[Trial, ...]
     """Successful trials at full length, one per seed, in the order of their start."""
     costs: FloatArray
-    """Best cost of each, (n,)."""
+    """Best cost of each successful trial, shape (n,)."""
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
     selection_size: int = 0

@@ -23,7 +23,7 @@ class Checkpoints:
 
     steps: tuple[float, ...]
     path_by_step: Mapping[float, str]
-    """Path of the file or folder, if known."""
+    """Path of each checkpoint's file or folder by training step, if the path is known."""
     chosen_step: float | None
     """Step of the checkpoint that the trial chose as its result, if any."""
 

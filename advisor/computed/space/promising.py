@@ -50,7 +50,7 @@ MAX_FITTED_TRIALS = 150
 MAX_HYPERPARAMETERS = 20
 """With more hyperparameters, the trials of a study hardly rule out any value."""
 MAX_SCIENTIFIC_COMBINATIONS = 9
-"""A new range must contain good settings for each combination."""
+"""Maximum number of combinations of scientific values; a new range must contain good settings for each combination."""
 RANDOM_SEED = 0
 _NUMBER_OF_UNIFORM_POINTS = 300
 """Number of random candidates from the whole search space."""

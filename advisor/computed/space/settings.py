@@ -26,15 +26,17 @@ from advisor.stats import ranks
 MAX_AXES = 40
 """Maximum number of hyperparameters that are examined; some rules take time that grows with its cube."""
 MAX_COORDINATES = 1000
-"""Maximum number of coordinates: one for a numeric hyperparameter, one per value of a choice."""
+"""Maximum number of coordinates of all examined hyperparameters together. A numeric hyperparameter has one coordinate, and a
+categorical hyperparameter has one per value."""
 
 MAX_PRUNED_TRIAL_SHARE = 0.2
 """With a larger share of pruned trials, the complete ones do not represent the search space. Our choice."""
 _MIN_LENGTH_RATIO = 1.2
-"""Minimum ratio of two different training lengths. Our choice."""
+"""Two training lengths count as different if the longer one is at least this multiple of the shorter one. Our choice."""
 _MIN_TRIALS_PER_LENGTH = 5
 _MAX_TRAINING_LENGTHS = 4
-"""With more training lengths, the study sampled the length like a hyperparameter."""
+"""Maximum number of distinct training lengths that count as tuned separately. A study with more training lengths sampled the
+length like a hyperparameter."""
 _SIGNIFICANCE_LEVEL = 0.05
 """Level, for a whole study, of the test whether trials of different lengths have different hyperparameters."""
 
@@ -53,7 +55,8 @@ class Settings:
     choices: dict[str, FloatArray]
     """For each examined choice, index of the setting's value / last index, (n,); NaN if missing."""
     unexamined_positions: dict[str, FloatArray] = field(default_factory=dict)
-    """Positions, (n,), for hyperparameters with the weakest effects, if a study varies too many."""
+    """Positions of the settings, shape (n,), for each hyperparameter that is not examined. If a study varies too many
+    hyperparameters, those with the weakest effects are not examined."""
 
     def __len__(self) -> int:
         return len(self.trials)

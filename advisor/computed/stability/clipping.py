@@ -30,11 +30,11 @@ class Clipping:
 
     trial: Trial
     threshold: float
-    """NaN if gradients are not clipped by their norm."""
+    """Gradient norm above which gradients are clipped; NaN if they are not clipped by their norm."""
     clipped_share: float
     """Share of clipped updates; NaN if unknown."""
     point_count: int
-    """Number of points of this share; 0 if the trial is known not to clip."""
+    """Number of logged points from which the share of clipped updates was computed; 0 if the trial is known not to clip."""
 
     def p_value(self, limit: float) -> float:
         """Return the probability of at least this clipped share if the true share is `limit`."""

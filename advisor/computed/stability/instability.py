@@ -40,7 +40,7 @@ class JudgedTrials:
     learning_rate_name: str | None
     """None if the study searches no learning rate, so that all trials are judged."""
     learning_rates: FloatArray
-    """That of each trial of the study; NaN without one."""
+    """Learning rate of each trial of the study, shape (number of trials,); NaN for a trial without a learning rate."""
     best_learning_rate: float
     """That of the best trial; NaN if unknown."""
 

@@ -24,13 +24,14 @@ _MIN_POINTS_BEFORE_DIVERGENCE = 5
 _MIN_RISE_STEPS = 10
 """Minimum number of steps of a rise in early training, by default."""
 _RUNNING_MEDIAN_POINTS = 9
-"""A jump ends where the running median over this many points is back at the level before it."""
+"""Number of points over which the running median of a loss is computed. A jump of the loss ends where the running median is
+back at the level before the jump."""
 _MAX_EXPLAINED_JUMPS = 16
-"""Maximum number of jumps per loss that are ignored."""
+"""Maximum number of jumps per loss that are ignored because evaluations or other trials explain them."""
 _MAX_P_VALUE = 0.05
 """Significance level for the loss of one trial."""
 _MIN_SHARE_OF_BEST_GAIN = 0.02
-"""Minimum rise, as a share of the best trial's improvement."""
+"""A rise of a loss counts only if it is at least this share of the best trial's total improvement."""
 _KINDS_WITH_RISING_LOSSES: frozenset[WorkloadKind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
 """Workloads whose training losses may rise in healthy training, so that only the objective shows instability."""
 _MIN_BLOWUP_SHARE = 0.1
@@ -43,20 +44,20 @@ class TrialInstability:
 
     trial: Trial
     metric: str
-    """Name of the unstable metric."""
+    """Name of the unstable metric, as the trial logged it."""
     judged_points: int
     """Number of judged points; 0 if they are too few to call the trial stable."""
     p_value: float = 1.0
-    """Of this trial's points alone; 0 for a divergence."""
+    """p-value of the instability, computed only from this trial's points; 0 for a divergence."""
     share: float = 0.0
     """Size of the rise as a share of the trial's improvement; inf for a divergence, 0 if negligible."""
     step: int = 0
     description: Message = field(default_factory=lambda: Message(()))
     """Clause that follows the trial's name in a sentence."""
     level_before: float = math.nan
-    """In the metric's unit; NaN if unknown."""
+    """Level of the metric before the instability, in the metric's unit; NaN if unknown."""
     level_after: float = math.nan
-    """NaN if the trial diverged."""
+    """Level of the metric after the instability, in the metric's unit; NaN if the trial diverged."""
     noise_limit: float = math.nan
     """Value that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
     subject: str = "loss"
@@ -353,7 +354,7 @@ class StudyInstability:
     """The unstable trials of a study, early in training or later."""
 
     judged_count: int
-    """Number of trials with enough points to judge."""
+    """Number of trials whose loss has enough points to judge whether it is stable."""
     unstable: tuple[TrialInstability, ...]
     """The most severe instability of each unstable trial, most significant first."""
     p_value: float

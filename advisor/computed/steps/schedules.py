@@ -17,7 +17,7 @@ from advisor.model.words import count
 MIN_LOGGED_RATES = 5
 """Minimum number of logged learning rates that show a schedule."""
 _MIN_LOGGED_TRAINING_SHARE = 0.5
-"""Minimum share of the training that they cover."""
+"""Minimum share of the training that logged learning rates must cover to show the schedule."""
 _MAX_CONSTANT_RATE_VARIATION = 0.01
 """Maximum variation of a constant learning rate, as a share of its peak, because logs round."""
 _MIN_STAIR_FALL = 0.1
@@ -31,15 +31,15 @@ _NO_SCHEDULE_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
 MAX_CONSTANT_RATE_FALL = 0.1
 """Maximum fall of a constant learning rate, as a share of its peak."""
 MAX_DECAYED_RATE_SHARE = 0.05
-"""Maximum share of the peak that is nearly zero. Our choice."""
+"""Maximum learning rate, as a share of its peak, that counts as decayed to nearly zero. Our choice."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words for the length of a final phase in which the learning rate falls."""
 _RATE_DECAY_WORDS = frozenset("decay annealing schedule scheduler".split())
-"""Words for the fall of the learning rate."""
+"""Words in names of hyperparameters that describe how the learning rate falls."""
 _SCHEDULE_LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
-"""Words for the length of a phase of a schedule."""
+"""Words in names of hyperparameters that set the length of a phase of a schedule."""
 _OTHER_DECAY_WORDS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
-"""Words for the decay of other quantities."""
+"""Words in names of hyperparameters for the decay of quantities other than the learning rate."""
 _SCHEDULE_KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 

@@ -26,7 +26,7 @@ MIN_TRIALS = 8
 PROTECTED_BEST_TRIALS = 5
 """Number of best trials that an early-stopping method should not stop."""
 MIN_REPLAYED_TRIAL_SHARE = 0.9
-"""Minimum share of the trained trials that can be replayed."""
+"""Minimum share of the trained trials that can be replayed; if more trials are missing, the result of the replay is unreliable."""
 MAX_EVALUATIONS_PER_STUDY = 20_000
 """Maximum number of evaluations of the replayed trials, about two seconds."""
 MAX_TRIAL_ORDERS = 5
@@ -62,13 +62,13 @@ class Hindsight(FrozenModel):
     workers: int = 0
     """Number of trials that trained at the same time."""
     best: int = 0
-    """Number of best trials that a method should not stop."""
+    """Number of best trials among which the replay counts the trials that each method would have stopped."""
     orders: int = 0
     guard: StoppingOutcome | None = None
     others: tuple[StoppingOutcome, ...] = ()
-    """Outcomes of other methods."""
+    """Outcomes of other early-stopping methods, to compare with ours."""
     message: MessageField = Message(())
-    """Result in two or three sentences."""
+    """Result of the replay in two or three sentences; empty if the study cannot be replayed."""
 
 
 def hindsight(study: Study) -> Hindsight | None:

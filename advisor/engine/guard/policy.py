@@ -27,7 +27,7 @@ class TrialProgress:
     steps: IntArray | FloatArray
     """Shape (n,), strictly increasing."""
     costs: FloatArray
-    """Shape (n,); may be non-finite."""
+    """Costs of the evaluations, shape (n,); may be non-finite."""
     length: float
     """Planned length of the trial in steps."""
 
@@ -83,7 +83,7 @@ class ImprovementBounds:
     best: float
     """Lowest cost of the trial so far."""
     incumbent: float
-    """Lowest cost of the completed siblings."""
+    """Lowest cost of the completed siblings (trials with the same length and schedule)."""
     largest_later_decrease: float
     """Largest decrease of any completed sibling after this step, from this trial's cost or, if lower, the sibling's."""
     extrapolated_decrease: float

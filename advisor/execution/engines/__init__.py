@@ -21,7 +21,7 @@ class Task:
     """Variables to add to the environment, which may hold a password, so it never appears in arguments or messages."""
     log: Path
     params_file: Path
-    """File with the hyperparameters, written before the process starts."""
+    """File with the hyperparameters, written before the training process starts. The command may contain the path of this file."""
     params_json: str
     timeout_s: float | None = None
 

@@ -47,7 +47,7 @@ class GuardPruner(optuna.pruners.BasePruner):
         self._max_steps, self._policy = max_steps, policy or Policy()
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Return True if Optuna should prune the trial."""
+        """Return True if Optuna should prune the trial. Optuna calls this method in `trial.should_prune()`."""
         own = self._trial_progress(study, trial)
         if not len(own.steps):
             return False

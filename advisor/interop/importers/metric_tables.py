@@ -46,7 +46,8 @@ class TableLayout:
     param_columns: frozenset[str] = frozenset()
     """Names of the columns with parameters; their first values count."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Returns the metric of each other column; None if the column is no metric."""
+    """Function that receives the name of a column and returns the name of its metric, or None if the column is no metric. It is
+    called for all columns that the other fields do not name."""
     blank_is_nan: bool = False
     """True if an empty cell of a metric is a logged NaN; False if it is a missing value."""
 

@@ -16,7 +16,8 @@ from advisor.tracking.points.collect import MIN_REAL_TIME_MS
 from advisor.tracking.runs import RunStatus
 
 SOURCE_RUN_TAG = "advisor.imported_from"
-"""Name of the tag that identifies a run in its source by a JSON list."""
+"""Name of the tag that identifies a run in its source by a JSON list. `UNFINISHED_RUN_PREFIX` precedes the list while the run is
+being written."""
 UNFINISHED_RUN_PREFIX = "unfinished "
 """Prefix of the value of `SOURCE_RUN_TAG` while a run is being written. The next import deletes such runs and writes them again."""
 SOURCE_DIGEST_TAG = "advisor.imported_state"

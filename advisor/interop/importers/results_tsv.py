@@ -32,9 +32,11 @@ _RUNNING_STATUS_PATTERN = re.compile(r"(in[ _-]?progress|running|pending|queued)
 _EMPTY_CELL_TEXTS = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
 _MISSING_COMMIT_PATTERN = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
 _THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-"""Any other number with a comma is rejected: it may be a decimal comma or a typing error."""
+"""Pattern of numbers with thousands separators. Any other number with a comma is rejected, because the comma may be a decimal
+comma or a typing error."""
 _RESERVED_TAG_PREFIXES = (contract.TAG_PREFIX, "mlflow.")
-"""Prefixes of tags that determine how runs are read; no column becomes such a tag."""
+"""Prefixes of tags that determine how runs are read, such as the records of decisions. No column of a table becomes a tag with
+one of these prefixes."""
 _MEMORY_COLUMN_PATTERN = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 

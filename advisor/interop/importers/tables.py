@@ -72,7 +72,11 @@ def import_tables(
     experiment: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import both tables, once both are valid; see `import_runs`. An AdvisorError names the file, column and row."""
+    """Import both tables into MLflow; `import_runs` documents the parameters.
+
+    Both tables are validated before anything is written. Trials that an earlier import wrote are skipped, so that an
+    interrupted import can be repeated. Raises AdvisorError with a one-line message that names the file, column and row.
+    """
     runs = TidyTables(Path(curves)).find_runs(trials)
     return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
 

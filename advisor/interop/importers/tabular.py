@@ -36,10 +36,12 @@ class TableImporter:
     step: str | None = None
     """Name of the step column; None: the first usual name that the file has, else the row number is the step."""
     run: str | None = None
-    """Name of the column with the run names; None: the first usual name, else each file is one run."""
+    """Name of the column that contains the run names. If None, the first column with a common name for runs is used. Without a
+    column of run names, each file is one run."""
     params: Sequence[str] = ()
     time: str | None = None
-    """Name of the time column; None: the first usual name, else points have no time."""
+    """Name of the time column. If None, the first column with a common name for times is used. Without a time column, points
+    have no time."""
 
     def find_runs(self, source: str | Path) -> RunList:
         suffixes = _FILE_SUFFIXES[self.kind]

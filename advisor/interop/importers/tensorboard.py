@@ -54,7 +54,7 @@ class _RunPart:
     event_files: Sequence[Path]
     metric_prefix: str = ""
     metric_suffix: str = ""
-    """The name of a metric is prefix + TensorBoard tag + suffix."""
+    """Suffix of the metric names in this folder. The name of a metric is prefix + TensorBoard tag + suffix."""
 
 
 def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:

@@ -34,7 +34,8 @@ MAX_TRIALS_PER_PLOT = 10
 _MAX_CURVE_ERROR_PX = 0.25
 """Maximum distance in pixels between a point that the path omits and the drawn line."""
 _MIN_ROUGH_CURVE_JUMP_PX = 1.0
-"""Minimum median jump in pixels of a rough curve, of which only the peaks are drawn."""
+"""A curve counts as rough if the median vertical jump between successive points is at least this many pixels. If a rough curve
+also has more points than pixel columns, only its peaks are drawn."""
 _ROUGH_CURVE_COLUMN_PX = 6.0
 """Width in pixels of the columns in which only the minimum and maximum of a rough curve are drawn; four times the line width."""
 

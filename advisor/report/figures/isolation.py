@@ -17,11 +17,13 @@ from advisor.report.plot_data.model import IsolationPlot, IsolationSlice
 from advisor.report.plot_data.scale import axis_limits_of_values, objective_axis_limits, widened_axis_limits
 
 MAX_SLICE_P_VALUE = 0.05
-"""Maximum adjusted p-value at which a difference between slices counts as more than chance."""
+"""Maximum p-value at which a difference between slices of a hyperparameter's values counts as more than chance. The p-value is
+adjusted for the number of hyperparameters."""
 _MIN_SLICE_WIDTH_PX = 8.0
 """Minimum width in pixels of a drawn slice of the hyperparameter's range."""
 _MAX_BOX_WIDTH_PX = 10.0
-"""Maximum width in pixels of the box of a slice, which leaves the trials visible."""
+"""Maximum width in pixels of the box that shows how much a slice's best result varies by chance. A narrow box leaves the trials
+visible."""
 
 
 def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figure:

@@ -47,13 +47,15 @@ class FindingCard:
     finding: Finding
     diff: tuple[StudyDiffRow, ...]
     merged: tuple[Message, ...]
-    """`merged_change_sentences` of the finding."""
+    """One sentence for each value in `diff` that the next study sets differently, and one sentence if a change makes new scores
+    incomparable with earlier ones."""
     to_do: Message
     """The finding's action, stated with the values of the next study."""
     deferred: str | None
     """Reason why the finding is deferred to a later study; None if it is not deferred."""
     head: str | None
-    """`ident` of the card of the finding that explains this one; None if no finding does."""
+    """`ident` of the finding that explains this finding; this card is placed under the card of that finding. None if no other
+    finding explains this finding."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ class TrialRow(FrozenModel):
     best: float | None = None
     """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
     place: int | None = None
-    """Rank among comparable results, 0 for the best. Equal ranks need equal late evaluations, too."""
+    """Rank among the trials with a comparable result, 0 for the best; None if the trial has no comparable result. Trials with
+    equal best values have the same rank only if their late evaluations are equal, too."""
     best_step: int | None = None
     """Step at which the trial had its best value; the last such step if there are several."""
     last_step: int | None = None
@@ -122,7 +123,8 @@ class IsolationSlice(FrozenModel):
     value: float | None
     """Objective value of the slice's best trial; None if all trials of the slice failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best of `IsolationPlot.drawn` settings; None if all failed."""
+    """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice; None for a quantile at which all n
+    settings failed. The number n is the same for all slices of the plot."""
 
 
 class IsolationPlot(FrozenModel):
@@ -174,12 +176,14 @@ class ParameterImportance(FrozenModel):
     90 % interval."""
 
     parameters: tuple[str, ...]
-    """One name for a hyperparameter with its interactions; two names for one interaction."""
+    """One name if the share belongs to a hyperparameter, including its interactions; two names if it belongs only to the
+    interaction of two hyperparameters."""
     share: float
     low: float
     high: float
     p: float | None = None
-    """P-value of a pair under additive effects, adjusted for the number of pairs."""
+    """P-value of the interaction of a pair under the hypothesis of additive effects, adjusted for the number of pairs; None for
+    a single hyperparameter."""
 
 
 class StudyImportances(FrozenModel):
@@ -187,7 +191,8 @@ class StudyImportances(FrozenModel):
 
     settings: int
     p: float
-    """P-value under the hypothesis that the results do not depend on the hyperparameters."""
+    """P-value: probability of a relation between hyperparameters and results that is at least as strong as the observed one, if
+    the results do not depend on the hyperparameters."""
     each: tuple[ParameterImportance, ...]
     """Importance of each hyperparameter, the largest share first."""
     pairs: tuple[ParameterImportance, ...]

@@ -136,9 +136,11 @@ def axis_limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: flo
 
 
 BETTER_HALF_AXIS_SHARE = 0.3
-"""Minimum share of the axis for the better half of the trials, so that differences show. Our choice."""
+"""Minimum share of the axis that the better half of the trials occupies. If the better half has less room, the differences
+between these trials are invisible. Our choice."""
 MIN_CROWDED_LOG_RATIO = 2
-"""Minimum ratio of largest to smallest value at which a crowded axis becomes logarithmic."""
+"""If the better half of the trials is crowded, the axis is logarithmic if the ratio of its largest to its smallest value is at
+least this. Below this ratio, a logarithmic axis hardly helps."""
 MAX_CLIPPED_TRIALS_SHARE = 0.25
 """Maximum share of trials outside an axis, to make room for the better half of the trials."""
 

@@ -19,7 +19,8 @@ _MAX_NAMED_PARAMETERS = 4
 MAX_EARLY_STEP_SHARE = 0.5
 """A sentence says that the best value came early if the best step lies at most at this share of the best trial's training."""
 MIN_RELATIVE_TRAINING_LENGTH = 0.5
-"""Minimum length of the best trial, relative to the others' median, that needs no sentence."""
+"""Minimum length of the best trial, relative to the median length of the other trials. If the best trial is shorter, a sentence
+says that the trials were not trained equally long."""
 
 
 def best_sentence(report: ReportData) -> Message:

@@ -234,7 +234,8 @@ def _escape_braces(word: str) -> str:
 _OUTPUT_FOLDER_OPTIONS = {"output_dir", "out_dir", "save_dir"}
 """Names of options that set the output folder of a training."""
 _TRANSFORMERS_OPTIONS = {"lr_scheduler_type", "per_device_train_batch_size"}
-"""Options of scripts that parse Transformers' TrainingArguments, which have a seed and an output folder."""
+"""Names of options that identify a script that parses Transformers' TrainingArguments. Scripts that parse TrainingArguments
+also accept options for a seed and an output folder."""
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 """Pattern of the id of an MLflow run. Ids from other stores may be unsuitable as folder names."""
 

@@ -78,7 +78,7 @@ class _MetricCurves(NamedTuple):
     has_no_steps: bool
     dropped_points: int
     summaries: dict[int, float]
-    """See `ExperimentCurves`."""
+    """Value that each trial logged without a step after the end of its curve."""
 
 
 def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: FloatArray, *, fits: bool) -> _MetricCurves:

@@ -74,7 +74,8 @@ class SkillOverGuessing:
 
     @property
     def gain_share(self) -> float:
-        """Gain over random guessing, as a share of `cost_scale`."""
+        """Gain over random guessing, as a share of the distance to a perfect score or of the value that replaces an unknown
+        distance."""
         return (self.chance_level.cost - self.best_cost) / self.cost_scale
 
     def gain_exceeds(self, material: float, alpha: float) -> bool:

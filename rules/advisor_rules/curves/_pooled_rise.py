@@ -15,7 +15,7 @@ from advisor.model.study import Signal, Study, Trial
 _MAX_P_TRAINING_FALLS = 0.05
 _MAX_P_VALIDATION_RISES = 0.05
 _MAX_COMPARED_POINTS = 10
-"""Maximum number of points that are compared with the end."""
+"""Maximum number of points of training at which the validation metric is compared with its value at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class PooledRise:
     """The rise of a validation metric from one earlier point of training to the end, over all trials of a study."""
 
     rising_trials: tuple[Trial, ...]
-    """Trials that are worse at the end, best trial first."""
+    """Trials whose validation metric is worse at the end than at the earlier point, best trial first."""
     judged_count: int
-    """Number of trials with enough evaluations whose metric changes."""
+    """Number of trials with enough evaluations whose validation metric at the earlier point differs from that at the end."""
     best_position: float
     """Median position of the earlier point over the rising trials, as a share of the training."""
     height: float
@@ -35,7 +35,7 @@ class PooledRise:
     p_value: float
     """p-value of the sign test, corrected for choosing the earlier point; 1 if a training metric also rises."""
     lowest_possible_p: float
-    """p-value if the metric rises in all judged trials."""
+    """Smallest p-value that the sign test can reach: its p-value if the metric rises in all judged trials."""
     falling_training_metric: str | None
 
 

@@ -30,7 +30,7 @@ class CostGap:
     """A gap in the costs of the repeats of one setting, which splits the repeats into two groups."""
 
     smaller_group: tuple[int, ...]
-    """Indices of its repeats."""
+    """Indices of the repeats in the smaller group."""
     is_smaller_group_worse: bool
     p_value: float
     """p-value: probability of a gap at least this wide if the repeats are normally distributed."""

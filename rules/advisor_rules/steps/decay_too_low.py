@@ -146,7 +146,7 @@ class _TinyRatePhase(NamedTuple):
     schedule: schedules.Schedule
     last_peak_step: int
     start: int
-    """First step of the final phase."""
+    """First step of the final phase at a tiny learning rate."""
     share: float
     """Length of the final phase as a share of all steps."""
     gained: float
