@@ -4,7 +4,8 @@
 
 The other ranks send their values through the key-value store of the distributed training, without collective operations. Only
 the threads of this module access that store, over a separate connection if PyTorch can open one. A rank that has exited, hangs
-or logs nothing therefore never delays the training, and delays the logs of other ranks only for a limited time.
+or logs nothing therefore never delays the training, and delays the logs of other ranks only for a limited time. A rank writes
+to its slot only after rank 0 has emptied it, so the store holds at most one message and one final message per rank.
 
 The logged loss, evaluations, data wait and device memory are the values of rank 0. Examples per second and batch size are sums
 over all ranks; a batch that several ranks load, as in tensor and pipeline parallelism, counts once per rank.
