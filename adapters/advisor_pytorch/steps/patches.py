@@ -10,6 +10,7 @@ an inner function with gradients disabled. We replace this inner function in the
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -119,8 +120,8 @@ class GradientClipping(NamedTuple):
 ClippingListener = Callable[[GradientClipping], None]
 """Function called before each clipping of gradients."""
 
-_last_total_norm: tuple[torch.Tensor, float] | None = None
-"""Latest total gradient norm that PyTorch's helper function returned, and the order of this norm."""
+_last_total_norm: tuple[weakref.ref[torch.Tensor], float] | None = None
+"""Latest total gradient norm that PyTorch's helper function returned (not kept alive), and the order of this norm."""
 
 
 def _install_wrappers() -> None:
@@ -156,7 +157,7 @@ def _wrap_get_total_norm(original: Any) -> Any:
     def get_total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> torch.Tensor:
         global _last_total_norm  # noqa: PLW0603
         total: torch.Tensor = original(tensors, norm_type, *args, **kwargs)
-        _last_total_norm = total, float(norm_type)
+        _last_total_norm = weakref.ref(total), float(norm_type)
         return total
 
     return get_total_norm
@@ -165,7 +166,7 @@ def _wrap_get_total_norm(original: Any) -> Any:
 def _observe_norm(original: Any) -> Any:
     def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: torch.Tensor, foreach: Any = None) -> None:
         parameters = _as_list(parameters)
-        is_l2 = _last_total_norm is not None and _last_total_norm[0] is total_norm and _last_total_norm[1] == 2.0
+        is_l2 = _last_total_norm is not None and _last_total_norm[0]() is total_norm and _last_total_norm[1] == 2.0
         _notify_listeners(GradientClipping(parameters, float(max_norm), "norm", total_norm, is_l2))
         original(parameters, max_norm, total_norm, foreach)
 

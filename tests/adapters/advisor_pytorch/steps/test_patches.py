@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import pytest
 import torch
@@ -95,6 +96,19 @@ def test_without_pytorch_s_helpers_clipping_is_observed_just_as_well(monkeypatch
     assert inside.cell_contents is original
     assert [(c.limit, c.by, c.norm) for c in observed] == [(0.5, "norm", None)]
     assert norm([weight]) == pytest.approx(0.5, rel=1e-3)
+
+
+def test_the_norm_of_a_clipping_is_not_kept_alive() -> None:
+    observed: list[clipping.GradientClipping] = []
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    clipping.clipping_patches.listen(observed.append)
+    try:
+        total = weakref.ref(clip_grad_norm_([weight], max_norm=0.5))
+    finally:
+        clipping.clipping_patches.ignore(observed.append)
+    assert observed.pop().is_l2
+    assert total() is None
 
 
 def test_pytorch_gets_its_functions_back() -> None:
