@@ -213,8 +213,10 @@ class TuningLogger:
         tags = run_tags.training_tags(objective, direction, seed, study, counts)
         run.describe(optimizers, tags, plain, scheduler=scheduler, classes=classes, valid_loader=valid_loader)
         run.ranks.begin(seed, checkpoints=checkpoints > 0 and (run.ranks.leads or save_on_all_ranks))
-        self._guard = Guard(guard, current_world_size, lambda: run.outcome.evaluated, run.warn)
-        if run.recorder is not None and guard is not None:
+        # Only rank 0 has a guard, so only it warns about the guard.
+        mode = None if run.recorder is None else guard
+        self._guard = Guard(mode, current_world_size, lambda: run.outcome.evaluated, run.warn)
+        if run.recorder is not None and mode is not None:
             run.recorder.guard = self._guard
         atexit.register(self._close_at_exit)
         _open_loggers.add(self)

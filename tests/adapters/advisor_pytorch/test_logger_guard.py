@@ -19,6 +19,7 @@ from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
 from advisor_logging import guard_process
 from advisor_pytorch import TuningLogger
+from advisor_pytorch.distributed.ranks import RankSender
 from tests.adapters.fixture_types import Start, Train
 
 STEPS, EVERY = 60, 5
@@ -194,6 +195,16 @@ def test_several_ranks_are_never_stopped(
     monkeypatch.setattr("advisor_pytorch.logger.current_world_size", lambda: 2)
     with begin(1.0, guard="stop"):
         assert "with several ranks, guard='stop' only warns" in caplog.text
+
+
+def test_only_rank_0_warns_about_the_guard(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    warned: list[str] = []
+    monkeypatch.setattr(RankSender, "warn", lambda _self, key, _message: warned.append(key))
+    with begin(1.0, guard="stop"):
+        pass
+    assert "guard ranks" not in warned
 
 
 def test_an_unknown_mode_is_refused(begin: Any) -> None:
