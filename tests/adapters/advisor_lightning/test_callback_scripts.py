@@ -14,7 +14,7 @@ from tests.adapters.fixture_types import History, OnlyRun
 SCRIPT = """
 import sys
 import torch
-import pytorch_lightning as pl
+{imports}
 from advisor_lightning import TuningCallback
 
 class Module(pl.LightningModule):
@@ -25,7 +25,7 @@ class Module(pl.LightningModule):
     def training_step(self, batch, index):
         return self.net(batch).square().mean()
     def validation_step(self, batch, index):
-        self.log("val_loss", self.net(batch).square().mean())
+        self.log("val_loss", self.net(batch).square().mean(), sync_dist=True)
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=self.hparams.lr)
 
@@ -36,22 +36,32 @@ if __name__ == "__main__":
     callback = TuningCallback("val_loss", experiment="test", tracking_uri=sys.argv[1])
     pl.Trainer(
         max_epochs=1, accelerator="cpu", callbacks=[callback], logger=False, enable_checkpointing=False,
-        enable_progress_bar=False
+        enable_progress_bar=False, {trainer}
     ).fit(Module(0.1), loader, loader)
-    assert not any(name in sys.modules for name in ("accelerate", "advisor_transformers", "lightning"))
+    assert not any(name in sys.modules for name in ("accelerate", "advisor_transformers", "{absent}"))
 """
 
 
 @pytest.mark.slow
-def test_the_older_package_alone(uri: str, only_run: OnlyRun, history: History, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("imports", "settings", "absent", "steps"),
+    [
+        pytest.param(*("import lightning.pytorch as pl", 'strategy="ddp", devices=2', "pytorch_lightning", 4), id="two ranks"),
+        pytest.param(*("import pytorch_lightning as pl", "devices=1", "lightning", 8), id="older package alone"),
+    ],
+)
+def test_scripts(
+    imports: str, settings: str, absent: str, steps: int, uri: str, only_run: OnlyRun, history: History, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT.format(imports=imports, trainer=settings, absent=absent))
     done = subprocess.run([sys.executable, str(script), uri], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     run = only_run()
-    assert list(history(run, contract.TRAIN_LOSS)) == list(range(8))
+    assert list(history(run, contract.TRAIN_LOSS)) == list(range(steps))
     assert run.data.tags[contract.TAG_STATUS] == "complete"
     assert run.data.tags[contract.TAG_SEED] == "0"
+    assert (contract.TAG_RANKS in run.data.tags) == (steps == 4)
 
 
 WITHOUT_FRAMEWORKS = """
