@@ -70,7 +70,7 @@ class TuningCallback(FrameworkCallback, Callback):
         known: dict[str, Any] = {}
         with warn_on_training_error("the number of steps"):
             known["max_train_steps"] = trainer_facts.max_train_steps(trainer)
-        if (seed := os.environ.get("PL_GLOBAL_SEED", "")).isdigit():  # set by `seed_everything`
+        if (seed := os.environ.get("PL_GLOBAL_SEED", "")).isdecimal():  # set by `seed_everything`
             known["seed"] = int(seed)
         with warn_on_training_error("the schedule"):
             known["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None

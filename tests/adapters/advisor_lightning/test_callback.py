@@ -270,6 +270,15 @@ def test_what_can_be_a_hyperparameter() -> None:
     assert plain_values(nested) == {"a/b": 1, "a/c": [1, "x"], "t": torch.tensor(0.5)}
 
 
+@pytest.mark.parametrize(("text", "seed"), [("5", 5), ("\u00b2", None), ("none", None), ("", None)])
+def test_a_seed_that_is_no_number_ends_no_training(
+    text: str, seed: int | None, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PL_GLOBAL_SEED", text)
+    callback = start()
+    assert callback._settings_of_trainer(trainer(callback)).get("seed") == seed
+
+
 def test_misuse_is_said_before_any_training() -> None:
     for message, settings in (("direction", {"direction": "up"}), ("no argument 'experimnt'", {"experimnt": "x"})):
         with pytest.raises((TypeError, ValueError), match=message) as caught:
