@@ -20,6 +20,7 @@ from advisor_logging.limits import MAX_VALUE_CHARS
 
 CHECKPOINT_LIST_FILE_NAME = "checkpoints.json"
 _CHECKPOINT_FILE_NAME = re.compile(r"step-\d{9,18}(-\d+)?(\.\w+)?")
+"""Only such names are read from the list, so that a forged list cannot make us delete other files."""
 
 
 @dataclass(frozen=True, slots=True)
