@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -185,8 +185,8 @@ class StudyGuard:
         assert process.stdout is not None
         with suppress(OSError, ValueError):  # the pipe to the process is closed
             for line in process.stdout:
-                with suppress(ValueError):
-                    self._readings.put(_READING_TYPE.validate_json(line))
+                with suppress(ValueError, RecursionError):
+                    self._readings.put(_READING_TYPE.validate_python(json.loads(line)))
 
     def close(self) -> None:
         process = self._process
@@ -220,7 +220,7 @@ def main() -> None:
     while True:
         time.sleep(pause)
         began = time.monotonic()
-        line = _READING_TYPE.dump_json(guarded.read()).decode()
+        line = json.dumps(asdict(guarded.read()))  # ASCII only: standard output may have another encoding than UTF-8
         pause = store_read_pause_s(time.monotonic() - began, guarded.interval_s)
         with suppress(BrokenPipeError):
             print(line, file=output, flush=True)

@@ -10,6 +10,7 @@ import pytest
 from clusters import ray_cluster
 from guarded import EVALUATIONS, SPEC, TRAINING, Notices, guarded_plan, log_study
 from launches import Background, begun, claim, client_of, wait_until
+from mlflow import MlflowClient
 
 from advisor import contract
 from advisor.contract.guard_stop import GuardStop
@@ -306,6 +307,17 @@ def test_the_guard_ends_with_its_launcher(database):
     second = guard._process
     guard.close()
     assert second.poll() is not None
+
+
+def test_verdicts_survive_a_standard_output_that_is_not_utf8(database, monkeypatch):
+    """As on Windows: otherwise the guard ends, or its launcher stops to read, and no trial is stopped any more."""
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    MlflowClient(database).set_tag(log_study(database), "mlflow.runName", "Größe ≥ 1")
+    guard = StudyGuard(GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1))
+    readings = []
+    wait_until(lambda: readings.append(guard.latest()) or readings[-1])
+    assert [v.trial for v in readings[-1].running] == ["Größe ≥ 1"]
+    guard.close()
 
 
 def test_a_password_of_the_store_is_no_argument_of_the_guard(database):
