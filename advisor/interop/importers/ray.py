@@ -102,8 +102,8 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
         rows = metric_tables.read_run(source, layout)
     tags = dict(objective_tags)
     if failed:
-        traceback = files.read_bytes(folder / _ERROR_FILE, 10_000_000).decode("utf-8", "replace").strip()
-        error = traceback.rpartition("\n")[2].strip()[:500] or "unknown"
+        traceback = files.read_bytes(folder / _ERROR_FILE, 10_000_000).decode("utf-8", "replace").strip().splitlines()
+        error = traceback[-1].strip()[:500] if traceback else "unknown"
         out_of_memory = "out of memory" in error.lower() or "OutOfMemory" in error
         tags[contract.TAG_ERROR] = f"out of memory: {error}" if out_of_memory else error
     ended = _RUN_STATUSES.get(status or "", "FAILED" if failed else "FINISHED")

@@ -88,6 +88,15 @@ def test_without_the_state_and_with_pickles_that_are_never_opened(tmp_path, advi
     assert "advisor.objective" not in experiment.tags
 
 
+def test_the_error_is_the_text_after_a_progress_bar(tmp_path, advisor, uri):
+    folder = tmp_path / "digits/train_3"
+    shutil.copytree(next(RECORDED.glob("*_00003_*")), folder)
+    (folder / "error.txt").write_bytes(b"Traceback\n 40%|####      |\rValueError: lr\r\n")
+    assert advisor("import", tmp_path / "digits")[0] == 0
+    (run,) = read_experiment("digits", tracking_uri=uri).runs
+    assert run.tags["advisor.error"] == "ValueError: lr"
+
+
 def test_a_trial_that_goes_on_is_completed(tmp_path, advisor, uri):
     folder = tmp_path / "digits/train_0"
     shutil.copytree(next(RECORDED.glob("*_00000_*")), folder)
