@@ -84,7 +84,7 @@ def import_runs(
 
     with open_writer(tracking_uri) as writer:
         for name, runs in groups.items():
-            new = _read_new_runs(runs, writer.imported_runs(name), chosen, names, summary, notes)
+            new = _read_new_runs(runs, writer.imported_runs(name), chosen, names, summary, notes, report_progress)
             for first in new:  # create the experiment only when its first run is ready to be written
                 shared = {t: v for t, v in runs[0].experiment_tags.items() if all(r.experiment_tags.get(t) == v for r in runs)}
                 writer.write(name, {**names.rename_in_tags(shared), **chosen}, chain([first], new), report_progress)
@@ -122,14 +122,16 @@ def _read_new_runs(
     names: MlflowNames,
     summary: ImportSummary,
     notes: list[str],
+    report_progress: Callable[[], None],
 ) -> Iterator[NewRun]:
-    """Read and yield the new and changed runs, one by one. Count the others in `summary`."""
+    """Read and yield the new and changed runs, one by one. Count the others in `summary`, and report them at once."""
     same_name = Counter(run.name for run in runs)
     # Skipped runs also get a number, so that a repeated import gives each run the same number.
     for number, run in enumerate(runs):
         known = imported.get(source_text([valid_text(part) for part in run.source]))
         if known is not None and run.state in (None, known.state):
             summary.skipped += 1
+            report_progress()
             continue
         unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
@@ -137,6 +139,7 @@ def _read_new_runs(
             new = convert_run(unique, content, names, number, objective=chosen, continues=known.run_id if known else None)
         except AdvisorError as error:
             summary.unreadable += (str(error),)
+            report_progress()
         else:
             notes += content.notes
             yield new

@@ -97,6 +97,17 @@ def test_unreadable_runs_are_left_out_and_create_no_experiment(uri):
     assert set(stored(uri, "e")) == {"r0", "r2"}
 
 
+def test_progress_counts_skipped_and_unreadable_runs_when_they_are_met(uri):
+    def fail():
+        raise AdvisorError("r1 is broken")
+
+    old, new = source_run("r0", POINTS), source_run("r2", POINTS)
+    import_runs(RunList([old]), tracking_uri=uri)
+    runs, progress = RunList([old, SourceRun("r1", ("test", "r1"), "e", fail), new]), []
+    import_runs(runs, tracking_uri=uri, on_progress=lambda *counts: progress.append(counts))
+    assert progress[:3] == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_names_and_values_that_stores_reject(uri):
     params = {"a": {"b": [1, {"c": 2}], "d": None}, "half\ud800": "zero\0", "long": "x" * 9000, "deep": [[]] * 3000}
     import_runs(RunList([source_run("n\udc00me", POINTS, params=params)]), tracking_uri=uri)
