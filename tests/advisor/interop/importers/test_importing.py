@@ -12,6 +12,7 @@ import pytest
 from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
+from advisor.interop.importers import writers
 from advisor.interop.importers.importing import import_runs
 from advisor.interop.importers.runs import RunContent, RunCurves, RunList, SourceRun
 from advisor.model.errors import AdvisorError
@@ -81,6 +82,15 @@ def test_the_latest_value_is_that_of_the_last_step(uri):
         latest = max(points)[1]
         assert run.data.metrics["loss"] == latest or math.isnan(latest)
         assert math.isnan(run.data.metrics["loss"]) == math.isnan(latest)
+
+
+def test_runs_and_points_are_split_over_transactions_and_statements(uri, monkeypatch):
+    monkeypatch.setattr(writers, "_POINTS_PER_TRANSACTION", 5)
+    monkeypatch.setattr(writers, "_POINTS_PER_STATEMENT", 2)
+    curves = {f"r{i}": [(step, float(i + step)) for step in range(3)] for i in range(5)}
+    summary = import_runs(RunList([source_run(name, points) for name, points in curves.items()]), tracking_uri=uri)
+    assert (summary.written, summary.points) == (5, 15)
+    assert_same(stored(uri, "e"), {name: {"loss": points} for name, points in curves.items()})
 
 
 def test_unreadable_runs_are_left_out_and_create_no_experiment(uri):
