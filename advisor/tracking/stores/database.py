@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -36,8 +36,10 @@ POINT_DTYPE = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.fl
 1970."""
 PointBlock: TypeAlias = np.ndarray[Any, Any]
 """Points of several runs as an array of shape (n,) and dtype `POINT_DTYPE`."""
-PointReader: TypeAlias = Callable[[list[str]], PointBlock]
+PointReader: TypeAlias = Callable[[Sequence[str]], PointBlock]
 """Function that receives run ids and returns the points of these runs."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 NAN_PLACEHOLDER = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
 """Number that represents NaN in the query results of databases that cannot store NaN. Real metrics never have values as large
 as `NAN_PLACEHOLDER`."""
@@ -84,6 +86,10 @@ class RunDatabase(Protocol):
 
     def point_reader(self, metrics: Mapping[str, int]) -> PointReader:
         """Return a function that reads the points of runs. metrics: index of each metric to read, by name."""
+
+    def divide(self, items: Sequence[Item], read: Callable[[RunDatabase, Sequence[Item]], Result]) -> Sequence[Result]:
+        """Return the results of `read` for shares of the items, each read by a connection of its own to the same snapshot; at
+        least one share."""
 
 
 class SqlTrackingStore(ABC):
@@ -148,26 +154,28 @@ def list_marks(count: int) -> str:
     return f"({', '.join('?' * count)})"
 
 
+def _query_runs(database: RunDatabase, sql: str, ids: Sequence[str], end: str = "") -> Iterator[Any]:
+    for start in range(0, len(ids), _MAX_RUNS_PER_QUERY):
+        some = ids[start : start + _MAX_RUNS_PER_QUERY]
+        yield from database.query(f"{sql} {list_marks(len(some))} {end}", *some)
+
+
 def _stored_runs(database: RunDatabase, rows: Sequence[Any]) -> list[StoredRun]:
     ids = [row[0] for row in rows]
-
-    def query(sql: str, end: str = "") -> Iterator[Any]:
-        for start in range(0, len(ids), _MAX_RUNS_PER_QUERY):
-            some = ids[start : start + _MAX_RUNS_PER_QUERY]
-            yield from database.query(f"{sql} {list_marks(len(some))} {end}", *some)
-
     params: dict[str, dict[str, str | None]] = {id: {} for id in ids}
-    for id, key, text in query(_PARAMS_QUERY):
+    for id, key, text in _query_runs(database, _PARAMS_QUERY, ids):
         params[id][key] = text
     tags: dict[str, dict[str, str | None]] = {id: {} for id in ids}
     selected_tags = f"SELECT n.run_uuid, n.key, n.text FROM ({_NUMBERED_TAGS_QUERY}"
-    for id, key, text in query(selected_tags, f") n WHERE n.place <= {collect.MAX_USER_TAGS}"):
+    for id, key, text in _query_runs(database, selected_tags, ids, f") n WHERE n.place <= {collect.MAX_USER_TAGS}"):
         tags[id][key] = text
     last: dict[str, dict[str, LastPoint]] = {id: {} for id in ids}
-    for id, key, time, step, value in query(_LAST_POINTS_QUERY):
+    for id, key, time, step, value in _query_runs(database, _LAST_POINTS_QUERY, ids):
         if not key.startswith(collect.SYSTEM_METRIC_PREFIX):
             last[id][key] = LastPoint(int(time), int(step), value)
-    revisions = dict(map(tuple, query(f"SELECT r.run_uuid, ({database.revision_query}) FROM runs r WHERE r.run_uuid IN ")))
+    sql = f"SELECT r.run_uuid, ({database.revision_query}) FROM runs r WHERE r.run_uuid IN "
+    shares = database.divide(ids, lambda connection, some: list(_query_runs(connection, sql, some)))
+    revisions = {id: revision for share in shares for id, revision in share}
     return [
         StoredRun(
             collect.make_run(id=id, name=name, status=status, start_ms=start, end_ms=end, params=params[id], tags=tags[id]),
@@ -185,15 +193,24 @@ def _add_points(
     """Add the points of the runs with these indices to the collector, with one query for each block of runs. Yield the number of
     runs in each block."""
     metrics = sorted({metric for i in indices for metric in stored[i].last_points})
-    read = database.point_reader({name: i for i, name in enumerate(metrics)})
+    numbers = {name: i for i, name in enumerate(metrics)}
+    readers: dict[RunDatabase, PointReader] = {}
+
+    def read(connection: RunDatabase, some: Sequence[int]) -> tuple[Sequence[int], PointBlock]:
+        if connection not in readers:
+            readers[connection] = connection.point_reader(numbers)
+        return some, readers[connection]([stored[i].run.id for i in some])
+
     size, rest = _RUNS_IN_FIRST_BLOCK, list(indices) if metrics else []
     while rest:
         some, rest = rest[:size], rest[size:]
-        block = read([stored[i].run.id for i in some])
-        if len(block):
-            _add_block(block, np.array(some), metrics, collector)
+        points = 0
+        for share, block in database.divide(some, read):
+            points += len(block)
+            if len(block):
+                _add_block(block, np.array(share), metrics, collector)
         yield len(some)
-        size = max(1, min(4 * size, size * database.points_per_query // max(len(block), 1), _MAX_RUNS_PER_QUERY))
+        size = max(1, min(4 * size, size * database.points_per_query // max(points, 1), _MAX_RUNS_PER_QUERY))
 
 
 def _add_block(

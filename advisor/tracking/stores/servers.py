@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +24,9 @@ from advisor.tracking.stores.client import one_line_error
 from advisor.tracking.stores.location import StoreLocation
 
 _CONNECT_TIMEOUT_S = 5
+_MIN_RUNS_PER_CONNECTION = 64
+"""Minimum number of runs per connection to PostgreSQL. For fewer runs, an additional connection would save no time."""
+_MAX_HELPER_CONNECTIONS = 3
 _NO_TABLE_CODES = ("42P01", "1146")
 _NO_DATABASE_CODE = "1046"
 _OLD_SCHEMA_CODES = (*_NO_TABLE_CODES, "42703", "1054", "1176")
@@ -50,13 +55,20 @@ class ServerDatabase(ABC):
     drivers: ClassVar[tuple[str, ...]]
     example_address: ClassVar[str]
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    def __init__(self, connection: Any, connect_again: Callable[[], Any]) -> None:
+        """connect_again: function that opens another connection to the same server; it is closed with the first one."""
+        self._connection, self._connect_again = connection, connect_again
 
     def query(self, sql: str, *values: object) -> Sequence[Any]:
         with closing(self._connection.cursor()) as cursor:
             cursor.execute(sql.replace("?", "%s"), values or None)
             return cursor.fetchall() if cursor.description else ()
+
+    def divide(
+        self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
+    ) -> Sequence[database.Result]:
+        """See `database.RunDatabase`."""
+        return [read(self, items)]
 
     @abstractmethod
     def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
@@ -119,12 +131,15 @@ def connect(location: StoreLocation) -> Iterator[ServerDatabase]:
             f"{location.display!r} is not the address of a database; an example is {kind.example_address}"
         ) from None
     try:
-        try:
-            connection = driver.connect(*arguments, **options)
-        except (OSError, RuntimeError, TypeError, ValueError) as error:  # for example, an unknown option or a missing file
-            raise AdvisorError(f"cannot open {location.display}: {one_line_error(error)}") from error
-        with closing(connection):
-            opened = kind(connection)
+        with ExitStack() as connections:
+
+            def connect_again() -> Any:
+                return connections.enter_context(closing(driver.connect(*arguments, **options)))
+
+            try:
+                opened = kind(connect_again(), connect_again)
+            except (OSError, RuntimeError, TypeError, ValueError) as error:  # for example, an unknown option or a missing file
+                raise AdvisorError(f"cannot open {location.display}: {one_line_error(error)}") from error
             opened.begin()
             database.check_schema_version(opened, location.display)
             yield opened
@@ -190,12 +205,50 @@ class PostgresDatabase(ServerDatabase):
         self.query("SET LOCAL work_mem = '256MB'")
         self.query("SET LOCAL jit = off")
 
-    def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
-        # To exclude system metrics takes a fifth of the server's time.
-        has_system_metrics = self.query(f"SELECT 1 FROM latest_metrics m WHERE {_IS_SYSTEM_METRIC} LIMIT 1")
-        sql = _POSTGRES_CURVES_QUERY.format(condition=f"AND NOT {_IS_SYSTEM_METRIC}" if has_system_metrics else "")
+    @cached_property
+    def _connections(self) -> list[PostgresDatabase]:
+        """This connection and others to the same snapshot, at most as many as the server's parallel workers per query. If the
+        server refuses some or all of these, there are fewer or none; some services do not support shared snapshots."""
+        import psycopg
 
-        def read(ids: list[str]) -> database.PointBlock:
+        connections = [self]
+        with suppress(psycopg.Error):
+            # The check runs in a nested transaction, so that an error ends only the check. PostgreSQL cannot export the
+            # snapshot of a nested transaction.
+            with self._connection.transaction():
+                ((granted,),) = self.query("SELECT has_function_privilege(to_regprocedure('pg_export_snapshot()'), 'EXECUTE')")
+            if not granted:
+                return connections
+            sql = "SELECT pg_export_snapshot(), current_setting('max_parallel_workers_per_gather')::int"
+            ((snapshot, workers),) = self.query(sql)
+            for _ in range(min(workers, _MAX_HELPER_CONNECTIONS)):
+                helper = PostgresDatabase(self._connect_again(), self._connect_again)
+                helper.begin()
+                helper.query(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+                connections.append(helper)
+        return connections
+
+    def divide(
+        self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
+    ) -> Sequence[database.Result]:
+        """See `database.RunDatabase`. Several connections read in parallel, because the server takes most of the time."""
+        if len(items) < _MIN_RUNS_PER_CONNECTION:
+            return [read(self, items)]
+        many = len(self._connections)
+        with ThreadPoolExecutor(many) as pool:
+            try:
+                return list(pool.map(read, self._connections, [items[k::many] for k in range(many)]))
+            except BaseException:  # also after an interrupt, so that nobody waits for the queries of other connections
+                for connection in self._connections:
+                    connection._connection.cancel()
+                raise
+
+    def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
+        def read(ids: Sequence[str]) -> database.PointBlock:
+            # To exclude system metrics takes a fifth of the server's time.
+            has_system = f"SELECT 1 FROM latest_metrics m WHERE m.run_uuid = ANY(%s) AND {_IS_SYSTEM_METRIC} LIMIT 1"
+            condition = f"AND NOT {_IS_SYSTEM_METRIC}" if self.query(has_system, ids) else ""
+            sql = _POSTGRES_CURVES_QUERY.format(condition=condition)
             with self._connection.cursor() as cursor, cursor.copy(sql, (ids,)) as copy:
                 copy.set_types(("int8", "text", "bytea", "bytea", "bytea"))
                 curves = [(i * len(metrics) + metrics[key], *columns) for i, key, *columns in copy.rows() if key in metrics]
@@ -265,7 +318,7 @@ class MysqlDatabase(ServerDatabase):
             self.query(sql)
 
     def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
-        def read(ids: list[str]) -> database.PointBlock:
+        def read(ids: Sequence[str]) -> database.PointBlock:
             sql = _MYSQL_CURVES_QUERY.format(ids=database.list_marks(len(ids)), metrics=database.list_marks(len(metrics)))
             places = {id: i for i, id in enumerate(ids)}
             groups, counts, texts, truncated = [], [], [], []

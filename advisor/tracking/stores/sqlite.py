@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -207,12 +207,17 @@ class _SqliteDatabase:
         # SQLite accepts blobs in text columns.
         return [tuple(_decode(v) if isinstance(v, bytes) else v for v in row) for row in rows]
 
+    def divide(
+        self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
+    ) -> list[database.Result]:
+        return [read(self, items)]
+
     def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
         self.query("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
         self._connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", metrics.items())
 
-        def read(ids: list[str]) -> database.PointBlock:
-            rows = self._connection.execute(_POINTS_QUERY, (len(metrics), database.NAN_PLACEHOLDER, json.dumps(ids)))
+        def read(ids: Sequence[str]) -> database.PointBlock:
+            rows = self._connection.execute(_POINTS_QUERY, (len(metrics), database.NAN_PLACEHOLDER, json.dumps(list(ids))))
             block = np.fromiter(rows, dtype=database.POINT_DTYPE)
             block["value"][block["value"] == database.NAN_PLACEHOLDER] = np.nan
             return block

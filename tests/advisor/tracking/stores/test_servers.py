@@ -7,18 +7,19 @@ import math
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from experiments import START_S, refused, same, same_by_sql_and_through_the_client
+from experiments import START_S, refused, same, same_by_sql_and_through_the_client, through_client
 
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import servers
+from advisor.tracking.stores.database import RunDatabase
 from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
@@ -56,6 +57,71 @@ def test_reading_postgresql_sees_one_state(odd_postgres: str) -> None:
             assert opened.query(count)[0][0] == before
         finally:
             writer.execute("DELETE FROM experiment_tags WHERE key = 'late'")
+
+
+@pytest.fixture
+def shared(odd_postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The driver's address of a database that several connections read, however few runs it has."""
+    pytest.importorskip("psycopg")
+    monkeypatch.setattr(servers, "_MIN_RUNS_PER_CONNECTION", 1)
+    return odd_postgres.replace("+psycopg2", "")
+
+
+def test_connections_to_postgresql_share_the_reading_and_see_one_state(shared: str) -> None:
+    import psycopg
+
+    same(read_experiment("odd", tracking_uri=shared), through_client(shared.replace("postgresql:", "postgresql+psycopg2:")))
+    count = "SELECT count(*) FROM experiment_tags"
+    with psycopg.connect(shared, autocommit=True) as writer, servers.connect(parse_tracking_uri(shared)) as opened:
+        before = opened.query(count)
+        writer.execute("INSERT INTO experiment_tags (key, value, experiment_id) VALUES ('late', '', 1)")
+        try:
+            counts = opened.divide(range(9), lambda connection, some: (connection.query(count), list(some)))
+            assert counts == [(before, [0, 3, 6]), (before, [1, 4, 7]), (before, [2, 5, 8])]
+            assert writer.execute(count).fetchall() != before
+            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+                opened.divide(range(9), lambda connection, some: some[0] == 1 and connection.query("DELETE FROM metrics"))
+        finally:
+            writer.execute("DELETE FROM experiment_tags WHERE key = 'late'")
+
+
+def test_a_postgresql_that_grants_one_connection_is_read_by_one(shared: str) -> None:
+    import psycopg
+
+    with psycopg.connect(shared) as admin:
+        admin.execute("CREATE ROLE guest LOGIN CONNECTION LIMIT 1")
+        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest")
+    guest = shared.replace("mlflow:pa55word", "guest")
+    same(read_experiment("odd", tracking_uri=guest), read_experiment("odd", tracking_uri=shared))
+    with servers.connect(parse_tracking_uri(guest)) as opened:
+        assert len(opened.divide(range(9), lambda _, some: len(some))) == 1
+
+
+def test_a_postgresql_without_snapshots_is_read_by_one_connection(shared: str) -> None:
+    import psycopg
+
+    expected = read_experiment("odd", tracking_uri=shared)
+    with psycopg.connect(shared, autocommit=True) as admin:
+        admin.execute("CREATE ROLE stranger LOGIN")
+        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO stranger")
+        admin.execute("REVOKE EXECUTE ON FUNCTION pg_export_snapshot() FROM PUBLIC")
+        try:
+            same(read_experiment("odd", tracking_uri=shared.replace("mlflow:pa55word", "stranger")), expected)
+        finally:
+            admin.execute("GRANT EXECUTE ON FUNCTION pg_export_snapshot() TO PUBLIC")
+
+
+def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(shared: str) -> None:
+    def read(connection: RunDatabase, some: Sequence[int]) -> None:
+        if some[0] == 0:
+            time.sleep(0.3)
+            raise KeyboardInterrupt
+        connection.query("SELECT pg_sleep(60)")
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), servers.connect(parse_tracking_uri(shared)) as opened:
+        opened.divide(range(9), read)
+    assert time.monotonic() - began < 30
 
 
 def test_a_postgresql_that_never_answers_is_out_of_reach() -> None:
