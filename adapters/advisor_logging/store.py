@@ -26,7 +26,7 @@ MAX_PARAMS_PER_REQUEST = 100
 _REQUEST_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Seconds between two attempts to write one value if the store's error may be temporary."""
 MAX_REFUSALS_PER_METRIC = 3
-"""After so many refused values of a metric and none accepted, its other values are not sent."""
+"""If the store refuses this many values of a metric and accepts none, the other values of the metric are not sent."""
 MAX_DUPLICATE_RUNS = 50
 """Maximum number of results of a search for the MLflow runs that belong to one spool."""
 _TEMPORARY_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)

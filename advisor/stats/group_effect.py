@@ -33,7 +33,7 @@ _REPEAT_DRAWS = 20_000
 MAX_DRAWN_POINTS = 240
 """Maximum number of points, over all groups, at which responses are drawn."""
 _NUMBER_OF_CANDIDATES = 2400
-"""Number of random points near good settings, of which the most promising are chosen for each group."""
+"""Number of random points near good settings. The most promising of them are chosen for each group."""
 _MIN_GOOD_SETTINGS = 4
 """Minimum number of settings of a group near which its best cost is searched."""
 _GROUP_OFFSET_VARIANCE = 4.0

@@ -27,6 +27,7 @@ import os
 import queue
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ def _is_store_up() -> bool:
     return torch.distributed.is_initialized() or launcher_owns_it
 
 
-class _ChannelThread:
+class _ChannelThread(ABC):
     """A thread that calls `_exchange_messages` periodically, from the creation of the process group until `stop` is called."""
 
     def __init__(self, world_size: int) -> None:
@@ -127,10 +128,13 @@ class _ChannelThread:
         except Exception as error:  # the key-value store was closed, or the network failed
             self._on_store_lost(error)
 
+    @abstractmethod
     def _exchange_messages(self, slots: _MessageSlots, stopping: bool) -> None:
-        raise NotImplementedError
+        """Send or receive messages. stopping: whether this is the last call."""
 
-    def _on_store_lost(self, error: Exception | None) -> None: ...
+    @abstractmethod
+    def _on_store_lost(self, error: Exception | None) -> None:
+        """React to the loss of the process group's store. error: None if the store was closed."""
 
 
 class RankSender(_ChannelThread):
@@ -172,6 +176,9 @@ class RankSender(_ChannelThread):
         elif (self._unsent or state != self._last_sent) and not slots.is_full(slot):
             slots.write(slot, self._next_message())
             self._unsent, self._last_sent = [], state
+
+    def _on_store_lost(self, error: Exception | None) -> None:
+        """Do nothing, because rank 0 reports the loss."""
 
     def _collect_rows(self, deadline: float) -> None:
         while True:

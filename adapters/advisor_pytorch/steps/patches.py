@@ -155,7 +155,7 @@ def _as_list(parameters: Any) -> list[torch.Tensor]:
 
 def _wrap_get_total_norm(original: Any) -> Any:
     def get_total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> torch.Tensor:
-        global _last_total_norm  # noqa: PLW0603
+        global _last_total_norm  # noqa: PLW0603 - as global as the patched functions
         total: torch.Tensor = original(tensors, norm_type, *args, **kwargs)
         _last_total_norm = weakref.ref(total), float(norm_type)
         return total

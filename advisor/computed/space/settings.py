@@ -49,7 +49,7 @@ class Settings:
     costs: FloatArray
     """Lower median cost of the successful trials of each setting, (n,); NaN if at least half of its trials failed."""
     failed: BoolArray
-    """Mask (n,) of the settings of which at least half of the trials diverged, crashed or got stuck."""
+    """Mask (n,): True for a setting if at least half of its trials diverged, crashed or got stuck."""
     numeric: dict[str, FloatArray]
     """Positions of the settings in the range of each examined numeric hyperparameter, (n,); NaN if missing."""
     choices: dict[str, FloatArray]

@@ -111,7 +111,7 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
 
 
 def last_early_step(study: Study, trial: Trial) -> float:
-    """Return the last step of early training, of which a probe wholly consists; NaN if the trial logged no loss."""
+    """Return the last step of early training; NaN if the trial logged no loss. All steps of a probe are early training."""
     ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
     if not ends:
         return math.nan

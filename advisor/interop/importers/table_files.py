@@ -26,7 +26,7 @@ MAX_POINTS = 50_000_000
 """Maximum number of metric points or rows in one file: 50 million points take 1.2 GB of memory. A small Parquet file could
 contain billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
-"""Maximum total bytes of a Parquet file's decompressed pages, of which one batch of rows is in memory at a time."""
+"""Maximum size in bytes of all decompressed pages of a Parquet file. Only one batch of rows is in memory at a time."""
 _MAX_CHUNK_BYTES = 1_000_000_000
 """Maximum decompressed size in bytes of one column in a row group of a Parquet file."""
 _MAX_TEXT_BYTES = 64_000_000

@@ -65,15 +65,12 @@ class RunWriter(ABC):
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         """Write runs into an experiment, and create the experiment with `tags` if it does not exist. The study file of an
         existing experiment is replaced."""
-        from mlflow.entities import ExperimentTag
-
-        all_tags = [ExperimentTag(key, value) for key, value in tags.items()]
         experiment = self._active_experiment(name)
         if experiment is None:
-            experiment = self._store.get_experiment(self._store.create_experiment(name, None, all_tags))
-        for tag in all_tags:
-            if tag.key == contract.TAG_STUDY_FILE and experiment.tags.get(tag.key) != tag.value:
-                self._store.set_experiment_tag(experiment.experiment_id, tag)
+            experiment = self._store.get_experiment(self._create_experiment(name, tags))
+        study_file = tags.get(contract.TAG_STUDY_FILE)
+        if study_file is not None and experiment.tags.get(contract.TAG_STUDY_FILE) != study_file:
+            self._replace_study_file(experiment.experiment_id, study_file)
         self._write_runs(experiment, runs, on_written)
 
     def _active_experiment(self, name: str) -> Any:
@@ -84,6 +81,14 @@ class RunWriter(ABC):
                 f"mlflow experiments restore -x {experiment.experiment_id}, or pass another --experiment"
             )
         return experiment
+
+    @abstractmethod
+    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> str:
+        """Return the id of the new experiment."""
+
+    @abstractmethod
+    def _replace_study_file(self, experiment_id: str, text: str) -> None:
+        """Replace the study file in the experiment's tags."""
 
     @abstractmethod
     def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
@@ -107,12 +112,18 @@ class ClientWriter(RunWriter):
             if location.kind == "files" and location.path is not None:
                 (location.path / ".trash").mkdir(exist_ok=True)  # MLflow refuses to write runs if this folder is missing
             self._client.search_experiments(max_results=1)
-        super().__init__(self._client._tracking_client.store)
+        super().__init__(self._client)
         self._threads = 1 if location.kind == "files" else _MAX_THREADS
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         with quiet_mlflow(LATER_REQUEST_SETTINGS):
             super().write(name, tags, runs, on_written)
+
+    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> str:
+        return str(self._client.create_experiment(name, tags=dict(tags)))
+
+    def _replace_study_file(self, experiment_id: str, text: str) -> None:
+        self._client.set_experiment_tag(experiment_id, contract.TAG_STUDY_FILE, text)
 
     def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
         tags = {}
@@ -206,6 +217,16 @@ class SqlWriter(RunWriter):
 
         artifacts = _check_database_writable(location)
         super().__init__(SqlAlchemyStore(location.uri, artifacts))  # type: ignore[no-untyped-call]
+
+    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> str:
+        from mlflow.entities import ExperimentTag
+
+        return str(self._store.create_experiment(name, None, [ExperimentTag(key, value) for key, value in tags.items()]))
+
+    def _replace_study_file(self, experiment_id: str, text: str) -> None:
+        from mlflow.entities import ExperimentTag
+
+        self._store.set_experiment_tag(experiment_id, ExperimentTag(contract.TAG_STUDY_FILE, text))
 
     def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
         from mlflow.store.tracking.dbmodels.models import SqlRun, SqlTag

@@ -12,7 +12,7 @@ from advisor.report.plot_data.model import EncodedCurves, MetricCurveSet
 from advisor.report.plot_data.scale import AxisLimits, curve_axis_limits, padded_axis_limits
 
 CURVE_HEIGHT_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-"""Characters for heights from bottom to top, none of which HTML or JSON escape."""
+"""Characters for heights, from bottom to top. HTML and JSON escape none of them."""
 EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
 """EMPTY_CHARACTER marks a column without logged values; GAP_CHARACTER marks a column whose logged values are all not finite."""
 

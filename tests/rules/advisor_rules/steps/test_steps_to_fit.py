@@ -19,7 +19,7 @@ BASE = first_study_of_project(FirstStudyRequest(study="s", objective=AIM, optimi
 
 
 def sweep(halves: list[float], failed: int = 0, status: str = "diverged") -> Study:
-    """A trial for each of the grid's learning rates, whose training loss halves every so many steps; the last `failed` fail."""
+    """Return a trial for each learning rate of the grid. Its loss halves every `halves[i]` steps. The last `failed` trials fail."""
     rng = np.random.default_rng(1)
     spec = learning_rate_grid(BASE, "learning_rate", 1e-3, 10.0, 4000)
     losses = [2.3 * 0.5 ** (STEPS / h) * np.exp(0.1 * rng.normal(size=len(STEPS))) for h in halves]
