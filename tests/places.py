@@ -27,9 +27,11 @@ class Places:
     def __init__(self, folders: pytest.TempPathFactory, empty_store: Path) -> None:
         self._folders, self._empty_store = folders, empty_store
         self._place: Path | None = None
+        self._of_earlier_tests: set[int] = set()
 
     def take(self) -> Path:
         """Return the folder."""
+        self._of_earlier_tests = _working_shippers()
         if self._place is None:
             self._place = self._folders.mktemp("place")
             shutil.copy(self._empty_store, self._place / "mlflow.db")
@@ -54,9 +56,10 @@ class Places:
         return self._database.is_file() and os.path.samestat(self._database.stat(), os.fstat(self._store.fileno()))
 
     def _is_at_rest(self) -> bool:
-        """Whether all shippers are idle and nothing is left to deliver."""
+        """Whether all shippers of this test are idle and nothing is left to deliver."""
         deadline = time.monotonic() + TIMEOUT_S
-        while _at_work():
+        # Shippers of earlier tests, whose folders were abandoned, may wait for their unreachable servers for hours.
+        while _working_shippers() - self._of_earlier_tests:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
@@ -73,10 +76,10 @@ class Places:
         return [path.name for path in self._place.iterdir()] == ["mlflow.db"]
 
 
-def _at_work() -> bool:
-    """Whether a shipper of this process is still working or exiting."""
+def _working_shippers() -> set[int]:
+    """Return the process ids of this process's shippers that are still working or exiting."""
     idle = {one._process.pid for one in shipper_process._idle_shippers}
-    return any(child.pid not in idle and _is_shipper(child) for child in psutil.Process().children())
+    return {child.pid for child in psutil.Process().children() if child.pid not in idle and _is_shipper(child)}
 
 
 def _is_shipper(child: psutil.Process) -> bool:
