@@ -10,27 +10,25 @@ def trial(**tags):
     return Run("id", "name", "FINISHED", {}, {"number": "0", "state": "COMPLETE", **tags})
 
 
+LOG = "FloatDistribution(high=0.1, log=True, low=1e-05, step=None)"
+
+
 @pytest.mark.parametrize(
-    ("text", "domain"),
+    ("text", "value", "domain"),
     [
-        ("FloatDistribution(high=0.1, log=True, low=1e-05, step=None)", (1e-5, 0.1, "log", "float")),
-        ("IntDistribution(high=8, log=False, low=1, step=1)", (1, 8, "linear", "int")),
-        ("LogUniformDistribution(high=0.1, low=0.001)", (0.001, 0.1, "log", "float")),
+        (LOG, 0.05, (1e-5, 0.1, "log", "float")),
+        ("IntDistribution(high=8, log=False, low=1, step=1)", 3, (1, 8, "linear", "int")),
+        ("LogUniformDistribution(high=0.1, low=0.001)", 0.05, (0.001, 0.1, "log", "float")),
+        (LOG, 5.0, None),  # does not fit the value
+        ("FloatDistribution(high=0.1, lo...", 0.05, None),
+        ("open('x')", 0.05, None),
+        ("FloatDistribution(high=0.1)", 0.05, None),
+        ("normal", 0.05, None),
     ],
 )
-def test_distributions_in_tags_are_ranges(text, domain):
-    found = declared.parameters([trial(x_distribution=text)], [{"x": 0.05 if domain[3] == "float" else 3}])["x"]
-    assert (found.low, found.high, found.scale, found.type) == domain
-
-
-@pytest.mark.parametrize("text", ["FloatDistribution(high=0.1, lo...", "open('x')", "FloatDistribution(high=0.1)", "normal"])
-def test_other_tags_declare_nothing(text):
-    assert declared.parameters([trial(x_distribution=text)], [{"x": 0.05}]) == {}
-
-
-def test_a_declaration_that_does_not_fit_the_values_is_left_out():
-    text = "FloatDistribution(high=0.1, log=True, low=1e-05, step=None)"
-    assert declared.parameters([trial(x_distribution=text)], [{"x": 5.0}]) == {}
+def test_distributions_in_tags_are_ranges_and_other_tags_declare_nothing(text, value, domain):
+    found = declared.parameters([trial(x_distribution=text)], [{"x": value}])
+    assert {name: (p.low, p.high, p.scale, p.type) for name, p in found.items()} == ({"x": domain} if domain else {})
 
 
 def test_ranges_that_changed_are_joined():

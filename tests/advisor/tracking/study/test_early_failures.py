@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
-from small_experiments import experiment, points, run
+from small_experiments import points, run, study_of
 
 from advisor import contract
-from advisor.tracking.study.assemble import assemble
 
 SIZES = (32, 64, 128, 256, 512, 1024) * 3
 
@@ -15,17 +13,12 @@ SIZES = (32, 64, 128, 256, 512, 1024) * 3
 def read(fails, *, tags=None, logs=lambda size: False, sizes=SIZES):
     """Return the study of trials at several batch sizes. Some trials fail; by default, these log nothing."""
     runs = [
-        replace(
-            run(i, status="FAILED" if fails(i, s) else "FINISHED", tags=tags if fails(i, s) else {}, batch_size=s, lr=i + 1),
-            started=100.0 + i,
-        )
+        run(i, *(("FAILED", tags) if fails(i, s) else ("FINISHED",)), started=100.0 + i, batch_size=s, lr=i + 1)
         for i, s in enumerate(sizes)
     ]
     logged = [i for i, s in enumerate(sizes) if not fails(i, s) or logs(s)]
-    return assemble(
-        experiment(runs, val__loss=points(*((i, step, 1.0 / step, 100 + step) for i in logged for step in (1, 2, 3)))),
-        objective="val/loss",
-    )
+    loss = points(*((i, step, 1.0 / step, 100 + step) for i in logged for step in (1, 2, 3)))
+    return study_of(runs, val__loss=loss, objective="val/loss")
 
 
 def out_of_memory(study):
@@ -68,9 +61,8 @@ def _study(error, *, silent=True, command=None):
     failed = {contract.TAG_STATUS: "infeasible", contract.TAG_ERROR: error, **launch}
     runs.append(run(4, status="FAILED", tags=failed, lr=5))
     loss = [(i, step, 1.0 / step, 100 + step) for i in range(4 if silent else 5) for step in (1, 2, 3)]
-    machine = [(4, 0, 1e6, 100)]
-    metrics = {"val__loss": points(*loss), "device__memory_used_bytes": points(*machine)}
-    return assemble(experiment(runs, **metrics), objective="val/loss")
+    machine = points((4, 0, 1e6, 100))
+    return study_of(runs, val__loss=points(*loss), device__memory_used_bytes=machine, objective="val/loss")
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 import math
 from dataclasses import replace
 
-from small_experiments import declared, experiment, points, run
+from small_experiments import points, run, study_of
 from studies import make_study
 
-from advisor.model.reading import Reading
-from advisor.model.spec import Objective, Parameter
-from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.trials import _distinct_names
 
 
 def test_seeds_and_facts_are_no_hyperparameters():
     tags = {"advisor.seed": "7", "advisor.max_train_steps": "2"}
-    study = assemble(experiment([run(0, tags=tags, lr=1)], val__loss=points((0, 1, 1, 1), (0, 2, 1, 2))))
+    study = study_of([run(0, tags=tags, lr=1)], val__loss=points((0, 1, 1, 1), (0, 2, 1, 2)))
     trial = study.trials[0]
     assert (trial.seed, trial.fact("max_train_steps"), study.spec.max_train_steps) == (7, 2.0, 2)
     assert math.isnan(trial.fact("nothing"))
@@ -20,38 +17,14 @@ def test_seeds_and_facts_are_no_hyperparameters():
 
 def test_parameters_state_steps_batch_size_and_objective():
     settings = {"max_steps": 20, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "auto_batch_size": False}
-    study = assemble(
-        experiment(
-            [run(i, lr=i, monitor="val_f1", mode="min", trainer__seed=i, data_seed=9, **settings) for i in range(3)],
-            val_f1=points(*[(i, s, s + i, 100 + s) for i in range(3) for s in (10, 20)]),
-            val_acc=points(*[(i, s, s + i, 100 + s) for i in range(3) for s in (10, 20)]),
-        )
-    )
+    runs = [run(i, lr=i, monitor="val_f1", mode="min", trainer__seed=i, data_seed=9, **settings) for i in range(3)]
+    metric = points(*((i, s, s + i, 100 + s) for i in range(3) for s in (10, 20)))
+    study = study_of(runs, val_f1=metric, val_acc=metric)
     assert (study.spec.objective.metric, study.spec.objective.direction) == ("val_f1", "minimize")
     assert "parameter" in study.inferred["objective"]
     assert [t.fact("batch_size") for t in study.trials] == [16] * 3
     assert [study.planned_steps(t) for t in study.trials] == [20] * 3
     assert [t.seed for t in study.trials] == [0, 1, 2]
-
-
-def test_a_global_batch_size_is_not_multiplied_by_accumulation():
-    params = {"per_device_train_batch_size": 8, "global_batch_size": 64, "gradient_accumulation_steps": 4}
-    study = assemble(experiment([run(0, lr=1, **params)], val_loss=points((0, 1, 1, 1), (0, 2, 1, 2))))
-    assert study.trials[0].fact("batch_size") == 64
-
-
-def test_names_of_runs_measurements_and_ignored_parameters_are_left_out():
-    runs = [run(i, lr=i, label_of_run=f"r{i}", best_epoch=i, odd=i % 2) for i in range(4)]
-    data = experiment(runs, val_loss=points(*[(i, s, i + 1 / s, s) for i in range(4) for s in (1, 2)]))
-    study = assemble(data, reading=Reading(ignore=("odd",)))
-    assert set(study.spec.parameters) == {"lr"}
-    assert [d.text for d in study.decisions if d.topic == "parameters"] == [
-        "Measured instead of set, so not hyperparameters: best_epoch.",
-        "Ignored, as you asked: odd.",
-    ]
-    spec = declared(best_epoch=Parameter(low=0, high=9, type="int"))
-    spec = spec.model_copy(update={"objective": Objective(metric="val_loss", direction="minimize")})
-    assert "best_epoch" in assemble(data, spec=spec).searched
 
 
 def test_runs_of_the_same_name_are_told_apart_by_their_ids():
