@@ -7,6 +7,7 @@ from mlflow.tracking import MlflowClient
 
 from advisor import contract
 from advisor.model.errors import AdvisorError
+from advisor.tracking import gate_record
 from advisor.tracking.gate_record import write_gate_record
 
 
@@ -26,7 +27,8 @@ def test_a_folder_of_files_is_written_through_the_client(tmp_path, monkeypatch):
     assert client.get_run(run).data.tags[contract.TAG_GATE] == "text"
 
 
-def test_a_store_that_refuses_gives_one_line(database, tmp_path):
+def test_a_store_that_refuses_gives_one_line(database, tmp_path, monkeypatch):
+    monkeypatch.setattr(gate_record, "_TIMEOUT_S", 0.1)
     with pytest.raises(AdvisorError, match="cannot write"):
         write_gate_record("r", "text", tracking_uri=f"sqlite:///{tmp_path}/absent.db")
     blocker = sqlite3.connect(database.removeprefix("sqlite:///"))

@@ -13,6 +13,7 @@ import pytest
 from experiments import refused, same, trace
 from fault_servers import FaultyProxy
 
+from advisor.tracking.stores import client
 from advisor.tracking.stores.reading import list_experiments, read_experiment
 
 
@@ -21,9 +22,9 @@ class _Portal(FaultyProxy):
 
     pages = 0
 
-    def _forward(self, client, body):
-        if "get-history-bulk" not in client.path:
-            return super()._forward(client, body)
+    def _forward(self, request, body):
+        if "get-history-bulk" not in request.path:
+            return super()._forward(request, body)
         self.pages += 1
         return 200, [("Content-Type", "text/html")], b"<html>Please sign in</html>"
 
@@ -82,14 +83,17 @@ def test_a_folder_of_files_gives_the_same(odd_database: Path, odd_files: Path) -
         same(by_sql, read_experiment("odd", tracking_uri=uri), ids=False)
 
 
-def test_an_unreachable_server_is_soon_an_error_without_its_password() -> None:
+def test_an_unreachable_server_is_soon_an_error_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_s, retries = (int(client.FIRST_REQUEST_SETTINGS[f"MLFLOW_HTTP_REQUEST_{name}"]) for name in ("TIMEOUT", "MAX_RETRIES"))
+    assert wait_s * (1 + retries) < 12
+    monkeypatch.setitem(client.FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(1)
         port = silent.getsockname()[1]
         began = time.monotonic()
         message = refused("cannot reach", "x", tracking_uri=f"http://me:hunter2@127.0.0.1:{port}")
-        assert time.monotonic() - began < 12
+        assert time.monotonic() - began < wait_s * (1 + retries)
     assert "hunter2" not in message
 
 
