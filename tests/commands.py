@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forks import Fork
@@ -16,6 +19,20 @@ from advisor.cli import main
 
 ADVISOR = [sys.executable, "-c", "from advisor.cli import main; main()"]
 """Arguments that run the command line in a new process."""
+SEVERAL = """
+import json, sys
+from advisor.cli import main
+statuses = []
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words)
+        statuses.append(0)
+    except SystemExit as ended:
+        statuses.append(ended.code or 0)
+with open(sys.argv[2], "w") as file:
+    json.dump(statuses, file)
+"""
+"""Code that runs several commands one after another, which saves their imports."""
 Advisor = Callable[..., tuple[int, str, str]]
 """Runs the command line: (exit status, standard output, standard error)."""
 Refused = Callable[..., str]
@@ -29,6 +46,17 @@ def status_of(*arguments: object) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
+
+
+def run_several(
+    commands: Sequence[Sequence[object]], folder: Path, *, before: Sequence[str] = (), **options: Any
+) -> tuple[subprocess.CompletedProcess[Any], list[int]]:
+    """Run commands one after another in a new process, started by the words `before`; return the process and their statuses."""
+    with tempfile.TemporaryDirectory() as place:
+        statuses = Path(place) / "statuses"
+        words = [*before, sys.executable, "-c", SEVERAL, json.dumps(commands, default=str), str(statuses)]
+        done = subprocess.run(words, cwd=folder, check=False, **options)
+        return done, json.loads(statuses.read_text()) if statuses.exists() else []
 
 
 def outcome_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

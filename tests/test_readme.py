@@ -41,6 +41,7 @@ for rate in ("0.001", "0.01", "0.1"):
     runpy.run_path("train.py", run_name="__main__")
 """
 """Runs the script with three learning rates in one process, which imports PyTorch and MLflow once."""
+OBJECTIVE = "objective = lambda trial: trial.suggest_float('lr', 1e-5, 1e-3, log=True) ** -0.1"
 
 
 def blocks(language):
@@ -57,38 +58,22 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("user")
     hook, *_ = blocks("python")
     (folder / "train.py").write_text(PRELUDE + hook.replace('"learning_rate": 0.01', '"learning_rate": rate'))
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN_THREE_TIMES], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    search = next(code for code in blocks("python") if "create_study(" in code)
+    code = "\n".join([TRAIN_THREE_TIMES, OBJECTIVE, search])
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=420, check=False)
     assert done.returncode == 0, done.stderr
     _write_tables(folder)
-    _search_with_optuna(folder)
     (folder / "results.tsv").write_text(next(text for text in blocks("text") if text.startswith("commit\t")))
     return folder
-
-
-def _search_with_optuna(folder):
-    search = next(code for code in blocks("python") if "create_study(" in code)
-    objective = "objective = lambda trial: trial.suggest_float('lr', 1e-5, 1e-3, log=True) ** -0.1\n"
-    done = subprocess.run(
-        [sys.executable, "-c", objective + search], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def _write_tables(folder):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    trial = {
-        "study": "s",
-        "trial": "t",
-        "params": '{"lr": 0.1}',
-        "status": "complete",
-        "objective": "val/loss",
-        "direction": "min",
-    }
-    pq.write_table(pa.Table.from_pylist([{**trial, "seed": 1, "extra": "{}"}]), folder / "trials.parquet")
+    trial = {"study": "s", "trial": "t", "params": '{"lr": 0.1}', "status": "complete", "seed": 1, "extra": "{}"}
+    trial |= {"objective": "val/loss", "direction": "min"}
+    pq.write_table(pa.Table.from_pylist([trial]), folder / "trials.parquet")
     point = {"study": "s", "trial": "t", "metric": "val/loss", "value": 0.5, "time_s": 1.0}
     pq.write_table(pa.Table.from_pylist([{**point, "step": s} for s in (1, 2)]), folder / "curves.parquet")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -18,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 from clusters import ray_cluster
-from commands import contents
+from commands import contents, run_several
 from fault_servers import Postgres, TrackingServer
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
@@ -97,21 +96,6 @@ class Breaks(Rule):
         raise ValueError(f"{os.environ['AWS_SECRET_ACCESS_KEY']} at {os.environ['PLANTED_URI']}")
 '''
 
-_RUN = """
-import json, sys
-from advisor.cli import main
-from advisor.contract.redact import redact
-statuses = []
-for words in json.loads(sys.argv[1]):
-    try:
-        main(words)
-        statuses.append(0)
-    except SystemExit as ended:
-        statuses.append(ended.code or 0)
-print()
-print(json.dumps(statuses))
-"""
-
 
 class World:
     """A folder with all that commands write, their output, and the store."""
@@ -126,18 +110,10 @@ class World:
 
     def run(self, *commands: Sequence[str]) -> list[int]:
         """Run commands of the advisor, one after another in one process; their exit statuses."""
-        done = subprocess.run(
-            [sys.executable, "-c", _RUN, json.dumps(commands)],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=1500,
-            check=False,
-        )
+        options = {"env": self.environment, "capture_output": True, "text": True, "timeout": 1500}
+        done, statuses = run_several(commands, self.folder, **options)
         self.said += done.stdout + done.stderr
         assert done.returncode == 0, self.said
-        statuses: list[int] = json.loads(done.stdout.splitlines()[-1])
         return statuses
 
     def found(self) -> list[str]:

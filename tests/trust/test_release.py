@@ -33,48 +33,41 @@ def commands(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def test_the_action_writes_the_comment_and_fails_as_asked(tmp_path: Path, database: str, commands: dict[str, str]) -> None:
-    log_study(MlflowClient(database), "my plain; study", [10 ** (-5 + 0.25 * i) for i in range(12)])
-    inputs = {
-        "EXPERIMENT": "my plain; study",
-        "TRACKING_URI": database,
-        "ARGUMENTS": "--objective=val_loss\n\n--direction=minimize\n",
-        "FAIL_ON": "note",
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
-        "GITHUB_OUTPUT": str(tmp_path / "output"),
-    }
-    command = [str(CHECKOUT / ".ci" / "report-action")]
-    done = subprocess.run(command, cwd=tmp_path, env={**commands, **inputs}, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr  # there is a finding
-    comment = (tmp_path / "advisor-report" / "report.md").read_text("utf-8")
-    assert re.match(r"<!-- tuning-advisor: [0-9a-f]{12} -->\n## .*learning rates", comment) or "\n## " in comment
-    assert (tmp_path / "summary").read_text("utf-8") == comment
-    assert (tmp_path / "output").read_text() == "report=advisor-report\ngate=\n"
+ACTION = CHECKOUT / ".ci" / "report-action"
 
 
-def test_the_action_comments_the_answer_of_the_gate_above_the_report(
+def run_action(folder: Path, environment: dict[str, str], **inputs: str) -> subprocess.CompletedProcess[str]:
+    """Run the action's shell part in the folder."""
+    env = {**environment, **inputs}
+    return subprocess.run([str(ACTION)], cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_action_comments_the_answer_of_the_gate_above_the_report_and_fails_as_asked(
     tmp_path: Path, database: str, commands: dict[str, str]
 ) -> None:
     client = MlflowClient(database)
-    experiment = log_study(client, "study", [10 ** (-5 + 0.25 * i) for i in range(12)])
+    experiment = log_study(client, "my plain; study", [10 ** (-5 + 0.25 * i) for i in range(12)])
     runs = {run.data.tags["mlflow.runName"]: run.info.run_id for run in client.search_runs([experiment])}
     name = "-->\n```\n::error::x <img src=x onerror=y> ![a](https://evil.example) @everyone"
     client.set_tag(runs["trial-2"], "mlflow.runName", name)
-    inputs = {
-        "EXPERIMENT": "study",
-        "TRACKING_URI": database,
-        "FAIL_ON": "",
-        "GATE": runs["trial-2"],
-        "GATE_ARGUMENTS": "--against=trial-3\n\n--at-most=train_loss=5\n--no-record",
-        "GITHUB_OUTPUT": str(tmp_path / "output"),
-    }
-
-    command, env = [str(CHECKOUT / ".ci" / "report-action")], {**commands, **inputs}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = run_action(
+        tmp_path,
+        commands,
+        EXPERIMENT="my plain; study",
+        TRACKING_URI=database,
+        ARGUMENTS="--objective=val_loss\n\n--direction=minimize\n",
+        FAIL_ON="note",
+        GITHUB_STEP_SUMMARY=str(tmp_path / "summary"),
+        GITHUB_OUTPUT=str(tmp_path / "output"),
+        GATE=runs["trial-2"],
+        GATE_ARGUMENTS="--against=trial-3\n\n--at-most=train_loss=5\n--no-record",
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")  # there is a finding
     assert (tmp_path / "output").read_text() == "report=advisor-report\ngate=not decided\n"
     comment = (tmp_path / "advisor-report" / "report.md").read_text("utf-8")
+    assert (tmp_path / "summary").read_text("utf-8") == comment
     lines = comment.splitlines()
+    assert re.fullmatch(r"<!-- tuning-advisor: [0-9a-f]{12} -->", lines[0])
     assert lines[1] == "![advisor gate: not decided](https://img.shields.io/badge/advisor_gate-not_decided-yellow)"
     assert lines[3].startswith("## Not decided: run 1 more seed of ")
     assert "limit       train_loss at most 5: " in comment
@@ -103,9 +96,7 @@ def test_the_action_takes_no_input_for_an_option_or_a_command(
 ) -> None:
     (tmp_path / "bin" / "advisor").write_text(ECHO)
     inputs = {"EXPERIMENT": "--help", "GATE": "missing; $(exit 7)", "GATE_ARGUMENTS": "--no-record\n\n--at-most=a b=1"}
-    output = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GATE_STATUS": str(status)}
-    command = [str(CHECKOUT / ".ci" / "report-action")]
-    done = subprocess.run(command, cwd=tmp_path, env={**commands, **inputs, **output}, check=False)
+    done = run_action(tmp_path, commands, GATE_STATUS=str(status), GITHUB_OUTPUT=str(tmp_path / "output"), **inputs)
     analyze, gate = (tmp_path / "calls").read_text().splitlines()
     assert analyze.startswith("analyze|")
     assert analyze.endswith("|--|--help|")
@@ -129,9 +120,8 @@ esac
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
 @pytest.mark.parametrize(("users", "refused"), [(("User", "Bot", "Bot"), 0), (("User",), 0), ((), 0), (("Bot",), 1)])
 def test_the_action_replaces_its_own_comment_and_survives_a_refusal(
-    tmp_path: Path, users: tuple[str, ...], refused: int
+    tmp_path: Path, commands: dict[str, str], users: tuple[str, ...], refused: int
 ) -> None:
-    (tmp_path / "bin").mkdir()
     advisor = "#!/bin/sh\nmkdir -p advisor-report\necho report >advisor-report/comment.md\nexit 1\n"
     for name, text in (("gh", GH), ("advisor", advisor)):
         (tmp_path / "bin" / name).write_text(text)
@@ -140,17 +130,12 @@ def test_the_action_replaces_its_own_comment_and_survives_a_refusal(
     comments = [{"id": 7 + i, "body": f"{mark}\nold", "user": {"type": user}} for i, user in enumerate(users)]
     first_page = [{"id": 1, "body": "x", "user": {"type": "Bot"}}]
     (tmp_path / "comments.json").write_text(json.dumps(first_page) + json.dumps(comments))
-    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     inputs = {"EXPERIMENT": "mine", "PULL_REQUEST": "5", "GITHUB_REPOSITORY": "me/it", "REFUSED": str(refused)}
-    done = subprocess.run(
-        [str(CHECKOUT / ".ci" / "report-action")],
-        cwd=tmp_path,
-        env={**os.environ, **inputs, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    files = {} if refused else {name: tmp_path / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    done = run_action(tmp_path, commands, **inputs, **{name: str(path) for name, path in files.items()})
     assert done.returncode == 1, done.stderr  # the status of the analysis
+    texts = "report=advisor-report\ngate=\n", f"{mark}\nreport\n"
+    assert [path.read_text() for path in files.values()] == list(texts[: len(files)])
     call = (tmp_path / "calls").read_text().splitlines()[-1]
     if "Bot" in users:
         assert f"PATCH repos/me/it/issues/comments/{7 + users.index('Bot')} " in call
@@ -165,7 +150,7 @@ def test_the_action_passes_every_input_to_its_shell_part() -> None:
     used = set(re.findall(r"inputs\.([\w-]+)", " ".join(step["env"].values())))
     assert used == set(action["inputs"])
     assert not re.search(r"\$\{\{", " ".join(s.get("run", "") for s in action["runs"]["steps"]))  # no injected text
-    script = (CHECKOUT / ".ci" / "report-action").read_text("utf-8")
+    script = ACTION.read_text("utf-8")
     assert all(f"${name}" in script or f"${{{name}" in script for name in step["env"].keys() - {"GH_TOKEN"})
 
 

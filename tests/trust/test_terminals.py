@@ -7,20 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from commands import ADVISOR, Advisor
+from commands import ADVISOR, Advisor, run_several
 
 STUDY = "study: größe-日本\nobjective: {metric: m, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\ntrials: 3\n"
-ASCII = {"PYTHONIOENCODING": "ascii"}
-
-
-def run(folder: Path, *words: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    command = [*ADVISOR, *map(str, words)]
-    return subprocess.run(command, capture_output=True, cwd=folder, env=os.environ | environment, check=False)
+ASCII = {**os.environ, "PYTHONIOENCODING": "ascii"}
 
 
 def test_an_export_is_utf8_whatever_the_terminal_shows(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STUDY, encoding="utf-8")
-    done = run(tmp_path, "export", "optuna", "s.yaml", **ASCII)
+    done = subprocess.run([*ADVISOR, "export", "optuna", "s.yaml"], cwd=tmp_path, env=ASCII, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert "größe-日本" in done.stdout.decode("utf-8")
 
@@ -28,12 +23,12 @@ def test_an_export_is_utf8_whatever_the_terminal_shows(tmp_path: Path) -> None:
 def test_a_name_that_the_terminal_cannot_show(store: Path, tmp_path: Path) -> None:
     (tmp_path / "größe 日本.csv").write_text("step,loss\n0,1.0\n1,0.5\n", encoding="utf-8")
     words = ["--tracking-uri", f"sqlite:///{store}"]
-    done = run(tmp_path, "import", "csv", tmp_path / "größe 日本.csv", "--experiment", "größe 🧪", *words, **ASCII)
-    assert (done.returncode, done.stderr) == (0, b"")
+    imported = ["import", "csv", tmp_path / "größe 日本.csv", "--experiment", "größe 🧪", *words]
+    analyzed = ["analyze", "größe 🧪", *words, "--out", "größe"]
+    done, statuses = run_several([imported, analyzed], tmp_path, env=ASCII, capture_output=True)
+    assert (statuses, done.returncode, done.stderr) == ([0, 0], 0, b"")
     assert "größe 🧪".encode() in done.stdout  # Click writes UTF-8 where Python would write ASCII
-    done = run(tmp_path, "analyze", "größe 🧪", *words, "--out", "größe", **ASCII)
-    assert b"Traceback" not in done.stderr + done.stdout
-    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stdout
 
 
 @pytest.mark.parametrize("columns", ["1", "0", "abc"])
@@ -48,12 +43,11 @@ def test_a_terminal_of_any_width(store: Path, advisor: Advisor, columns: str, mo
 
 def test_a_closed_output_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STUDY, encoding="utf-8")
-    for words, status in ((("sample", "s.yaml"), 0), (("export", "optuna", "s.yaml"), 0), (("sample", "none"), 2)):
-        done = subprocess.run(
-            ["bash", "-c", '"$@" >&-', "bash", *ADVISOR, *words], cwd=tmp_path, stderr=subprocess.PIPE, check=False
-        )
-        assert done.returncode == status, done.stderr
-        assert b"a bug" not in done.stderr
+    commands = [("sample", "s.yaml"), ("export", "optuna", "s.yaml"), ("sample", "none")]
+    without_output = ["bash", "-c", '"$@" >&-', "bash"]
+    done, statuses = run_several(commands, tmp_path, before=without_output, stderr=subprocess.PIPE)
+    assert (statuses, done.returncode) == ([0, 0, 2], 0), done.stderr
+    assert b"a bug" not in done.stderr
     done = subprocess.run(["bash", "-c", '"$@" >&- 2>&-', "bash", *ADVISOR, "sample", "none"], cwd=tmp_path, check=False)
     assert done.returncode == 2
 

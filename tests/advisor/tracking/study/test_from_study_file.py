@@ -9,7 +9,6 @@ from advisor.model.spec import Parameter
 from advisor.tracking import study_tags
 from advisor.tracking.study.assemble import assemble
 
-
 FOUR = points(*((i, 1, 1, 1) for i in range(4)))
 
 

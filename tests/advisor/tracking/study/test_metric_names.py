@@ -46,22 +46,25 @@ def test_split_and_direction_are_read_from_the_name(metric, split, direction):
         ("metrics/mAP50", "maximize"),
         ("validation_0-logloss", "minimize"),
         ("f1", "maximize"),
+        ("val_mAP", "maximize"),
+        ("val/mIoU", "maximize"),
+        ("mAP/val", "maximize"),
     ],
 )
 def test_the_word_that_says_what_is_measured_decides_the_direction(metric, direction):
     assert metric_direction.direction_of_metric(metric) == direction
 
 
-def test_the_objective_is_what_a_user_reports_on_validation_data():
-    assert metric_names.guess_objective({"train_loss": 9, "val_loss": 9, "val_acc": 9, "test_acc": 9}) == "val_acc"
-    assert metric_names.guess_objective({"train_loss": 9, "val_loss": 9}) == "val_loss"
-    assert metric_names.guess_objective({"train_loss": 9, "test/accuracy": 9, "val/loss.max": 9}) == "test/accuracy"
-    assert metric_names.guess_objective({"train_loss": 9, "step": 9}) is None
-
-
 @pytest.mark.parametrize(
     ("metrics", "objective"),
     [
+        (["train_loss", "val_loss", "val_acc", "test_acc"], "val_acc"),
+        (["train_loss", "val_loss"], "val_loss"),
+        (["train_loss", "test/accuracy", "val/loss.max"], "test/accuracy"),
+        (["train_loss", "step"], None),
+        (["train/loss_scale", "train/skipped_steps", "val/loss"], "val/loss"),
+        (["eval_model_preparation_time", "eval_samples_per_second", "eval_runtime", "eval_loss", "loss"], "eval_loss"),
+        (["best_val_acc", "val_acc"], "val_acc"),  # the curve comes before the best of it so far
         (["accuracy"], "accuracy"),
         (["loss"], "loss"),
         (["accuracy", "loss", "train/f1"], "accuracy"),
@@ -75,71 +78,69 @@ def test_the_objective_is_what_a_user_reports_on_validation_data():
         (["rollout/ep_rew_mean", "rollout/ep_len_mean", "train/loss", "time/fps"], "rollout/ep_rew_mean"),
     ],
 )
-def test_without_validation_data_the_only_metric_of_success_is_the_objective(metrics, objective):
+def test_the_objective_is_the_result_on_validation_data_or_the_only_metric_of_success(metrics, objective):
     assert metric_names.guess_objective(dict.fromkeys(metrics, 9)) == objective
 
 
-def signals(objective, **points):
-    counts = {name.replace("__", "/"): n for name, n in points.items()}
-    return metric_names.find_signal_metrics(counts, objective, counts)
+def pairs(text):
+    return dict(pair.split("=") for pair in text.split())
 
 
-def test_signals_of_our_own_hook():
-    counts = {
-        "train/loss": 1500,
-        "train/loss.max": 1000,
-        "train/grad_norm": 1500,
-        "train/grad_norm.max": 1000,
-        "train/learning_rate": 1500,
-        "train/learning_rate.group1": 1500,
-        "train/step_time_s": 1500,
-        "train/data_wait_s": 1500,
-        "train/examples_per_s": 1500,
-        "val/error": 20,
-        "val/loss": 20,
-    }
-    assert metric_names.find_signal_metrics(counts, "val/error", counts) == {
-        "train_loss": "train/loss",
-        "valid_loss": "val/loss",
-        "grad_norm": "train/grad_norm",
-        "learning_rate": "train/learning_rate",
-        "step_time": "train/step_time_s",
-        "data_wait": "train/data_wait_s",
-        "examples_per_second": "train/examples_per_s",
-    }
+SIGNALS = {
+    "our own hook": (
+        "train/loss=1500 train/grad_norm=1500 train/learning_rate=1500 train/learning_rate.group1=1500 train/step_time_s=1500 "
+        "train/data_wait_s=1500 train/examples_per_s=1500 train/loss.max=1000 train/grad_norm.max=1000 val/error=20 val/loss=20",
+        "val/error",
+        "train_loss=train/loss valid_loss=val/loss grad_norm=train/grad_norm learning_rate=train/learning_rate "
+        "step_time=train/step_time_s data_wait=train/data_wait_s examples_per_second=train/examples_per_s",
+    ),
+    "Lightning": (
+        "train_loss_step=900 train_loss_epoch=10 val_loss=10 val_acc=10 train_acc=10 lr-Adam=900",
+        "val_acc",
+        "train_loss=train_loss_step train_eval_loss=train_loss_epoch train_objective=train_acc valid_loss=val_loss "
+        "learning_rate=lr-Adam",
+    ),
+    "Transformers": (
+        "loss=100 eval_loss=10 grad_norm=100 learning_rate=100 eval_runtime=10",
+        "eval_loss",
+        "train_loss=loss grad_norm=grad_norm valid_loss=eval_loss learning_rate=learning_rate",
+    ),
+    "norm of a layer": ("grad_norm/layers.0.attention.weight.out=9 val/loss=3", "val/loss", "valid_loss=val/loss"),
+    "logit of a layer": ("attn/layer_3/max_logit=100 val/loss=3", "val/loss", "valid_loss=val/loss"),
+    "loss scale": (
+        "train/loss_scale=9 train/skipped_steps=9 val/loss=3",
+        "val/loss",
+        "loss_scale=train/loss_scale skipped_steps=train/skipped_steps valid_loss=val/loss",
+    ),
+    "speeds of evaluation": (
+        "eval_model_preparation_time=8 eval_samples_per_second=8 eval_runtime=8 eval_loss=8 loss=40",
+        "eval_loss",
+        "train_loss=loss valid_loss=eval_loss",
+    ),
+    "our own loss first": (
+        "train/loss=50 train_loss_step=50 val_loss=5", "val_loss", "train_loss=train/loss valid_loss=val_loss",
+    ),
+    "losses of a game": ("fid=10 train/g_loss=1000 train/d_loss=1000", "fid", ""),
+    "loss beside a game's": ("fid=10 train/g_loss=1000 train/d_loss=1000 train/loss=1000", "fid", "train_loss=train/loss"),
+    "loss of batches": (
+        "train_batch/loss=200 val/loss=200",
+        "val/loss",
+        "train_loss=train_batch/loss train_objective=train_batch/loss valid_loss=val/loss",
+    ),
+    "losses of batches and epochs": (
+        "train_batch/loss=900 train/loss=200 val/loss=200",
+        "val/loss",
+        "train_loss=train_batch/loss train_eval_loss=train/loss train_objective=train/loss valid_loss=val/loss",
+    ),
+}  # fmt: skip
+"""Points of each metric, the objective, and the signals."""
 
 
-def test_signals_of_lightning():
-    counts = {"train_loss_step": 900, "train_loss_epoch": 10, "val_loss": 10, "val_acc": 10, "train_acc": 10, "lr-Adam": 900}
-    found = metric_names.find_signal_metrics(counts, "val_acc", counts)
-    assert found["train_loss"] == "train_loss_step"
-    assert found["train_eval_loss"] == "train_loss_epoch"
-    assert found["train_objective"] == "train_acc"
-    assert found["valid_loss"] == "val_loss"
-    assert found["learning_rate"] == "lr-Adam"
-
-
-def test_signals_of_transformers():
-    counts = {"loss": 100, "eval_loss": 10, "grad_norm": 100, "learning_rate": 100, "eval_runtime": 10}
-    found = metric_names.find_signal_metrics(counts, "eval_loss", counts)
-    assert found["train_loss"] == "loss"
-    assert found["grad_norm"] == "grad_norm"
-    assert "train_objective" not in found
-    assert found["valid_loss"] == "eval_loss"
-
-
-def test_a_layers_gradient_norm_is_not_the_global_one():
-    counts = {"grad_norm/layers.0.attention.weight.out": 9, "val/loss": 3}
-    assert "grad_norm" not in metric_names.find_signal_metrics(counts, "val/loss", counts)
-
-
-def test_the_loss_scale_is_no_loss():
-    counts = {"train/loss_scale": 9, "train/skipped_steps": 9, "val/loss": 3}
-    found = metric_names.find_signal_metrics(counts, "val/loss", counts)
-    assert found["loss_scale"] == "train/loss_scale"
-    assert found["skipped_steps"] == "train/skipped_steps"
-    assert "train_loss" not in found
-    assert metric_names.guess_objective(counts) == "val/loss"
+@pytest.mark.parametrize("name", SIGNALS)
+def test_signals_are_known_by_their_names(name):
+    logged, objective, signals = SIGNALS[name]
+    counts = {metric: int(count) for metric, count in pairs(logged).items()}
+    assert metric_names.find_signal_metrics(counts, objective, counts) == pairs(signals)
 
 
 @pytest.mark.parametrize(
@@ -152,52 +153,12 @@ def test_the_largest_attention_logit_is_a_signal_and_no_objective(name):
     assert not metric_names.may_measure_quality(name)
 
 
-def test_the_logit_of_one_layer_is_not_that_of_the_model():
-    counts = {"attn/layer_3/max_logit": 100, "val/loss": 3}
-    assert "attention_logit" not in metric_names.find_signal_metrics(counts, "val/loss", counts)
-
-
-def test_an_evaluations_speed_is_no_signal_and_no_objective():
-    counts = {"eval_model_preparation_time": 8, "eval_samples_per_second": 8, "eval_runtime": 8, "eval_loss": 8, "loss": 40}
-    assert metric_names.guess_objective(counts) == "eval_loss"
-    assert metric_names.find_signal_metrics(counts, "eval_loss", counts).keys() == {"train_loss", "valid_loss"}
-
-
 def test_one_number_a_run_is_no_loss_curve():
     counts = {"train_loss": 3, "loss": 60, "eval_loss": 24, "train_samples_per_second": 3}
     found = metric_names.find_signal_metrics(counts, "eval_loss", counts, {"train_loss", "train_samples_per_second"})
     assert found["train_loss"] == "loss"
     assert "train_eval_loss" not in found
     assert found["examples_per_second"] == "train_samples_per_second"
-
-
-def test_our_own_training_loss_comes_first():
-    counts = {"train/loss": 50, "train_loss_step": 50, "val_loss": 5}
-    assert metric_names.find_signal_metrics(counts, "val_loss", counts)["train_loss"] == "train/loss"
-
-
-def test_a_curve_comes_before_the_best_of_it_so_far():
-    assert metric_names.guess_objective({"best_val_acc": 9, "val_acc": 9}) == "val_acc"
-
-
-@pytest.mark.parametrize("metric", ["val_mAP", "val/mIoU", "mAP/val"])
-def test_words_that_look_like_several(metric):
-    assert metric_direction.direction_of_metric(metric) == "maximize"
-
-
-def test_the_losses_of_a_game_are_no_training_loss():
-    points = {"fid": 10, "train/g_loss": 1000, "train/d_loss": 1000}
-    assert metric_names.find_signal_metrics(points, "fid", points) == {}
-    points |= {"train/loss": 1000}
-    assert metric_names.find_signal_metrics(points, "fid", points) == {"train_loss": "train/loss"}
-
-
-def test_a_loss_of_batches_is_no_evaluated_training_loss():
-    found = signals("val/loss", train_batch__loss=200, val__loss=200)
-    assert found["train_loss"] == "train_batch/loss"
-    assert "train_eval_loss" not in found
-    found = signals("val/loss", train_batch__loss=900, train__loss=200, val__loss=200)
-    assert (found["train_loss"], found["train_eval_loss"]) == ("train_batch/loss", "train/loss")
 
 
 @pytest.mark.parametrize(
@@ -222,31 +183,28 @@ SLIME = ["rollout/raw_reward", "train/train_rollout_logprob_abs_diff"]
 VERL = "critic/score/mean critic/rewards/mean actor/entropy actor/kl_loss response_length/clip_ratio actor/pg_clipfrac".split()
 
 
-def test_the_metrics_of_trl_are_found_with_and_without_their_prefix() -> None:
-    found = metric_names.find_policy_metrics(TRL)
-    assert found["groups_without_advantage"] == "train/frac_reward_zero_std"
-    assert found["completions_truncated"] == "train/completions/clipped_ratio"
-    assert found["policy_kl"] == "train/kl"
-    assert found["rollout_mismatch"] == "train/sampling/sampling_logp_difference/mean"
-    assert found["policy_clip_ratio"] == "train/clip_ratio/region_mean"
-    assert len(found) == 8
-    assert metric_names.find_policy_metrics(["reward", "entropy"]) == {"policy_reward": "reward", "policy_entropy": "entropy"}
+POLICIES = {
+    "TRL": (
+        TRL,
+        "policy_reward=train/reward policy_reward_sd=train/reward_std policy_entropy=train/entropy policy_kl=train/kl "
+        "groups_without_advantage=train/frac_reward_zero_std completions_truncated=train/completions/clipped_ratio "
+        "policy_clip_ratio=train/clip_ratio/region_mean rollout_mismatch=train/sampling/sampling_logp_difference/mean",
+    ),
+    "without a prefix": (["reward", "entropy"], "policy_reward=reward policy_entropy=entropy"),
+    "verl": (
+        VERL,
+        "policy_reward=critic/score/mean policy_entropy=actor/entropy policy_kl=actor/kl_loss "
+        "completions_truncated=response_length/clip_ratio policy_clip_ratio=actor/pg_clipfrac",
+    ),
+    "slime": (SLIME, "policy_reward=rollout/raw_reward rollout_mismatch=train/train_rollout_logprob_abs_diff"),
+    "an entropy without a reward": (["train/entropy", "train/loss"], ""),
+}
 
 
-def test_the_metrics_of_verl_are_found() -> None:
-    found = metric_names.find_policy_metrics(VERL)
-    assert found["policy_reward"] == "critic/score/mean"
-    assert found["policy_entropy"] == "actor/entropy"
-    assert found["policy_clip_ratio"] == "actor/pg_clipfrac"
-    assert "groups_without_advantage" not in found
-
-
-def test_the_metrics_of_slime_are_found() -> None:
-    assert metric_names.find_policy_metrics(SLIME) == {"policy_reward": SLIME[0], "rollout_mismatch": SLIME[1]}
-
-
-def test_without_a_reward_an_entropy_is_that_of_another_training() -> None:
-    assert metric_names.find_policy_metrics(["train/entropy", "train/loss"]) == {}
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_metrics_of_policies_are_found(name: str) -> None:
+    metrics, signals = POLICIES[name]
+    assert metric_names.find_policy_metrics(metrics) == pairs(signals)
 
 
 def test_they_are_signals_of_a_study_and_no_objective() -> None:
