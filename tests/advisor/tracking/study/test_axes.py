@@ -18,6 +18,12 @@ def steps_per_trial(blocks, metric, trial=0):
 
 
 EPOCHS = np.arange(4)
+TEN = np.arange(1, 11)
+
+
+def loss(n):
+    """Of steps from 0, one per second."""
+    return np.arange(n), np.arange(n) + 1.0
 
 
 @pytest.mark.parametrize(
@@ -41,25 +47,16 @@ def test_epochs_become_the_steps_at_which_they_ended(losses, epochs, aligned):
 
 
 def test_trials_have_epochs_of_their_own_length():
-    losses = block((np.arange(40), np.arange(40) + 1.0), (np.arange(80), np.arange(80) + 1.0))
-    found, (warning,) = axes.convert_epochs_to_steps(
-        {"loss": losses, "val": block((EPOCHS, 10.1 * (EPOCHS + 1)), (EPOCHS, 20.1 * (EPOCHS + 1)))}
-    )
+    evaluated = block((EPOCHS, 10.1 * (EPOCHS + 1)), (EPOCHS, 20.1 * (EPOCHS + 1)))
+    found, (warning,) = axes.convert_epochs_to_steps({"loss": block(loss(40), loss(80)), "val": evaluated})
     assert steps_per_trial(found, "val", 0) == [9, 19, 29, 39]
     assert steps_per_trial(found, "val", 1) == [19, 39, 59, 79]
     assert "10 to 20 steps" in warning
 
 
-@pytest.mark.parametrize(
-    "times",
-    [
-        EPOCHS + 1.0,  # logged at the first steps
-        np.full(4, np.nan),  # nobody knows when
-        np.full(4, 40.0),  # all at the end
-    ],
-)
+@pytest.mark.parametrize("times", [EPOCHS + 1.0, np.full(4, np.nan), np.full(4, 40.0)], ids=["first steps", "unknown", "end"])
 def test_what_may_count_steps_is_left_as_it_is(times):
-    blocks = {"loss": block((np.arange(40), np.arange(40) + 1.0)), "early": block((EPOCHS, times))}
+    blocks = {"loss": block(loss(40)), "early": block((EPOCHS, times))}
     found, warnings = axes.convert_epochs_to_steps(blocks)
     assert steps_per_trial(found, "early") == [0, 1, 2, 3]
     assert warnings == []
@@ -74,8 +71,7 @@ def test_epochs_are_recognised_by_the_planned_number():
 
 
 def test_steps_that_begin_late_are_counted_from_the_start():
-    times = np.arange(10.0)
-    late = {"loss": block((100_000 + 10 * np.arange(1, 11), times), (100_000 + 10 * np.arange(1, 11), times))}
+    late = {"loss": block(*[(100_000 + 10 * TEN, np.arange(10.0))] * 2)}
     found, start = axes.remove_step_offsets(late, 2)
     assert steps_per_trial(found, "loss", 1) == list(range(10, 101, 10))
     (decision,) = start.decisions()
@@ -101,7 +97,7 @@ def test_steps_that_start_at_0_stay_as_they_are():
 
 
 def test_trials_by_epoch_beside_trials_by_step_are_said():
-    epochs, steps = (np.arange(1, 11), np.arange(10.0)), (np.arange(1, 11) * 390, np.arange(10.0))
+    epochs, steps = (TEN, np.arange(10.0)), (TEN * 390, np.arange(10.0))
     (warning,) = axes.mixed_unit_warnings({"val": block(epochs, epochs, steps), "loss": block(steps, steps, steps)})
     assert "val (2 trials by epoch, 1 by step)" in warning
     assert "loss" not in warning
@@ -112,16 +108,22 @@ def test_trials_by_epoch_beside_trials_by_step_are_said():
     [
         (np.arange(1, 101) * 10, np.arange(100.0)),  # many more points: it may be logged by step and more rarely
         (np.arange(1, 21), np.arange(20.0)),
-        (np.arange(1, 11) * 2, np.arange(10.0)),
+        (TEN * 2, np.arange(10.0)),
         (np.array([7]), np.array([1.0])),
     ],
 )
 def test_trials_on_one_axis_raise_no_warning(other):
-    assert axes.mixed_unit_warnings({"val": block((np.arange(1, 11), np.arange(10.0)), other)}) == []
+    assert axes.mixed_unit_warnings({"val": block((TEN, np.arange(10.0)), other)}) == []
 
 
-def test_steps_that_count_from_0_are_one_more_than_the_last_one():
-    assert axes.length(block((np.arange(200), np.arange(200))).curve(0)) == 200
-    assert axes.length(block((np.arange(201), np.arange(201))).curve(0)) == 200  # evaluated before the training
-    assert axes.length(block((np.arange(1, 200), np.arange(199))).curve(0)) == 199
-    assert axes.length(block((np.arange(0, 200, 10), np.arange(20))).curve(0)) == 190
+@pytest.mark.parametrize(
+    ("steps", "length"),
+    [
+        (np.arange(200), 200),
+        (np.arange(201), 200),  # evaluated before the training
+        (np.arange(1, 200), 199),
+        (np.arange(0, 200, 10), 190),
+    ],
+)
+def test_steps_that_count_from_0_are_one_more_than_the_last_one(steps, length):
+    assert axes.length(block((steps, np.arange(len(steps)))).curve(0)) == length

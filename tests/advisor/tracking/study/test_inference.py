@@ -21,9 +21,7 @@ from advisor.tracking.study import inference
     ],
 )
 def test_text_becomes_a_value(text, value):
-    parsed = inference.parse_value(text)
-    assert parsed == value
-    assert type(parsed) is type(value)
+    assert repr(inference.parse_value(text)) == repr(value)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +39,8 @@ def test_trials_log_the_same_names_if_no_value_is_missing(raw, same):
 
 
 def test_labels_and_seeds_are_not_hyperparameters():
-    raw = [
-        {"lr": f"{i}e-3", "seed": str(i), "run_name": f"a{i}", "note_of_the_day": f"words {i}", "output_dir": "/x"}
-        for i in range(1, 9)
-    ]
-    assert all(set(p) == {"lr"} for p in inference.parse_params(raw))
+    labels = [{"seed": f"{i}", "run_name": f"a{i}", "note_of_the_day": f"words {i}", "output_dir": "/x"} for i in range(1, 9)]
+    assert all(set(p) == {"lr"} for p in inference.parse_params([{"lr": "1e-3", **of_run} for of_run in labels]))
 
 
 @pytest.mark.parametrize(
@@ -66,9 +61,24 @@ def test_a_parameter_has_one_type():
     assert inference.parse_params([{"a": "1"}, {"a": "auto"}]) == [{"a": "1"}, {"a": "auto"}]
 
 
-@pytest.mark.parametrize("name", ["name", "run_name", "exp_name", "tag", "comment"])
-def test_the_name_of_a_run_is_no_hyperparameter(name):
-    assert inference.parse_params([{name: "sweep", "lr": "0.1"}, {name: "sweep", "lr": "0.2"}]) == [{"lr": 0.1}, {"lr": 0.2}]
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, ("sweep", "sweep", "sweep")) for name in ("name", "run_name", "exp_name", "tag", "comment")),
+        ("per_device_eval_batch_size", ("2", "4", "8")),
+        ("logging_steps", ("10", "20", "30")),
+        ("where", ("/data/1/x", "/data/2/x", "/data/3/x")),
+        ("begun", ("2024-05-01T10:00", "2024-05-02T10:00", "2024-05-03T10:00")),
+        ("mark", ("1a7f00d1c", "2a7f00d1c", "3a7f00d1c")),
+    ],
+)
+def test_names_of_runs_and_what_differs_by_nature_are_no_hyperparameters(name, values):
+    settings = [("sgd", 2), ("adam", 4), ("lion", 8)]
+    raw = [
+        {name: text, "optim": optim, "train_batch_size": str(size)}
+        for text, (optim, size) in zip(values, settings, strict=True)
+    ]
+    assert inference.parse_params(raw) == [{"optim": optim, "train_batch_size": size} for optim, size in settings]
 
 
 def test_none_is_a_level_among_choices():
@@ -89,9 +99,10 @@ def test_none_is_no_level_in_a_range():
     assert inference.parse_params(raw, with_none=["clip"])[0]["clip"] == "None"
 
 
-def test_what_never_varies_is_fixed():
+def test_what_never_varies_is_fixed_and_a_range_has_a_scale():
     parameter = inference.infer_parameter("depth", [3, 3, 3])
     assert (parameter.role, parameter.value) == ("fixed", 3)
+    assert inference.infer_parameter("optim.beta2", [0.63, 0.95, 0.998]).scale == "reverse-log"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -102,11 +113,20 @@ def test_the_scale_is_the_one_on_which_values_lie_evenly(seed):
     assert inference.infer_scale(rng.uniform(-1, 1, 30)) == "linear"
 
 
-def test_grids_have_the_scale_of_their_steps():
-    assert inference.infer_scale(np.array([16.0, 32, 64, 128])) == "log"
-    assert inference.infer_scale(np.array([0.1, 0.2, 0.3, 0.4, 0.5])) == "linear"
-    assert inference.infer_scale(np.array([1.0, 2, 3])) == "linear"
-    assert inference.infer_scale(np.array([1e-4, 1e-2])) == "log"
+@pytest.mark.parametrize(
+    ("values", "name", "scale"),
+    [
+        ([16, 32, 64, 128], "", "log"),
+        ([0.1, 0.2, 0.3, 0.4, 0.5], "", "linear"),
+        ([1, 2, 3], "", "linear"),
+        ([1e-4, 1e-2], "", "log"),
+        ([0.01, 0.5, 0.9], "learning_rate", "log"),  # rates are searched by decades even where few values do not show it
+        ([0.01, 0.5, 0.9], "momentum", "linear"),
+        ([0.5, 0.9, 0.99], "momentum", "reverse-log"),
+    ],
+)
+def test_grids_have_the_scale_of_their_steps_or_names(values, name, scale):
+    assert inference.infer_scale(np.array(values, dtype=float), name) == scale
 
 
 def test_the_planned_number_of_steps():
@@ -115,20 +135,10 @@ def test_the_planned_number_of_steps():
     assert inference.infer_max_steps([], []) is None
 
 
-def test_rates_are_searched_by_decades_even_where_few_values_do_not_show_it():
-    assert inference.infer_scale(np.array([0.01, 0.5, 0.9]), "learning_rate") == "log"
-    assert inference.infer_scale(np.array([0.01, 0.5, 0.9]), "momentum") == "linear"
-
-
 @pytest.mark.parametrize(("name", "kind"), [("lr", "float"), ("weight_decay", "float"), ("width", "int")])
 def test_whole_numbers_among_rates_are_numbers(name, kind):
     """Whoever tries learning rates of 5 to 100 would try 0.5, too."""
     assert inference.infer_parameter(name, [5, 10, 30, 100]).type == kind
-
-
-def test_momentum_near_one_is_searched_by_its_distance_from_one():
-    assert inference.infer_scale(np.array([0.5, 0.9, 0.99]), "momentum") == "reverse-log"
-    assert inference.infer_parameter("optim.beta2", [0.63, 0.95, 0.998]).scale == "reverse-log"
 
 
 def conditional_trials():
@@ -171,15 +181,6 @@ def test_two_trials_on_each_side_are_the_fewest():
     assert inference.infer_parameters([*trials, *[{"bn": False, "lr": 1.0}] * 2])["eps"].when == {"bn": True}
     others = [{"bn": False, "lr": 0.1 * i} for i in range(1, 6)]
     assert inference.infer_parameters([*others, {"bn": True, "eps": 0.1}])["eps"].when is None
-
-
-def test_what_differs_by_nature_is_no_hyperparameter():
-    raw = [
-        {"per_device_train_batch_size": str(2**i), "per_device_eval_batch_size": str(2**i), "logging_steps": str(10 * i)}
-        | {"where": f"/data/{i}/x", "begun": f"2024-05-0{i}T10:00", "mark": f"{i}a7f00d1c", "optim": name}
-        for i, name in enumerate(("sgd", "adam", "lion"), start=1)
-    ]
-    assert all(set(p) == {"per_device_train_batch_size", "optim"} for p in inference.parse_params(raw))
 
 
 def test_what_tools_log_twice_is_one_hyperparameter():

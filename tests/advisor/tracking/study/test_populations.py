@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 from mlflow_studies import log_study
-from small_experiments import experiment, points, run
+from small_experiments import curves, experiment, run
 
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
@@ -18,9 +18,8 @@ RATES = [float(r) for r in 10 ** RNG.uniform(-4, -1, 40)]
 
 def runs_of(settings):
     """Runs one after the other; tags in the key `tags`."""
-    made = [run(i, tags=s.pop("tags", None), **s) for i, s in enumerate(map(dict, settings))]
-    made = [replace(r, started=100.0 + 10 * i) for i, r in enumerate(made)]
-    return experiment(made, val_loss=points(*[(i, s, 1 / s + i / 100, s) for i in range(len(made)) for s in (1, 2)]))
+    made = [run(i, tags=s.pop("tags", None), started=100.0 + 10 * i, **s) for i, s in enumerate(map(dict, settings))]
+    return experiment(made, val_loss=curves([2] * len(made), lambda i, s: 1 / s + i / 100))
 
 
 def settings(n, **more):
@@ -31,30 +30,32 @@ def analysed(data, wanted=None):
     return select_population(data, wanted)
 
 
-def test_datasets_may_be_named_by_tags():
-    data = runs_of([*settings(6, tags={"dataset": "cifar"}), *settings(4, tags={"dataset": "svhn"})])
-    population = analysed(data)
+TWO_DATASETS = [*settings(6, dataset="cifar", width=2), *settings(4, dataset="svhn", width=2)]
+
+
+@pytest.mark.parametrize(
+    ("runs", "kind"),
+    [(TWO_DATASETS, "params"), ([{"lr": s["lr"], "tags": {"dataset": s["dataset"]}} for s in TWO_DATASETS], "tags")],
+    ids=["params", "tags"],
+)
+def test_the_larger_of_two_datasets_is_analysed_and_the_filter_of_the_other_is_said(runs, kind):
+    population = analysed(runs_of(runs))
     assert len(population.experiment.runs) == 6
     (decision,) = population.decisions
     assert "6 of 10 runs, dataset = cifar" in decision.text
-    assert "`--filter \"tags.dataset = 'svhn'\"`" in decision.text
+    assert f"`--filter \"{kind}.dataset = 'svhn'\"`" in decision.text
+    assert decision.overrule == "--population all"
+    assert decision.parameters == (("dataset",) if kind == "params" else ())
+    assert population.warnings
+
+
+def test_other_tags_do_not_separate_runs():
     elsewhere = runs_of([*settings(6, tags={"environment": "cluster"}), *settings(4, tags={"environment": "laptop"})])
     assert len(analysed(elsewhere).experiment.runs) == 10
 
 
-def test_the_larger_of_two_datasets_is_analysed_and_the_filter_of_the_other_is_said():
-    data = runs_of([*settings(6, dataset="cifar"), *settings(4, dataset="svhn")])
-    population = analysed(data)
-    assert len(population.experiment.runs) == 6
-    (decision,) = population.decisions
-    assert "6 of 10 runs, dataset = cifar" in decision.text
-    assert "`--filter \"params.dataset = 'svhn'\"`" in decision.text
-    assert decision.overrule == "--population all"
-    assert population.warnings
-
-
 def test_users_choose_a_population():
-    data = runs_of([*settings(6, dataset="cifar"), *settings(4, dataset="svhn")])
+    data = runs_of(TWO_DATASETS)
     assert len(analysed(data, "all").experiment.runs) == 10
     assert len(analysed(data, "dataset=svhn").experiment.runs) == 4
     assert len(assemble(data, reading=Reading(population="dataset=svhn")).trials) == 4
@@ -138,12 +139,6 @@ def test_a_failed_run_that_logged_few_parameters_stays():
 def test_runs_with_other_parameters_are_separated():
     data = runs_of([*settings(8, wd=0.1, width=8), *[{"trees": i, "leaves": 5} for i in range(3)]])
     assert "with leaves and trees, 3 runs" in analysed(data).decisions[0].text
-
-
-def test_the_decision_names_the_parameters_whose_values_select_the_runs():
-    data = runs_of([*settings(6, dataset="cifar", width=2), *settings(4, dataset="svhn", width=2)])
-    (decision,) = analysed(data).decisions
-    assert decision.parameters == ("dataset",)
 
 
 RUNS = experiment(

@@ -1,14 +1,11 @@
-from small_experiments import experiment, points, run
-
-from advisor.tracking.study.assemble import assemble
+from small_experiments import curves, points, run, statuses, study_of
 
 
 def _statuses(lengths, costs, *, settings=None):
     """Return the status of each trial. lengths: number of evaluations of each; costs: cost of a trial at a step."""
     rates = settings or list(range(1, len(lengths) + 1))
     runs = [run(i, lr=rates[i]) for i in range(len(lengths))]
-    rows = [(i, s, costs(i, s), 100 + s) for i, n in enumerate(lengths) for s in range(1, n + 1)]
-    return [t.status for t in assemble(experiment(runs, val__loss=points(*rows)), objective="val/loss").trials]
+    return statuses(study_of(runs, val__loss=curves(lengths, costs), objective="val/loss"))
 
 
 def _falling(trial, step):
@@ -20,8 +17,8 @@ def test_trials_that_trained_on_after_their_last_evaluation_crashed():
     later = [(i, 10 * s, 1.0, 100 + s) for i, n in enumerate(lengths) for s in range(1, n + (i > 5) + 1)]
     rows = [(i, 10 * s, _falling(i, s), 100 + s) for i, n in enumerate(lengths) for s in range(1, n + 1)]
     runs = [run(i, "FAILED" if i > 5 else "FINISHED", lr=i + 1) for i in range(10)]
-    study = assemble(experiment(runs, val__loss=points(*rows), train__loss=points(*later)), objective="val/loss")
-    assert [t.status for t in study.trials] == ["complete"] * 6 + ["infeasible"] * 4
+    study = study_of(runs, val__loss=points(*rows), train__loss=points(*later), objective="val/loss")
+    assert statuses(study) == ["complete"] * 6 + ["infeasible"] * 4
 
 
 def test_rungs_show_pruning_of_trials_that_ended_normally():
@@ -43,12 +40,10 @@ def test_longer_repeats_of_chosen_settings_prune_nobody():
 def test_early_stopping_may_watch_another_metric():
     """The loss stops each trial two evaluations after its best; the objective goes on improving."""
     lengths, best = [6, 8, 11, 14, 20], [4, 6, 9, 12, 19]
-    steps = [(i, s) for i, n in enumerate(lengths) for s in range(1, n + 1)]
-    loss = points(*((i, s, abs(s - best[i]) / 20, 100 + s) for i, s in steps))
-    accuracy = points(*((i, s, s / 100 + 0.01 * i, 100 + s) for i, s in steps))
-    runs = [run(i, lr=i + 1) for i in range(5)]
-    study = assemble(experiment(runs, val__loss=loss, val__accuracy=accuracy), objective="val/accuracy")
-    assert [t.status for t in study.trials] == ["early_stopped"] * 4 + ["complete"]
+    loss = curves(lengths, lambda i, s: abs(s - best[i]) / 20)
+    accuracy = curves(lengths, lambda i, s: s / 100 + 0.01 * i)
+    study = study_of([run(i, lr=i + 1) for i in range(5)], val__loss=loss, val__accuracy=accuracy, objective="val/accuracy")
+    assert statuses(study) == ["early_stopped"] * 4 + ["complete"]
     assert study.trials[0].reason == "it ended 2 evaluations after its best val/loss"
 
 

@@ -2,16 +2,14 @@ import json
 import math
 
 import pytest
-from small_experiments import experiment, points, run
+from small_experiments import curves, points, run, statuses, study_of
 
 from advisor.tracking import read_study
-from advisor.tracking.study.assemble import assemble
 
 
 def test_pruned_trials_did_not_crash():
-    runs = [run(i, status="FAILED", tags={"state": state}) for i, state in enumerate(("TrialState.PRUNED", "FAIL"))]
-    study = assemble(experiment(runs, loss=points((0, 1, 1.0, 101), (1, 1, 1.0, 101))))
-    assert [t.status for t in study.trials] == ["pruned", "infeasible"]
+    runs = [run(i, "FAILED", {"state": state}) for i, state in enumerate(("TrialState.PRUNED", "FAIL"))]
+    assert statuses(study_of(runs, loss=curves([1, 1], lambda i, s: 1.0))) == ["pruned", "infeasible"]
 
 
 @pytest.mark.parametrize(
@@ -33,41 +31,37 @@ def test_pruned_trials_did_not_crash():
 def test_how_a_trial_ended(mlflow_status, tag, last, status):
     tags = {"advisor.status": tag} if tag else {}
     metric = points((0, 1, 1, 101), (0, 2, last, 102), (1, 1, 1, 101))
-    study = assemble(experiment([run(0, mlflow_status, tags, lr=1), run(1, lr=2)], val__loss=metric))
-    assert study.trials[0].status == status
+    assert statuses(study_of([run(0, mlflow_status, tags, lr=1), run(1, lr=2)], val__loss=metric))[0] == status
 
 
 def test_a_broken_evaluation_is_no_divergence():
     """Trial 0 trained on, 1 did not, of 2 no loss was logged after its last evaluation, and 3 was never evaluated well."""
-    evaluated = [(i, step, math.nan if step == 3 or i == 3 else 1.0, 100 + step) for i in range(4) for step in (1, 2, 3)]
-    loss = [(i, step, math.nan if (i, step) == (1, 3) else 1.0, 100 + step) for i in range(4) for step in (1, 2, 3)]
-    loss = [point for point in loss if point[:2] != (2, 3)]
-    runs = [run(i, lr=i + 1) for i in range(4)]
-    study = assemble(experiment(runs, val__loss=points(*evaluated), train__loss=points(*loss)), objective="val/loss")
-    assert [t.status for t in study.trials] == ["complete", "diverged", "diverged", "diverged"]
+    evaluated = curves([3] * 4, lambda i, s: math.nan if s == 3 or i == 3 else 1.0)
+    loss = curves([3, 3, 2, 3], lambda i, s: math.nan if (i, s) == (1, 3) else 1.0)
+    study = study_of([run(i, lr=i + 1) for i in range(4)], val__loss=evaluated, train__loss=loss, objective="val/loss")
+    assert statuses(study) == ["complete", "diverged", "diverged", "diverged"]
     assert study.feasible.tolist() == [True, False, False, False]
 
 
-def _study(lengths, costs, statuses=None, *, tags=None, params=None, **more):
+def _study(lengths, costs, ends=None, *, tags=None, **more):
     """Return the study of one run per length. costs: cost of a trial at a step; more: further metrics by run and step."""
-    count = len(lengths)
-    runs = [
-        run(i, (statuses or ["FINISHED"] * count)[i], (tags or {}).get(i, {}), **((params or {}).get(i) or {"lr": i + 1}))
-        for i in range(count)
-    ]
-    steps = [(i, s) for i, n in enumerate(lengths) for s in range(1, n + 1)]
-    metrics = {m: points(*((i, s, f(i, s), 100 + s) for i, s in steps)) for m, f in {"val__loss": costs, **more}.items()}
-    return assemble(experiment(runs, **metrics), objective="val/loss")
+    ends = ends or ["FINISHED"] * len(lengths)
+    runs = [run(i, end, (tags or {}).get(i), lr=i + 1) for i, end in enumerate(ends)]
+    metrics = {m: curves(lengths, f) for m, f in {"val__loss": costs, **more}.items()}
+    return study_of(runs, **metrics, objective="val/loss")
 
 
 def _falling(trial, step):
     return 1 / step + 0.1 * trial
 
 
+SHORT_LAST = [20] * 6 + [5, 7, 9, 4]
+FAILED_LAST = ["FINISHED"] * 6 + ["FAILED"] * 4
+
+
 def test_trials_that_failed_behind_the_others_were_pruned():
-    lengths = [20] * 6 + [5, 7, 9, 4]
-    study = _study(lengths, _falling, ["FINISHED"] * 6 + ["FAILED"] * 4)
-    assert [t.status for t in study.trials] == ["complete"] * 6 + ["pruned"] * 4
+    study = _study(SHORT_LAST, _falling, FAILED_LAST)
+    assert statuses(study) == ["complete"] * 6 + ["pruned"] * 4
     assert study.trials[6].reason == "it ended at step 5 with a worse result than the trials that continued"
     assert study.comparable.tolist() == [True] * 6 + [False] * 4
     assert study.feasible.all()
@@ -81,15 +75,13 @@ def test_trials_that_failed_behind_the_others_were_pruned():
 
 def test_trials_that_failed_ahead_of_the_others_crashed():
     study = _study([5, 7, 9, 4] + [20] * 6, _falling, ["FAILED"] * 4 + ["FINISHED"] * 6)
-    assert [t.status for t in study.trials] == ["infeasible"] * 4 + ["complete"] * 6
+    assert statuses(study) == ["infeasible"] * 4 + ["complete"] * 6
     assert not study.decisions
 
 
 def test_a_user_overrules_with_a_tag():
-    lengths = [20] * 6 + [5, 7, 9, 4]
-    tags = {6: {"advisor.status": "infeasible"}}
-    study = _study(lengths, _falling, ["FINISHED"] * 6 + ["FAILED"] * 4, tags=tags)
-    assert [t.status for t in study.trials[6:]] == ["infeasible", "pruned", "pruned", "pruned"]
+    study = _study(SHORT_LAST, _falling, FAILED_LAST, tags={6: {"advisor.status": "infeasible"}})
+    assert statuses(study)[6:] == ["infeasible", "pruned", "pruned", "pruned"]
 
 
 def test_errors_in_tags():
@@ -99,16 +91,14 @@ def test_errors_in_tags():
         2: {"advisor.status": "infeasible", "advisor.error": "TrialPruned: Trial was pruned at epoch 3."},
     }
     study = _study([1, 1, 1, 1], _falling, ["FAILED"] * 3 + ["FINISHED"], tags=tags)
-    assert [t.status for t in study.trials] == ["infeasible", "infeasible", "pruned", "complete"]
+    assert statuses(study) == ["infeasible", "infeasible", "pruned", "complete"]
     assert study.trials[0].facts["error"].startswith("out of memory: RuntimeError")
 
 
 def test_early_stopping_is_read_and_said():
     """Trial i is best at step 3 + i, and stops 4 evaluations later; the last two train to their end."""
-    study = _study(
-        [7, 8, 9, 10, 20, 20], lambda i, s: abs(s - (3 + i if i < 4 else 19)) / 20 + 0.01 * i, params={0: {"lr": 0.1}}
-    )
-    assert [t.status for t in study.trials] == ["early_stopped"] * 4 + ["complete"] * 2
+    study = _study([7, 8, 9, 10, 20, 20], lambda i, s: abs(s - (3 + i if i < 4 else 19)) / 20 + 0.01 * i)
+    assert statuses(study) == ["early_stopped"] * 4 + ["complete"] * 2
     assert study.trials[0].reason == "it ended 4 evaluations after its best val/loss"
     assert study.comparable.all()
     assert study.cut_short(study.trials[0])
@@ -123,7 +113,7 @@ def test_failures_are_read_from_the_curves_alone():
         lambda i, s: {1: 2.0 if s >= 8 else 1 / s, 2: 2.303, 3: 2.303}.get(i, 1 / s),
         train__loss=lambda i, s: math.nan if (i == 1 and s >= 8) or (i == 4 and s == 20) else 1 / s,
     )
-    assert [t.status for t in study.trials] == ["complete", "diverged", "not_learned", "not_learned", "complete", "complete"]
+    assert statuses(study) == ["complete", "diverged", "not_learned", "not_learned", "complete", "complete"]
     assert [d.text for d in study.decisions] == [
         "1 of 6 trials diverged by their curves: train/loss is not finite from step 8 on.",
         "2 of 6 trials learned nothing by their curves: in one of them, for example, val/loss stays at 2.3 from its "
@@ -179,8 +169,8 @@ def test_trials_that_the_guard_stopped_are_named_with_their_reasons():
         8: {"advisor.status": "pruned"},
         9: _guarded("not_finite", "diverged"),
     }
-    study = _study([20] * 6 + [5, 7, 9, 4], _falling, tags=tags)
-    assert [t.status for t in study.trials[6:]] == ["pruned", "pruned", "pruned", "diverged"]
+    study = _study(SHORT_LAST, _falling, tags=tags)
+    assert statuses(study)[6:] == ["pruned", "pruned", "pruned", "diverged"]
     assert [t.reason for t in study.trials[7:9]] == ["the guard stopped it at step 7: trial cannot go on: doomed.", ""]
     texts = [d.text for d in study.decisions if d.topic == "status"]
     assert texts[0].startswith("3 of 10 trials were pruned, 2 of them by the guard. ")
@@ -196,8 +186,8 @@ def test_a_trial_that_the_guard_has_just_stopped_did_not_crash(status, process):
     """Its launcher marks it, ends its process, and records the end last."""
     tags = {k: v for k, v in _guarded("doomed", status).items() if v is not None}
     study = _study([20] * 6 + [5], _falling, ["FINISHED"] * 6 + [process], tags={6: tags})
-    assert study.trials[6].status == "pruned"
-    assert study.trials[6].reason == "the guard stopped it at step 5: trial cannot go on: doomed."
+    ended = (study.trials[6].status, study.trials[6].reason)
+    assert ended == ("pruned", "the guard stopped it at step 5: trial cannot go on: doomed.")
 
 
 def test_a_trial_that_went_on_or_has_a_broken_record_is_no_stopped_trial():
@@ -205,4 +195,4 @@ def test_a_trial_that_went_on_or_has_a_broken_record_is_no_stopped_trial():
     broken = [{"advisor.status": "pruned", "advisor.stopped": text} for text in ("[1]", "{}", '{"state": 3, "step": 1}')]
     study = _study([20] * 9, _falling, tags=dict(enumerate([finished, *broken])))
     assert not any("guard" in d.text for d in study.decisions)
-    assert [t.status for t in study.trials[:4]] == ["complete", "pruned", "pruned", "pruned"]
+    assert statuses(study)[:4] == ["complete", "pruned", "pruned", "pruned"]
