@@ -29,6 +29,10 @@ def same(a: Experiment, b: Experiment, *, ids: bool = True) -> None:
         assert (x.name, x.status, x.params, x.started, x.ended) == (y.name, y.status, y.params, y.started, y.ended)
         assert tags(x.tags) == tags(y.tags)
         assert not ids or x.id == y.id
+    same_points(a, b)
+
+
+def same_points(a: Experiment, b: Experiment) -> None:
     assert list(a.points) == list(b.points)
     for metric, points in a.points.items():
         for column in ("runs", "steps", "values", "times"):
@@ -42,9 +46,9 @@ def refused(message: str, *args: object, **kwargs: object) -> str:
     return str(caught.value)
 
 
-def through_client(uri: str, filter: str | None = None) -> Experiment:
+def through_client(uri: str, filter: str | None = None, *, experiment: str = "odd") -> Experiment:
     store = ClientStore(StoreLocation("other", uri))
-    return store.read("odd", filter=filter, on_progress=lambda done, of: None)
+    return store.read(experiment, filter=filter, on_progress=lambda done, of: None)
 
 
 def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experiment:

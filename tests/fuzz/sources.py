@@ -42,19 +42,12 @@ TABLE = (
 )
 POINTS = b"study,trial,metric,step,value,time_s\ns,t1,loss,0,1.0,0.5\ns,t1,loss,1,0.9,\n"
 
+_LOG_UNIFORM = {"name": "FloatDistribution", "attributes": {"step": None, "low": 0.01, "high": 1.0, "log": True}}
+_LR = {"param_name": "lr", "param_value_internal": 0.1, "distribution": json.dumps(_LOG_UNIFORM)}
 JOURNAL = [
     {"op_code": 0, "worker_id": "w", "study_name": "s", "directions": [1]},
     {"op_code": 4, "worker_id": "w", "study_id": 0, "datetime_start": "2026-01-01T00:00:00.000000"},
-    {
-        "op_code": 5,
-        "worker_id": "w",
-        "trial_id": 0,
-        "param_name": "lr",
-        "param_value_internal": 0.1,
-        "distribution": json.dumps(
-            {"name": "FloatDistribution", "attributes": {"step": None, "low": 0.01, "high": 1.0, "log": True}}
-        ),
-    },
+    {"op_code": 5, "worker_id": "w", "trial_id": 0, **_LR},
     {"op_code": 7, "worker_id": "w", "trial_id": 0, "step": 1, "intermediate_value": 0.9},
     {
         "op_code": 6,

@@ -66,19 +66,8 @@ CURVES: dict[str, Callable[[np.random.Generator], Points]] = {
 }
 METRICS = ("val/loss", "train/loss", "val_accuracy", "train/grad_norm", "train/learning_rate", "train/step_time_s", "loss",
            "val/loss.min", "val/loss.max", "train/loss.full", "system/gpu", "test_error", "train/clipped", "epoch")  # fmt: skip
-PARAMS = (
-    "lr",
-    "batch_size",
-    "momentum",
-    "optimizer",
-    "epochs",
-    "max_steps",
-    "seed",
-    "warmup",
-    "model/depth",
-    "monitor",
-    "mode",
-)
+PARAMS = ("lr", "batch_size", "momentum", "optimizer", "epochs", "max_steps", "seed", "warmup", "model/depth", "monitor",
+          "mode")  # fmt: skip
 _WORDS = ("0.1", "1e-3", "nan", "inf", "-inf", "1e999", "True", "none", "", "3", "7.0", "0", "-5", "9" * 5000, "[1, 2]", "{'a': 1}",
           "val/loss", "max", "0x1f", "1_000", "²", "1e-400", "00012", " 5 ")  # fmt: skip
 FACTS = tuple(

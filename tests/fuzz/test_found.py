@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -159,14 +159,9 @@ def test_an_event_that_is_none(tmp_path: Path) -> None:
     assert "damaged" in run.read().notes[0]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"op_code": 7, "worker_id": "w", "trial_id": 0, "step": 2, "intermediate_value": "x"},
-        {"op_code": 7, "worker_id": "w", "trial_id": 0, "step": 2, "intermediate_value": None},
-    ],
-)
-def test_a_journal_of_optuna_with_something_else_in_it(row: dict[str, object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["x", None])
+def test_a_journal_of_optuna_with_something_else_in_it(value: object, tmp_path: Path) -> None:
+    row = {**sources.JOURNAL[3], "step": 2, "intermediate_value": value}
     rows = [{**sources.JOURNAL[0], "study_name": 5}, *sources.JOURNAL[1:4], row, sources.JOURNAL[4]]
     (tmp_path / "j.log").write_bytes(sources.lines(rows))
     (run,) = OptunaStorage().find_runs(tmp_path / "j.log").runs
@@ -190,58 +185,44 @@ def test_steps_where_floats_lie_far_apart() -> None:
     assert np.isfinite(_step_axis_scale([curve], "linear", 0)(steps[1]))
 
 
-@pytest.mark.parametrize("name", ["", "x" * 10_000])
-def test_an_experiment_without_a_name_or_with_one_of_pages(name: str, empty_store: Path, tmp_path: Path) -> None:
-    what = Odd(0, 3, {"val/loss": ["falling"]}, {"lr": ["log"]}, {}, {}, ["FINISHED"], ["active"], "", name, False, False)
-    path = stores.write(empty_store, tmp_path, what)
-    words = ("analyze", stores.ID, "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
-    assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
+def odd(*, runs: int = 2, metrics: list[str] | dict[str, list[str]] = ["falling"], lr: str = "0.1", **more: Any) -> Odd:  # noqa: B006
+    metrics = metrics if isinstance(metrics, dict) else {"val/loss": metrics}
+    usual = {"seed": 0, "params": {"lr": [lr]}, "tags": {}, "of_experiment": {}, "status": ["FINISHED"], "stage": ["active"]}
+    usual |= {"name": "run", "experiment": "study", "many_tags": False, "raw": False}
+    return Odd(runs=runs, metrics=metrics, **{**usual, **more})
 
 
-@pytest.mark.parametrize(
-    "metrics",
-    [
-        {
+NESTED = "batch_norm chance checkpoints config launch loader norm_layers ranks schedule valid_class_counts".split()
+ODD = {
+    "an experiment without a name": odd(runs=3, lr="log", name="", experiment=""),
+    "an experiment with a name of pages": odd(runs=3, lr="log", name="", experiment="x" * 10_000),
+    "the only rate is infinite": odd(lr="inf"),
+    "facts nested too deeply": odd(tags={f"advisor.{name}": "[" * 3000 for name in NESTED}),
+    "shuffled steps and huge losses": odd(
+        runs=3,
+        seed=104290,
+        metrics={
             "val/loss": ["steps shuffled", "all huge", "all huge"],
             **{key: ["falling"] for key in ("train/learning_rate", "loss", "system/gpu")},
         },
-        {"val/loss": ["all huge", "tiny", "steps huge"]},
-        {"val/loss": ["steps huge"]},
-        {"val/loss": ["falling"], "lr": ["tiny"]},
-    ],
-    ids=str,
-)
-def test_numbers_at_the_ends_of_what_numbers_are(metrics: dict[str, list[str]], empty_store: Path, tmp_path: Path) -> None:
-    what = Odd(104290, 3, metrics, {"lr": ["0.1"]}, {}, {}, ["FINISHED"], ["active"], "run", "study", False, False)
-    path = stores.write(empty_store, tmp_path, what)
+    ),
+    "huge and tiny losses": odd(runs=3, seed=104290, metrics=["all huge", "tiny", "steps huge"]),
+    "huge steps": odd(runs=3, seed=104290, metrics=["steps huge"]),
+    "tiny rates": odd(runs=3, seed=104290, metrics={"val/loss": ["falling"], "lr": ["tiny"]}),
+}
+
+
+@pytest.mark.parametrize("which", ODD)
+def test_an_odd_store(which: str, empty_store: Path, tmp_path: Path) -> None:
+    path = stores.write(empty_store, tmp_path, ODD[which])
     words = ("analyze", stores.ID, "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
-    assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
-    found = json.loads((tmp_path / "out" / "findings.json").read_bytes())
-    assert [v for v in found["verdicts"] if v["status"] == "broken"] == []
-
-
-def odd(params: dict[str, list[str]], name: str) -> Odd:
-    return Odd(0, 2, {"val/loss": ["falling"]}, params, {}, {}, ["FINISHED"], ["active"], name, "study", False, False)
-
-
-def test_the_only_rate_is_infinite(empty_store: Path, tmp_path: Path) -> None:
-    path = stores.write(empty_store, tmp_path, odd({"lr": ["inf"]}, "run"))
-    words = ("analyze", "study", "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
-    assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
-
-
-def test_facts_nested_too_deeply(empty_store: Path, tmp_path: Path) -> None:
-    names = "batch_norm chance checkpoints config launch loader norm_layers ranks schedule valid_class_counts"
-    tags = {f"advisor.{name}": "[" * 3000 for name in names.split()}
-    path = stores.write(empty_store, tmp_path, replace(odd({"lr": ["0.1"]}, "run"), tags=tags))
-    words = ("analyze", "study", "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
     assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
     found = json.loads((tmp_path / "out" / "findings.json").read_bytes())
     assert [v["reason"] for v in found["verdicts"] if v["status"] == "broken"] == []
 
 
 def test_a_line_separator_in_json(empty_store: Path, tmp_path: Path) -> None:
-    path = stores.write(empty_store, tmp_path, odd({}, "a\u2028b"))
+    path = stores.write(empty_store, tmp_path, odd(params={}, name="a\u2028b"))
     advisor("history", "--format", "json", "--tracking-uri", f"sqlite:///{path}", folder=tmp_path)
 
 

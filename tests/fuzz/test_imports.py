@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,15 @@ def read(kind: str, path: Path) -> None:
     guess.detect_import_kinds(str(path))
 
 
+def put(contents: Mapping[str, bytes], folder: Path) -> None:
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
 def ask(kind: str, contents: dict[str, bytes], named: str = "") -> None:
     with place() as folder:
-        for name, content in contents.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
+        put(contents, folder)
         called(lambda: read(kind, folder / named), folder=folder)
 
 
@@ -172,10 +176,7 @@ def test_damaged_tidy_tables(trials: bytes, points: bytes, which: int) -> None:
 def test_an_import_into_a_store(empty_store: Path, data: st.DataObject, which: str, experiment: str) -> None:
     kind, name, tree, written = TREES[which]
     with place() as folder:
-        contents = {**BESIDE.get(kind, {}), name: written(data.draw(twisted(tree)))}
-        for path, content in contents.items():
-            (folder / "in" / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "in" / path).write_bytes(content)
+        put({**BESIDE.get(kind, {}), name: written(data.draw(twisted(tree)))}, folder / "in")
         shutil.copy(empty_store, folder / "s.db")
         words = ["import", kind, str(folder / "in"), "--tracking-uri", f"sqlite:///{folder}/s.db"]
         words += [f"--experiment={experiment}"] if experiment.isprintable() else []
@@ -197,20 +198,9 @@ def test_pickles_are_never_loaded(kind: str, tmp_path: Path) -> None:
     evil = pickle.dumps(_Evil(tmp_path / "canary"))
     (tmp_path / "canary").unlink(missing_ok=True)
     named = {name for kind, name, *_ in (*WHOLE.values(), *TREES.values())} | {*BESIDE.get(kind, ())}
-    named |= {
-        "training_args.bin",
-        "e/t1/params.pkl",
-        "e/tuner.pkl",
-        "e/searcher-state-1.pkl",
-        "optimizer.pt",
-        "a.parquet",
-        "events.out.tfevents.1",
-        "run-1.wandb",
-        "s.db",
-    }
+    named |= {"training_args.bin", "e/t1/params.pkl", "e/tuner.pkl", "e/searcher-state-1.pkl", "optimizer.pt"}
+    named |= {"a.parquet", "events.out.tfevents.1", "run-1.wandb", "s.db"}
     with place() as folder:
-        for name in named:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(evil)
+        put(dict.fromkeys(named, evil), folder)
         called(lambda: read(kind, folder / "s.db" if kind == "optuna" else folder), folder=folder)
     assert not (tmp_path / "canary").exists()

@@ -27,11 +27,15 @@ def experiment(client: MlflowClient, name: str, *specs: StudySpec, runs: tuple[t
     tags = {k: v for s in specs for k, v in study_tags.study_file_tags(s).items()}
     id = client.create_experiment(name, tags=tags)
     for x, study in runs:
-        run = client.create_run(id, tags={contract.TAG_STUDY: study} if study else {})
-        client.log_param(run.info.run_id, "x", x)
-        for step in range(3):
-            client.log_metric(run.info.run_id, "loss", x + 1 / (1 + step), step=step)
-        client.set_terminated(run.info.run_id)
+        add_run(client, id, x, study)
+
+
+def add_run(client: MlflowClient, experiment: str, x: float, study: str | None) -> None:
+    run = client.create_run(experiment, tags={contract.TAG_STUDY: study} if study else {}).info.run_id
+    client.log_param(run, "x", x)
+    for step in range(3):
+        client.log_metric(run, "loss", x + 1 / (1 + step), step=step)
+    client.set_terminated(run)
 
 
 def fill(uri: str) -> None:
@@ -41,19 +45,13 @@ def fill(uri: str) -> None:
     experiment(client, "both", spec("a"), spec("b", "a", 2), runs=((0.1, "a"), (0.4, "b"), (0.6, "b"), (0.9, None)))
 
 
-@pytest.fixture(params=["sqlite", "files", "server", "postgresql", "mariadb"])
-def store(
-    request: pytest.FixtureRequest, tmp_path: Path, database: str, empty_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> str:
+@pytest.fixture(params=["database", "files", "server", "empty_postgres", "empty_mariadb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     if request.param == "server":
         uri = request.getfixturevalue("serve")(empty_store).address
-    elif request.param == "postgresql":
-        uri = request.getfixturevalue("empty_postgres")
-    elif request.param == "mariadb":
-        uri = request.getfixturevalue("empty_mariadb")
     else:
-        uri = database if request.param == "sqlite" else (tmp_path / "mlruns").as_uri()
+        uri = (tmp_path / "mlruns").as_uri() if request.param == "files" else request.getfixturevalue(request.param)
     fill(uri)
     return uri
 
@@ -129,10 +127,6 @@ def test_a_study_without_runs_yet_has_no_trials_of_another_one(database: str, ca
     ]
 
     client = MlflowClient(uri)
-    run = client.create_run(client.get_experiment_by_name("e").experiment_id, tags={contract.TAG_STUDY: "r3"}).info.run_id
-    client.log_param(run, "x", 0.6)
-    for step in range(3):
-        client.log_metric(run, "loss", 1 / (1 + step), step=step)
-    client.set_terminated(run)
+    add_run(client, client.get_experiment_by_name("e").experiment_id, 0.6, "r3")
     report = analyze("e", tracking_uri=uri, settings={})
     assert (report.spec.study, report.counts.total, report.counts.earlier) == ("r3", 5, 4)

@@ -7,14 +7,14 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from experiments import same
+from experiments import same, through_client
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
@@ -28,7 +28,9 @@ from advisor.tracking.stores.reading import read_experiment
 pytestmark = pytest.mark.xdist_group("tracking server")  # one process starts the server
 
 START = 1_600_000_000_000
-WAYS = ("sqlite", "client", "server", "postgresql", "mariadb")
+Read = tuple[str, Callable[[], Experiment]]
+"""The address of a store, and a function that reads it."""
+WAYS = ("sqlite", "client", "server", "postgres", "mariadb")
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +71,10 @@ def store(four_runs: Path, tmp_path: Path) -> str:
     return f"sqlite:///{shutil.copy(four_runs, tmp_path / 'mlflow.db')}"
 
 
+def read_by_sql(store: str) -> Experiment:
+    return read_experiment("study", tracking_uri=store)
+
+
 def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.arrow"))
 
@@ -88,23 +94,21 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def read(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], Experiment]]]:
+def read(request: pytest.FixtureRequest) -> Read:
     """The address of a store with four runs, and a function that reads it in one of the ways."""
     way = request.param
-    if way in ("postgresql", "mariadb"):
-        if way == "postgresql":
+    if way in ("postgres", "mariadb"):
+        if way == "postgres":
             pytest.importorskip("psycopg")
-        uri = request.getfixturevalue("empty_postgres" if way == "postgresql" else "empty_mariadb")
+        uri = request.getfixturevalue(f"empty_{way}")
         for number in range(4):
             add_run(uri, number)
     else:
         uri = request.getfixturevalue("store")
     if way == "client":
-        store = client_store.ClientStore(StoreLocation("other", uri))
-        yield uri, lambda: store.read("study", filter=None, on_progress=lambda *_: None)
-    else:
-        uri, address = request.getfixturevalue("serve")(uri) if way == "server" else (uri, uri)
-        yield uri, lambda: read_experiment("study", tracking_uri=address)
+        return uri, lambda: through_client(uri, experiment="study")
+    uri, address = request.getfixturevalue("serve")(uri) if way == "server" else (uri, uri)
+    return uri, lambda: read_experiment("study", tracking_uri=address)
 
 
 def uncached(read: Callable[[], Experiment]) -> Experiment:
@@ -114,9 +118,7 @@ def uncached(read: Callable[[], Experiment]) -> Experiment:
 
 
 @pytest.mark.parametrize("read", WAYS, indirect=True)
-def test_only_what_is_new_is_read_and_all_is_the_same(
-    read: tuple[str, Callable[[], Experiment]], asked: list[int], folder: Path
-) -> None:
+def test_only_what_is_new_is_read_and_all_is_the_same(read: Read, asked: list[int], folder: Path) -> None:
     uri, again = read
     plain = uncached(again)
     same(again(), plain)
@@ -144,8 +146,8 @@ def test_only_what_is_new_is_read_and_all_is_the_same(
     assert len(again().runs) == 6
 
 
-@pytest.mark.parametrize("read", ["sqlite", "postgresql", "mariadb"], indirect=True)
-def test_a_database_tells_of_a_point_between_others_too(read: tuple[str, Callable[[], Experiment]]) -> None:
+@pytest.mark.parametrize("read", ["sqlite", "postgres", "mariadb"], indirect=True)
+def test_a_database_tells_of_a_point_between_others_too(read: Read) -> None:
     uri, again = read
     before = again()
     MlflowClient(uri).log_metric(before.runs[0].id, "loss", 9.0, START + 1, 2)
@@ -154,9 +156,7 @@ def test_a_database_tells_of_a_point_between_others_too(read: tuple[str, Callabl
 
 
 @pytest.mark.parametrize("read", ["client"], indirect=True)
-def test_many_files_are_joined_and_used(
-    read: tuple[str, Callable[[], Experiment]], asked: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_files_are_joined_and_used(read: Read, asked: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri, again = read
     monkeypatch.setattr(cache, "MAX_FILES", 3)
     for number in range(10, 14):
@@ -187,9 +187,7 @@ HARM: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("harm", HARM)
 @pytest.mark.parametrize("read", ["client"], indirect=True)
-def test_a_broken_file_is_ignored_and_written_anew(
-    read: tuple[str, Callable[[], Experiment]], asked: list[int], folder: Path, harm: str
-) -> None:
+def test_a_broken_file_is_ignored_and_written_anew(read: Read, asked: list[int], folder: Path, harm: str) -> None:
     _, again = read
     again()
     (file,) = files(folder)
@@ -202,12 +200,12 @@ def test_a_broken_file_is_ignored_and_written_anew(
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(store: str, folder: Path, asked: list[int]) -> None:
-    read_experiment("study", tracking_uri=store)
+    read_by_sql(store)
     (file,) = files(folder)
     assert file.stat().st_mode & 0o077 == 0
     assert file.parent.stat().st_mode & 0o077 == 0
     file.parent.chmod(0o777)
-    read_experiment("study", tracking_uri=store)
+    read_by_sql(store)
     assert asked[-1] == 164
 
 
@@ -215,19 +213,19 @@ def test_the_folder_is_the_users_and_the_name_holds_no_secret(
     store: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.CACHE_FOLDER_VARIABLE, "off")
-    read_experiment("study", tracking_uri=store)
+    read_by_sql(store)
     assert not folder.exists()
     monkeypatch.delenv(cache.CACHE_FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     name = cache.cache_of_experiment(StoreLocation("server", "http://me:hunter2@host/?token=hunter2"), "1")._folder
     assert name == cache.cache_of_experiment(StoreLocation("server", "http://you:other@host/?token=other"), "1")._folder
-    read_experiment("study", tracking_uri=store)
+    read_by_sql(store)
     (file,) = files(tmp_path / "xdg" / "tuning-advisor")
     assert b"run 0" not in file.read_bytes()
 
 
 def test_old_files_are_deleted_first(store: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_experiment("study", tracking_uri=store)
+    read_by_sql(store)
     (file,) = files(folder)
     other = file.parent.with_name("0" * 32)
     other.mkdir()
@@ -243,7 +241,7 @@ def test_old_files_are_deleted_first(store: str, folder: Path, monkeypatch: pyte
     (other / "runs-being-written.unfinished").touch()
     monkeypatch.setattr(cache, "MAX_BYTES", 3.5 * file.stat().st_size)
     add_run(store, 4)
-    read_experiment("study", tracking_uri=store)
+    read_by_sql(store)
     assert sorted(p.name for p in other.iterdir()) == ["runs-1.arrow", "runs-2.arrow", "runs-being-written.unfinished"]
     assert len(files(file.parent)) == 2
     assert foreign.exists()
@@ -270,11 +268,11 @@ def test_processes_at_once_agree(store: str) -> None:
         f"for _ in range(20): p = read_experiment('study', tracking_uri={store!r}).points['loss']\n"
         "print(p.steps.sum(), p.runs.sum(), p.values[7])"
     )
-    command = [sys.executable, "-c", script]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [subprocess.Popen([sys.executable, "-c", script], **pipes) for _ in range(3)]
     outputs = {process.communicate() for process in running}
     assert len(outputs) == 1, outputs
-    same(read_experiment("study", tracking_uri=store), uncached(lambda: read_experiment("study", tracking_uri=store)))
+    same(read_by_sql(store), uncached(lambda: read_by_sql(store)))
 
 
 # --- many histories in one answer of a server -------------------------------------------------------------------------------------
@@ -288,7 +286,7 @@ def test_truncated_answers_are_requested_again(
     odd = long.search_runs([long.get_experiment_by_name("study").experiment_id], "params.lr = '3'")[0].info.run_id
     long.log_batch(odd, [Metric("loss", s, START + s, s) for s in range(100, 300)])
     address = serve(store).address
-    by_sql = read_experiment("study", tracking_uri=store)
+    by_sql = read_by_sql(store)
     for limit in (1, 39, 40, 41, 100, 241, 25_000):
         monkeypatch.setattr(bulk, "_MAX_POINTS_PER_RESPONSE", limit)
         same(by_sql, read_experiment("study", tracking_uri=address))

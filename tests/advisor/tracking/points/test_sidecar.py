@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from experiments import same_points, through_client
 from mlflow.entities import Metric, RunTag
 from mlflow.tracking import MlflowClient
 
 from advisor import analyze, contract
 from advisor.tracking.points import sidecar
 from advisor.tracking.runs import Experiment
-from advisor.tracking.stores.client_store import ClientStore
-from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.reading import read_experiment
 from advisor_logging import spool
 from advisor_logging.shipper import Shipper
@@ -75,16 +74,9 @@ def column(experiment: Experiment, run_id: str, metric: str) -> tuple[list[int],
     return points.steps[points.runs == i][order].tolist(), points.values[points.runs == i][order].tolist()
 
 
-def through_client(uri: str) -> Experiment:
-    store = ClientStore(StoreLocation("other", uri))
-    return store.read("study", filter=None, on_progress=lambda done, of: None)
-
-
-def same(a: Experiment, b: Experiment) -> None:
-    assert list(a.points) == list(b.points)
-    for metric, points in a.points.items():
-        for name in ("runs", "steps", "values", "times"):
-            np.testing.assert_array_equal(getattr(points, name), getattr(b.points[metric], name), err_msg=metric)
+def both_ways(uri: str) -> tuple[Experiment, Experiment]:
+    """Read the experiment by SQL and through MLflow's client."""
+    return read_experiment("study", tracking_uri=uri), through_client(uri, experiment="study")
 
 
 def artifact(tmp_path: Path, run_id: str) -> Path:
@@ -109,7 +101,7 @@ def test_every_point_comes_as_it_was_recorded(store: str, tmp_path: Path) -> Non
     keys = list(zip(table["metric"].to_pylist(), table["step"].to_pylist(), strict=True))
     assert keys == sorted(keys)
     assert len(keys) == 6060
-    for read in (read_experiment("study", tracking_uri=store), through_client(store)):
+    for read in both_ways(store):
         assert read.warnings == ()
         assert sorted(read.points) == ["train/grad_norm", "train/loss", "val/error"]  # no windows
         steps, values = column(read, run_id, "train/grad_norm")
@@ -122,12 +114,12 @@ def test_every_point_comes_as_it_was_recorded(store: str, tmp_path: Path) -> Non
 def test_long_curves_are_the_windows_of_the_store(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ship(store, tmp_path / "spool", *training(range(3000)))
     monkeypatch.setattr(sidecar, "MAX_STUDY_POINTS", 0)  # 1,000 points a curve
-    by_sql, by_client = read_experiment("study", tracking_uri=store), through_client(store)
+    by_sql, by_client = both_ways(store)
     without_tag(store)
     plain = read_experiment("study", tracking_uri=store)
     assert "train/loss.max" in plain.points
-    same(by_client, plain)
-    same(by_sql, plain)
+    same_points(by_client, plain)
+    same_points(by_sql, plain)
 
 
 def test_verdicts_are_the_same_with_and_without(store: str, tmp_path: Path) -> None:
@@ -135,10 +127,10 @@ def test_verdicts_are_the_same_with_and_without(store: str, tmp_path: Path) -> N
         rows, evaluated = training(range(500), seed=i)
         ship(store, tmp_path / "spool" / str(i), rows, evaluated, tags={contract.TAG_MAX_TRAIN_STEPS: "500"})
     with_ = analyze("study", tracking_uri=store, objective="val/error", direction="minimize")
-    read_by_client = through_client(store)
+    read_by_client = through_client(store, experiment="study")
     assert sum(len(p.steps) for p in read_by_client.points.values()) == 6 * (2 * 500 + 10)
     without_tag(store)
-    same(read_by_client, through_client(store))
+    same_points(read_by_client, through_client(store, experiment="study"))
     without = analyze("study", tracking_uri=store, objective="val/error", direction="minimize")
     assert [v.model_dump() for v in with_.verdicts] == [v.model_dump() for v in without.verdicts]
 
@@ -150,7 +142,7 @@ def test_a_continued_run_keeps_its_first_part(store: str, tmp_path: Path) -> Non
     tag = json.loads(MlflowClient(store).get_run(run_id).data.tags[contract.TAG_CURVE_FILES])
     assert [(p["from_step"], p["to_step"]) for p in tag["parts"]] == [(0, 899), (800, 1499)]
     assert tag["parts"][0]["path"] == contract.SIDECAR_PATH
-    for read in (read_experiment("study", tracking_uri=store), through_client(store)):
+    for read in both_ways(store):
         assert sorted(column(read, run_id, "train/loss")[0]) == sorted([*range(900), *range(800, 1500)])
         assert "train/loss.max" not in read.points
 
@@ -162,7 +154,7 @@ def test_what_only_the_store_has_is_kept(store: str, tmp_path: Path) -> None:
     ship(store, tmp_path / "second", *training(range(700, 1200), offset_ms=10**6), run_id=run_id)
     own = [Metric("test/error", 0.5, START + 10**8, 3), Metric("val/error", 0.25, START + 10**8, 1300)]
     MlflowClient(store).log_batch(run_id, metrics=own)
-    for read in (read_experiment("study", tracking_uri=store), through_client(store)):
+    for read in both_ways(store):
         assert read.warnings == ()
         assert column(read, run_id, "train/loss")[0] == [*range(500), *range(501, 700, 2), *range(700, 1200)]
         assert column(read, run_id, "train/loss.max")[0] == list(range(501, 700, 2))
@@ -194,7 +186,7 @@ def test_a_tracking_server_gives_it(store: str, tmp_path: Path, serve: Callable[
     direct, served = (read_experiment(name, tracking_uri=address) for name in ("study", "proxied"))
     assert direct.warnings == served.warnings == ()
     assert len(served.points["train/loss"].steps) == 1500
-    same(direct, served)
+    same_points(direct, served)
 
 
 # --- what will not do -----------------------------------------------------------------------------------------------------------
@@ -205,40 +197,37 @@ class Bomb:
         return os.mkdir, ("exploded",)
 
 
-def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    pq.write_table(change(pq.read_table(path)), path)
+Harm = Callable[[Path], object]
 
 
-HARM: dict[str, tuple[Callable[[Path], object], str]] = {
+def rewrite(change: Callable[[pa.Table], pa.Table]) -> Harm:
+    return lambda path: pq.write_table(change(pq.read_table(path)), path)
+
+
+def with_column(number: int, name: str, values: Callable[[pa.Table], pa.Array]) -> Harm:
+    return rewrite(lambda table: table.set_column(number, name, values(table)))
+
+
+def overwrite(change: Callable[[bytes], bytes]) -> Harm:
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+BROKEN, COUNTS = "not a complete Parquet", "does not have the rows and steps that its run's tag states"
+HARM: dict[str, tuple[Harm, str]] = {
     "missing": (lambda path: path.unlink(), "is missing"),
-    "empty": (lambda path: path.write_bytes(b""), "not a complete Parquet"),
-    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-1000]), "not a complete Parquet"),
-    "a pickle": (lambda path: path.write_bytes(pickle.dumps(Bomb())), "not a complete Parquet"),
-    "bytes turned over": (
-        lambda path: path.write_bytes((b := path.read_bytes())[:500] + bytes(x ^ 255 for x in b[500:900]) + b[900:]),
-        "not a complete Parquet",
-    ),
-    "other columns": (lambda path: _rewrite(path, lambda t: t.drop_columns(["step"])), "columns"),
-    "text for numbers": (
-        lambda path: _rewrite(path, lambda t: t.set_column(3, "value", t["value"].cast(pa.string()))),
-        "columns",
-    ),
-    "fewer rows": (
-        lambda path: _rewrite(path, lambda t: t.slice(5)),
-        "does not have the rows and steps that its run's tag states",
-    ),
+    "empty": (overwrite(lambda _: b""), BROKEN),
+    "cut off": (overwrite(lambda data: data[:-1000]), BROKEN),
+    "a pickle": (overwrite(lambda _: pickle.dumps(Bomb())), BROKEN),
+    "bytes turned over": (overwrite(lambda b: b[:500] + bytes(x ^ 255 for x in b[500:900]) + b[900:]), BROKEN),
+    "other columns": (rewrite(lambda t: t.drop_columns(["step"])), "columns"),
+    "text for numbers": (with_column(3, "value", lambda t: t["value"].cast(pa.string())), "columns"),
+    "fewer rows": (rewrite(lambda t: t.slice(5)), COUNTS),
     "out of order": (
-        lambda path: _rewrite(path, lambda t: t.take(pa.array(np.random.default_rng(0).permutation(len(t))))),
+        rewrite(lambda t: t.take(pa.array(np.random.default_rng(0).permutation(len(t))))),
         "does not have the row order that our logger writes",
     ),
-    "later steps": (
-        lambda path: _rewrite(path, lambda t: t.set_column(1, "step", pa.array(t["step"].to_numpy() + 10**9, pa.int64()))),
-        "does not have the rows and steps that its run's tag states",
-    ),
-    "missing values": (
-        lambda path: _rewrite(path, lambda t: t.set_column(3, "value", pa.array([None] * len(t), pa.float64()))),
-        "lacks values",
-    ),
+    "later steps": (with_column(1, "step", lambda t: pa.array(t["step"].to_numpy() + 10**9, pa.int64())), COUNTS),
+    "missing values": (with_column(3, "value", lambda t: pa.array([None] * len(t), pa.float64())), "lacks values"),
     "a link out of its folder": (
         lambda path: (shutil.move(path, path.parents[3] / "elsewhere"), path.symlink_to(path.parents[3] / "elsewhere")),
         "outside its run's artifacts",
@@ -255,34 +244,28 @@ def test_a_file_that_will_not_do_is_said_and_the_store_is_read(
     run_id = ship(store, tmp_path / "spool", *training(range(1000)))
     do, reason = HARM[harm]
     do(artifact(tmp_path, run_id))
-    by_sql, by_client = read_experiment("study", tracking_uri=store), through_client(store)
+    by_sql, by_client = both_ways(store)
     (warning,) = by_sql.warnings
     assert reason in warning
     assert by_client.warnings == by_sql.warnings
     assert column(by_sql, run_id, "train/loss")[0] == [*range(500), *range(501, 1000, 2)]
-    same(by_sql, by_client)
+    same_points(by_sql, by_client)
     assert not (tmp_path / "exploded").exists()
 
 
-TAGS = [
-    "no JSON",
-    "[" * 4000,
-    "[]",
-    '{"parts": 3}',
-    '{"parts": [{"path": "advisor/curves.parquet", "rows": "many", "from_step": 0, "to_step": 9}]}',
-    '{"parts": [{"path": "../../other/artifacts/advisor/curves.parquet", "rows": 1, "from_step": 0, "to_step": 9}]}',
-    '{"parts": [{"path": "/etc/passwd", "rows": 1, "from_step": 0, "to_step": 9}]}',
-    '{"parts": [{"path": "advisor/curves.parquet\\n", "rows": 1, "from_step": 0, "to_step": 9}]}',
-    '{"parts": [{"path": "advisor/curves.parquet", "rows": 1e400, "from_step": 0, "to_step": 9}]}',
-    '{"parts": [{"path": "advisor/curves.parquet", "rows": 999999999999, "from_step": 0, "to_step": 9}]}',
-]
+PART = {"path": "advisor/curves.parquet", "rows": 1, "from_step": 0, "to_step": 9}
+PARTS = (
+    *({**PART, "path": path} for path in ("../../other/artifacts/advisor/curves.parquet", "/etc/passwd", f"{PART['path']}\n")),
+    *({**PART, "rows": rows} for rows in ("many", math.inf, 999999999999)),
+)
+TAGS = ["no JSON", "[" * 4000, "[]", '{"parts": 3}', *(json.dumps({"parts": [part]}) for part in PARTS)]
 
 
 def test_a_tag_that_will_not_do_is_said(store: str, tmp_path: Path) -> None:
     run_id = ship(store, tmp_path / "spool", *training(range(1000)))
     for tag in TAGS:
         MlflowClient(store).set_tag(run_id, contract.TAG_CURVE_FILES, tag)
-        for read in (read_experiment("study", tracking_uri=store), through_client(store)):
+        for read in both_ways(store):
             (warning,) = read.warnings
             assert "was not used" in warning
             assert column(read, run_id, "train/loss")[0] == [*range(500), *range(501, 1000, 2)]

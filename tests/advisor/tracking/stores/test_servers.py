@@ -30,33 +30,23 @@ def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: P
     same_by_sql_and_through_the_client(odd_postgres, odd_database)
 
 
+def query_fails(uri: str, sql: str, message: str) -> None:
+    with pytest.raises(AdvisorError, match=message) as caught, servers.connect(parse_tracking_uri(uri)) as opened:
+        opened.query(sql)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None:
     server, _, _ = odd_postgres.rpartition("/")
     assert "pa55word" not in refused("holds no MLflow store", "odd", tracking_uri=f"{server}/postgres")
     refused("cannot reach", "odd", tracking_uri=f"{server}/no_such_database")
     refused("has no experiment|no experiment", "none", tracking_uri=odd_postgres)
-    with pytest.raises(AdvisorError, match="read-only"), servers.connect(parse_tracking_uri(odd_postgres)) as opened:
-        opened.query("DELETE FROM metrics")
+    query_fails(odd_postgres, "DELETE FROM metrics", "read-only")
     for sql, said in (
         ("SET LOCAL statement_timeout = 20; SELECT pg_sleep(20)", "^cannot read .*: canceling statement due to"),
         ("SELECT pg_terminate_backend(pg_backend_pid())", "^cannot reach .* is the database running"),
     ):
-        with pytest.raises(AdvisorError, match=said) as caught, servers.connect(parse_tracking_uri(odd_postgres)) as opened:
-            opened.query(sql)
-        assert "\n" not in str(caught.value)
-
-
-def test_reading_postgresql_sees_one_state(odd_postgres: str) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    address, count = odd_postgres.replace("+psycopg2", ""), "SELECT count(*) FROM experiment_tags"
-    with psycopg.connect(address, autocommit=True) as writer, servers.connect(parse_tracking_uri(odd_postgres)) as opened:
-        before = opened.query(count)[0][0]
-        writer.execute("INSERT INTO experiment_tags (key, value, experiment_id) VALUES ('late', '', 1)")
-        try:
-            assert writer.execute(count).fetchone() == (before + 1,)
-            assert opened.query(count)[0][0] == before
-        finally:
-            writer.execute("DELETE FROM experiment_tags WHERE key = 'late'")
+        query_fails(odd_postgres, sql, said)
 
 
 @pytest.fixture
@@ -79,6 +69,7 @@ def test_connections_to_postgresql_share_the_reading_and_see_one_state(shared: s
             counts = opened.divide(range(9), lambda connection, some: (connection.query(count), list(some)))
             assert counts == [(before, [0, 3, 6]), (before, [1, 4, 7]), (before, [2, 5, 8])]
             assert writer.execute(count).fetchall() != before
+            assert opened.query(count) == before
             with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
                 opened.divide(range(9), lambda connection, some: some[0] == 1 and connection.query("DELETE FROM metrics"))
         finally:
@@ -193,9 +184,7 @@ def test_a_mariadb_that_cannot_be_read_is_one_line(odd_mariadb: str) -> None:
         ("SET STATEMENT max_statement_time = 0.02 FOR SELECT sleep(20)", "^cannot read .*max_statement_time"),
         ("KILL CONNECTION_ID()", "^cannot (reach|read) "),
     ):
-        with pytest.raises(AdvisorError, match=message) as caught, servers.connect(parse_tracking_uri(odd_mariadb)) as opened:
-            opened.query(sql)
-        assert "\n" not in str(caught.value)
+        query_fails(odd_mariadb, sql, message)
     with pytest.raises(AdvisorError, match="READ ONLY"), servers.connect(parse_tracking_uri(odd_mariadb)) as opened:
         [opened.query(sql) for sql in ("COMMIT", "DELETE FROM metrics")]
 
@@ -286,11 +275,8 @@ def test_a_curve_cut_anywhere_is_whole(odd_mariadb: str, monkeypatch: pytest.Mon
     steps = np.arange(300)
     _log_to_mariadb(odd_mariadb, {"x": (steps, steps + 0.125, START_S * 1000 + steps)})
     whole = sum(len(f"{s},{s + 0.125:g},{START_S * 1000 + s:.0f}\n") for s in range(300))
-    monkeypatch.setattr(
-        servers,
-        "_MYSQL_SESSION_SETTINGS",
-        (f"SET SESSION group_concat_max_len = {whole - short}", *servers._MYSQL_SESSION_SETTINGS[1:]),
-    )
+    settings = (f"SET SESSION group_concat_max_len = {whole - short}", *servers._MYSQL_SESSION_SETTINGS[1:])
+    monkeypatch.setattr(servers, "_MYSQL_SESSION_SETTINGS", settings)
     found = read_experiment("bits", tracking_uri=odd_mariadb)
     assert found.points["x"].values.tolist() == (steps + 0.125).tolist()
 

@@ -19,8 +19,12 @@ from advisor.tracking.stores.reading import read_experiment
 from advisor.tracking.stores.sqlite import check_writable
 
 
-def test_reading_releases_no_lock_of_this_process(odd_database: Path, tmp_path: Path) -> None:
-    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+@pytest.fixture
+def store(odd_database: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+
+
+def test_reading_releases_no_lock_of_this_process(store: Path) -> None:
     other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
 
     def blocked() -> bool:
@@ -50,28 +54,26 @@ def test_files_that_are_no_store(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"empty.db", "text.db", "other.db"}
 
 
-def test_schemas_of_other_versions(odd_database: Path, tmp_path: Path) -> None:
-    newer, older = tmp_path / "newer.db", tmp_path / "older.db"
-    for path, change in (
-        (newer, "UPDATE alembic_version SET version_num = 'ffffffffffff'"),
-        (older, "ALTER TABLE runs DROP COLUMN name"),
-    ):
-        shutil.copy(odd_database, path)
-        with sqlite3.connect(path) as connection:
-            connection.execute(change)
-        connection.close()
-    refused("newer MLflow .* pip install --upgrade", "odd", tracking_uri=str(newer))
-    refused("mlflow db upgrade sqlite:///", "odd", tracking_uri=str(older))
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("UPDATE alembic_version SET version_num = 'ffffffffffff'", "newer MLflow .* pip install --upgrade"),
+        ("ALTER TABLE runs DROP COLUMN name", "mlflow db upgrade sqlite:///"),
+    ],
+)
+def test_schemas_of_other_versions(store: Path, change: str, message: str) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(change)
+    refused(message, "odd", tracking_uri=str(store))
 
 
-def test_a_locked_store_is_an_error_after_a_wait(odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_store_is_an_error_after_a_wait(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from advisor.tracking.stores import sqlite
 
     monkeypatch.setattr(sqlite, "_TIMEOUT_S", 0.2)
-    path = shutil.copy(odd_database, tmp_path / "mlflow.db")
-    writer = sqlite3.connect(path, isolation_level=None)
+    writer = sqlite3.connect(store, isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")
-    refused("was locked by another program for 0.2 s", "odd", tracking_uri=str(path))
+    refused("was locked by another program for 0.2 s", "odd", tracking_uri=str(store))
     writer.close()
 
 
@@ -96,15 +98,14 @@ def test_reading_a_database_changes_no_byte(odd_database: Path, tmp_path: Path, 
         folder.chmod(stat.S_IRWXU)
 
 
-def test_points_still_in_a_write_ahead_log_are_read(odd_database: Path, tmp_path: Path) -> None:
-    path = shutil.copy(odd_database, tmp_path / "mlflow.db")
-    writer = sqlite3.connect(path, isolation_level=None)
+def test_points_still_in_a_write_ahead_log_are_read(store: Path) -> None:
+    writer = sqlite3.connect(store, isolation_level=None)
     writer.execute("PRAGMA journal_mode = wal")
     writer.execute("UPDATE params SET value = 'just written' WHERE key = 'name'")
-    before = path.read_bytes()
-    runs = read_experiment("odd", tracking_uri=str(path)).runs
+    before = store.read_bytes()
+    runs = read_experiment("odd", tracking_uri=str(store)).runs
     assert runs[1].params["name"] == "just written"
-    assert path.read_bytes() == before
+    assert store.read_bytes() == before
     writer.close()
 
 
@@ -133,16 +134,15 @@ def test_an_interrupted_write_is_rolled_back_before_the_next_one(empty_store: Pa
     assert trace(tmp_path) == {folder.name: b"", **{f"{folder.name}/{name}": content for name, content in before.items()}}
 
 
-def test_a_writer_is_not_blocked_while_a_store_is_read(odd_database: Path, tmp_path: Path) -> None:
-    path = shutil.copy(odd_database, tmp_path / "mlflow.db")
-    writer = sqlite3.connect(path, timeout=0, isolation_level=None)
+def test_a_writer_is_not_blocked_while_a_store_is_read(store: Path) -> None:
+    writer = sqlite3.connect(store, timeout=0, isolation_level=None)
     writes = []
 
     def write(done: int, of: int) -> None:
         writer.execute("UPDATE runs SET user_id = ?", (str(done),))  # raises at once where the reader holds a lock
         writes.append(done)
 
-    read_experiment("odd", tracking_uri=str(path), on_progress=write)
+    read_experiment("odd", tracking_uri=str(store), on_progress=write)
     assert writes
     writer.close()
 
@@ -166,39 +166,26 @@ _OF_ODD = "SELECT run_uuid FROM runs JOIN experiments USING (experiment_id) WHER
 @pytest.mark.parametrize(
     ("table", "column"),
     [
-        ("metrics", "value"),
-        ("metrics", "step"),
-        ("metrics", "timestamp"),
-        ("latest_metrics", "step"),
-        ("latest_metrics", "timestamp"),
-        ("runs", "start_time"),
-        ("runs", "end_time"),
+        *(("metrics", column) for column in ("value", "step", "timestamp")),
+        *(("latest_metrics", column) for column in ("step", "timestamp")),
+        *(("runs", column) for column in ("start_time", "end_time")),
     ],
 )
-def test_a_blob_instead_of_a_number_is_one_clear_line(odd_database: Path, tmp_path: Path, table: str, column: str) -> None:
-    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+def test_a_blob_instead_of_a_number_is_one_clear_line(store: Path, table: str, column: str) -> None:
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute(f"UPDATE {table} SET {column} = ? WHERE run_uuid IN ({_OF_ODD})", (b"\0" * 8,))
     refused(f"{column} of .* is a blob instead of a number; restore", "odd", tracking_uri=str(store))
 
 
-@pytest.mark.parametrize("table", ["params", "tags"])
-def test_texts_that_are_blobs_or_in_another_encoding_are_read(odd_database: Path, tmp_path: Path, table: str) -> None:
-    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+def test_texts_that_are_blobs_or_in_another_encoding_are_read(store: Path) -> None:
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         (run,) = writer.execute("SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active' LIMIT 1").fetchone()
         for key, value in (("as_blob", b"0.5"), ("latin", "gr\u00fcn".encode("latin-1"))):
-            writer.execute(f"INSERT INTO {table} (run_uuid, key, value) VALUES (?, ?, ?)", (run, key, value))
-    (found,) = (r for r in read_experiment("odd", tracking_uri=str(store)).runs if r.id == run)
-    texts = found.params if table == "params" else found.tags
-    assert texts["as_blob"] == "0.5"
-    assert texts["latin"] == "gr\ufffdn"
-
-
-def test_blobs_where_texts_belong_are_read_as_texts(odd_database: Path, tmp_path: Path) -> None:
-    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE runs SET name = x'41ff42'")
-        connection.execute("UPDATE params SET value = x'ff'")
-        connection.execute("UPDATE tags SET value = x'ff' WHERE key <> 'mlflow.runName'")
-    assert {run.name for run in read_experiment("odd", tracking_uri=str(store)).runs} == {"A\ufffdB"}
+            for table in ("params", "tags"):
+                writer.execute(f"INSERT INTO {table} (run_uuid, key, value) VALUES (?, ?, ?)", (run, key, value))
+        writer.execute("UPDATE runs SET name = x'41ff42'")
+    runs = read_experiment("odd", tracking_uri=str(store)).runs
+    assert {r.name for r in runs} == {"A\ufffdB"}
+    (found,) = (r for r in runs if r.id == run)
+    for texts in (found.params, found.tags):
+        assert (texts["as_blob"], texts["latin"]) == ("0.5", "gr\ufffdn")

@@ -14,7 +14,9 @@ from advisor.tracking.study.hyperparameters import drop_non_hyperparameters
 def test_names_of_runs_measurements_and_ignored_parameters_are_left_out() -> None:
     runs = [run(i, lr=i, label=f"r{i}", best_epoch=i, odd=i % 2) for i in range(4)]
     data = experiment(runs, val_loss=curves([2] * 4, lambda i, s: i + 1 / s))
-    study = assemble(data, reading=Reading(ignore=("odd",)))
+    reading = Reading(ignore=("odd",))
+    assert [set(r.params) for r in drop_non_hyperparameters(data, None, reading)[0].runs] == [{"lr"}] * 4
+    study = assemble(data, reading=reading)
     assert set(study.spec.parameters) == {"lr"}
     assert [d.text for d in study.decisions if d.topic == "parameters"] == [
         "Measured instead of set, so not hyperparameters: best_epoch.",
