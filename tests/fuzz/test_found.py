@@ -185,11 +185,13 @@ def test_steps_where_floats_lie_far_apart() -> None:
     assert np.isfinite(_step_axis_scale([curve], "linear", 0)(steps[1]))
 
 
-def odd(*, runs: int = 2, metrics: list[str] | dict[str, list[str]] = ["falling"], lr: str = "0.1", **more: Any) -> Odd:  # noqa: B006
-    metrics = metrics if isinstance(metrics, dict) else {"val/loss": metrics}
+def odd(
+    kinds: str = "falling", *, runs: int = 2, lr: str = "0.1", others: dict[str, list[str]] | None = None, **more: Any
+) -> Odd:
+    """An experiment whose losses are of these kinds. others: kinds of other metrics."""
     usual = {"seed": 0, "params": {"lr": [lr]}, "tags": {}, "of_experiment": {}, "status": ["FINISHED"], "stage": ["active"]}
     usual |= {"name": "run", "experiment": "study", "many_tags": False, "raw": False}
-    return Odd(runs=runs, metrics=metrics, **{**usual, **more})
+    return Odd(runs=runs, metrics={"val/loss": kinds.split(", "), **(others or {})}, **{**usual, **more})
 
 
 NESTED = "batch_norm chance checkpoints config launch loader norm_layers ranks schedule valid_class_counts".split()
@@ -199,16 +201,14 @@ ODD = {
     "the only rate is infinite": odd(lr="inf"),
     "facts nested too deeply": odd(tags={f"advisor.{name}": "[" * 3000 for name in NESTED}),
     "shuffled steps and huge losses": odd(
+        "steps shuffled, all huge, all huge",
         runs=3,
         seed=104290,
-        metrics={
-            "val/loss": ["steps shuffled", "all huge", "all huge"],
-            **{key: ["falling"] for key in ("train/learning_rate", "loss", "system/gpu")},
-        },
+        others={key: ["falling"] for key in ("train/learning_rate", "loss", "system/gpu")},
     ),
-    "huge and tiny losses": odd(runs=3, seed=104290, metrics=["all huge", "tiny", "steps huge"]),
-    "huge steps": odd(runs=3, seed=104290, metrics=["steps huge"]),
-    "tiny rates": odd(runs=3, seed=104290, metrics={"val/loss": ["falling"], "lr": ["tiny"]}),
+    "huge and tiny losses": odd("all huge, tiny, steps huge", runs=3, seed=104290),
+    "huge steps": odd("steps huge", runs=3, seed=104290),
+    "tiny rates": odd(runs=3, seed=104290, others={"lr": ["tiny"]}),
 }
 
 

@@ -43,7 +43,7 @@ def locked(store: Path, seconds: float = 1e9) -> Iterator[None]:
 def test_for_a_while(store: Path, tmp_path: Path, advisor: Advisor) -> None:
     source = write_source(tmp_path / "source", 10, 2)
     for words in (["analyze", "e"], ["import", "csv", source, "--experiment", "more"]):
-        with locked(store, seconds=1.0):
+        with locked(store, seconds=0.5):
             status, _, err = advisor(*words, "--tracking-uri", store)
         assert (status, err) == (0, "")
 

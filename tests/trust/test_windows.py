@@ -36,11 +36,15 @@ def test_names_of_folders_are_valid_on_windows(name: str) -> None:
         assert not PureWindowsPath(made).is_reserved()
 
 
-@pytest.mark.parametrize("uri", [r"C:\runs\mlruns", "C:/runs/mlruns", "D:\\a.db"])
-def test_a_drive_is_no_scheme(uri: str) -> None:
-    assert parse_tracking_uri(uri).kind in ("files", "sqlite")
-
-
-def test_a_file_uri_may_name_a_drive() -> None:
-    assert parse_tracking_uri("file:///C:/runs/mlruns").kind == "files"
-    assert parse_tracking_uri("sqlite:///C:/runs/mlflow.db").kind == "sqlite"
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [
+        (r"C:\runs\mlruns", "files"),
+        ("C:/runs/mlruns", "files"),
+        ("D:\\a.db", "sqlite"),
+        ("file:///C:/runs/mlruns", "files"),
+        ("sqlite:///C:/runs/mlflow.db", "sqlite"),
+    ],
+)
+def test_a_drive_is_no_scheme(uri: str, kind: str) -> None:
+    assert parse_tracking_uri(uri).kind == kind

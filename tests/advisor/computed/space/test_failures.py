@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from policy_studies import policy_study
 from studies import make_study
 
@@ -31,30 +32,27 @@ def test_a_training_loss_that_rises_is_a_failure_and_one_that_idles_is_none() ->
     assert np.flatnonzero(failures.failure_masks(study).stuck).tolist() == [5]
 
 
-def test_a_sweep_that_falls_off_bit_by_bit_has_no_outliers() -> None:
-    costs = np.linspace(0.1, 2.3, 12)  # the last one learned nothing
-    fine = np.ones(12, dtype=np.bool_)
-    assert not failures.stuck_trials(costs, np.full(12, 2.3), fine, ~fine).any()
+SWEEP = np.linspace(0.1, 2.3, 12)  # falls off bit by bit; the last one learned nothing
+LEARNED_EARLY = [0.020, 0.022, 0.027, 0.033, 0.062, 0.198, 0.891, 0.889, 0.893, 0.893]
 
 
-def test_stuck_trials_are_a_gap_away_from_those_that_learned() -> None:
-    costs = np.array([-0.92, -0.91, -0.90, -0.74, -0.12, -0.12])
-    fine = np.ones(6, dtype=np.bool_)
-    found = failures.stuck_trials(costs, np.full(6, -0.12), fine, ~fine)
-    assert found.tolist() == [False, False, False, False, True, True]
-
-
-def test_trials_at_chance_are_stuck_though_the_others_had_learned_most_by_their_first_evaluation() -> None:
-    costs = np.array([0.020, 0.022, 0.027, 0.033, 0.062, 0.198, 0.891, 0.889, 0.893, 0.893])
-    starts = np.array([0.060, 0.053, 0.070, 0.080, 0.120, 0.350, 0.891, 0.893, 0.898, 0.893])
-    fine = np.ones(10, dtype=np.bool_)
-    assert np.flatnonzero(failures.stuck_trials(costs, starts, fine, ~fine)).tolist() == [6, 7, 8, 9]
-
-
-def test_a_training_loss_that_ends_above_its_start_needs_no_gap() -> None:
-    costs = np.linspace(0.1, 2.3, 12)
-    fine, worse = np.ones(12, dtype=np.bool_), np.arange(12) >= 6
-    assert np.flatnonzero(failures.stuck_trials(costs, np.full(12, 2.3), fine, worse)).tolist() == [11]
+@pytest.mark.parametrize(
+    ("costs", "starts", "worse", "stuck"),
+    [
+        (SWEEP, 2.3, 12, []),
+        ([-0.92, -0.91, -0.90, -0.74, -0.12, -0.12], -0.12, 6, [4, 5]),
+        (LEARNED_EARLY, [0.060, 0.053, 0.070, 0.080, 0.120, 0.350, 0.891, 0.893, 0.898, 0.893], 10, [6, 7, 8, 9]),
+        (SWEEP, 2.3, 6, [11]),
+    ],
+    ids=["no gap", "a gap", "most learned before the first evaluation", "training losses that end above their start"],
+)
+def test_stuck_trials_are_a_gap_away_from_the_others_or_end_with_a_worse_training_loss(
+    costs: list[float], starts: float | list[float], worse: int, stuck: list[int]
+) -> None:
+    """worse: the first trial whose training loss ends above its start."""
+    every = np.ones(len(costs), dtype=np.bool_)
+    found = failures.stuck_trials(np.array(costs), starts * every, every, np.arange(len(costs)) >= worse)
+    assert np.flatnonzero(found).tolist() == stuck
 
 
 def test_a_policy_that_learned_before_its_first_evaluation_is_not_stuck() -> None:

@@ -33,16 +33,12 @@ def test_declared_schedules():
     assert until(tags={"schedule": json.dumps({"kind": "warmup+linear"})}) == 0
 
 
-@pytest.mark.parametrize("name", ["cosine_decay_fraction", "linear_decay_steps", "lr_schedule.cosine_epochs"])
-def test_the_length_of_a_schedule_states_its_kind(name):
+@pytest.mark.parametrize(
+    "name", ["cosine_decay_fraction", "linear_decay_steps", "lr_schedule.cosine_epochs", "warmdown_iters", "cooldown_frac"]
+)
+def test_the_length_of_a_schedule_or_of_its_final_phase_says_that_the_rate_decays(name):
     assert until(params={name: 0.75}) == 0
     assert math.isnan(until(params={name: 0}))
-
-
-def test_numbers_of_other_decays_state_nothing():
-    assert math.isnan(
-        until(params={"weight_decay": 0.1, "linear_momentum_decay": 0.9, "ema_decay": 0.99, "exponential_decay": 1e-6})
-    )
 
 
 def test_rates_of_the_first_steps_only_show_no_schedule():
@@ -68,15 +64,16 @@ def test_rates_by_epoch_beside_losses_by_step_show_the_schedule():
     assert schedules.read_schedule(made, made.trials[0]).is_constant
 
 
-def test_without_a_word_on_the_schedule_it_is_unknown():
-    assert math.isnan(until())
-    assert math.isnan(until(params={"weight_decay": 0.1, "decay": "fast"}))
-
-
-@pytest.mark.parametrize("name", ["warmdown_iters", "cooldown_frac"])
-def test_the_length_of_a_final_phase_says_that_the_rate_decays(name):
-    assert until(params={name: 0.5}) == 0
-    assert math.isnan(until(params={name: 0}))
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"weight_decay": 0.1, "decay": "fast"},
+        {"weight_decay": 0.1, "linear_momentum_decay": 0.9, "ema_decay": 0.99, "exponential_decay": 1e-6},
+    ],
+)
+def test_without_a_word_on_the_schedule_it_is_unknown(params):
+    assert math.isnan(until(params=params))
 
 
 @pytest.mark.parametrize("value", ["const", "constant", "constant_with_warmup"])
