@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import ADVISOR, Advisor, Refused
-from faults import small_disk
+from commands import ADVISOR, Advisor, Refused, contents
 
 LIBRARY = Path(__file__).with_name("without_locks.c")
 
@@ -66,19 +65,21 @@ def test_a_training_whose_spool_cannot_be_locked(store: Path, tmp_path: Path, wi
 
 
 def test_a_read_only_disk(
-    store: Path, tmp_path: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch
+    store: Path, disk: Path, tmp_path: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with small_disk(tmp_path / "disk", 8) as mounted:
-        if not mounted:
-            pytest.skip("needs the right to mount a small disk")
-        here = shutil.copy(store, tmp_path / "disk" / "mlflow.db")
-        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "disk")], check=True)
-        words = ["analyze", "e", "--tracking-uri", f"sqlite:///{here}"]
-        monkeypatch.chdir(tmp_path / "disk")
-        assert "cannot write the report to" in refused(*words)
-        status, _, err = advisor(*words, "--out", tmp_path / "out", "-q")
-        assert (status, err) == (0, "")
-        monkeypatch.chdir(tmp_path)
+    """A store and its artifacts are read, and nothing is written there."""
+    here = shutil.copy(store, disk / "mlflow.db")
+    (disk / "artifacts" / "advisor").mkdir(parents=True)
+    (disk / "artifacts" / "advisor" / "curves.parquet").write_bytes(b"PAR1")
+    before = contents(disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    words = ["analyze", "e", "--tracking-uri", f"sqlite:///{here}"]
+    monkeypatch.chdir(disk)
+    assert "cannot write the report to" in refused(*words)
+    status, _, err = advisor(*words, "--out", tmp_path / "out", "-q")
+    assert (status, err) == (0, "")
+    assert contents(disk) == before
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows refuses to delete a working directory")

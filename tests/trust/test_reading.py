@@ -1,11 +1,10 @@
-"""Servers and databases that fail while they are read: the whole study or one clear line; and reading that writes nothing."""
+"""Servers that fail while they are read: the whole study or one clear line."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -13,20 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Advisor, Refused, contents
-from fault_servers import CUT, FaultyProxy, Postgres, TrackingServer
+from commands import Refused
+from fault_servers import CUT, FaultyProxy, TrackingServer
 
-from advisor.model.errors import AdvisorError
 from advisor.tracking.stores import client
 from advisor.tracking.stores.reading import read_experiment
 
-pytestmark = pytest.mark.xdist_group("reading")  # one server, one database
+pytestmark = pytest.mark.xdist_group("reading")  # one server
 needs_server = pytest.mark.skipif(
     importlib.util.find_spec("flask") is None, reason='needs MLflow\'s server: pip install "tuning-advisor[ui]"'
-)
-needs_postgres = pytest.mark.skipif(
-    Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None,
-    reason="needs PostgreSQL: initdb is not there, or psycopg2 is not installed",
 )
 HISTORIES = "get-history-bulk"
 
@@ -119,76 +113,3 @@ def test_a_server_that_hangs(server: TrackingServer, refused: Refused) -> None:
     assert time.monotonic() - began < 240
     assert not Path("advisor-report").exists()
     proxy.close()
-
-
-# --- PostgreSQL -----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A server of its own with an experiment "e"."""
-    from kill_base import write_source
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    from advisor.interop.importers.importing import import_runs
-    from advisor.interop.importers.tabular import TableImporter
-
-    running = Postgres()
-    try:
-        SqlAlchemyStore(running.uri, "./mlruns").engine.dispose()
-        source = write_source(tmp_path_factory.mktemp("postgres") / "source", 200, 18)
-        runs = TableImporter("csv").find_runs(source)
-        import_runs(runs, tracking_uri=running.uri, experiment="e", objective="val_loss", direction="minimize")
-        yield running
-    finally:
-        running.remove()
-
-
-def sql(postgres: Postgres, *statements: str) -> None:
-    import psycopg
-
-    with psycopg.connect(host="127.0.0.1", port=postgres.port, user="mlflow", dbname="mlflow") as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
-@needs_postgres
-def test_a_connection_that_is_dropped_in_mid_read(postgres: Postgres) -> None:
-    def drop(done: int, of: int) -> None:
-        if done < of:
-            sql(postgres, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
-
-    with pytest.raises(AdvisorError, match=r"cannot reach .*; is the database running"):
-        read_experiment("e", tracking_uri=postgres.uri, on_progress=drop)
-    assert len(read_experiment("e", tracking_uri=postgres.uri).runs) == 18
-
-
-@needs_postgres
-def test_the_right_to_select_is_enough(postgres: Postgres, advisor: Advisor) -> None:
-    sql(
-        postgres,
-        "CREATE ROLE reader LOGIN",
-        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
-        "ALTER ROLE reader SET default_transaction_read_only = on",
-    )
-    status, _, err = advisor("analyze", "e", "--tracking-uri", postgres.uri.replace("mlflow:pa55word", "reader"))
-    assert (status, err) == (0, "")
-
-
-# --- nothing is written ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_store_and_artifacts_that_cannot_be_written(store: Path, disk: Path, advisor: Advisor) -> None:
-    """All of it on a file system that is mounted to be read only."""
-    shutil.copytree(store.parent, disk / "store")
-    artifacts = disk / "artifacts"
-    (artifacts / "advisor").mkdir(parents=True)
-    (artifacts / "advisor" / "curves.parquet").write_bytes(b"PAR1")
-    before = contents(disk)
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    try:
-        status, _, err = advisor("analyze", "e", "--tracking-uri", disk / "store" / "mlflow.db")
-        assert (status, err) == (0, "")
-        assert contents(disk) == before
-    finally:
-        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)

@@ -18,7 +18,7 @@ from experiments import START_S, refused, same, same_by_sql_and_through_the_clie
 
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.tracking.runs import Experiment
-from advisor.tracking.stores import servers
+from advisor.tracking.stores import database, servers
 from advisor.tracking.stores.database import RunDatabase
 from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
@@ -47,6 +47,21 @@ def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None
         ("SELECT pg_terminate_backend(pg_backend_pid())", "^cannot reach .* is the database running"),
     ):
         query_fails(odd_postgres, sql, said)
+
+
+def test_a_connection_to_postgresql_that_is_dropped_in_mid_read_is_one_line(
+    odd_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    monkeypatch.setattr(database, "_RUNS_IN_FIRST_BLOCK", 1)
+
+    def drop(done: int, of: int) -> None:
+        if done < of:
+            with psycopg.connect(odd_postgres.replace("+psycopg2", "")) as admin:
+                admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+
+    refused("cannot reach .*; is the database running", "odd", tracking_uri=odd_postgres, on_progress=drop)
+    assert len(read_experiment("odd", tracking_uri=odd_postgres).runs) == 4
 
 
 @pytest.fixture
@@ -81,7 +96,8 @@ def test_a_postgresql_that_grants_one_connection_is_read_by_one(shared: str) -> 
 
     with psycopg.connect(shared) as admin:
         admin.execute("CREATE ROLE guest LOGIN CONNECTION LIMIT 1")
-        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest")
+        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest")  # which is enough
+        admin.execute("ALTER ROLE guest SET default_transaction_read_only = on")
     guest = shared.replace("mlflow:pa55word", "guest")
     same(read_experiment("odd", tracking_uri=guest), read_experiment("odd", tracking_uri=shared))
     with servers.connect(parse_tracking_uri(guest)) as opened:
