@@ -57,7 +57,6 @@ TEXTS = (
     "🧪" * 3_000,
 )
 text = st.one_of(st.sampled_from(TEXTS), st.text(max_size=12), st.text(st.characters(), max_size=6))
-xml_like = st.sampled_from(CORPUS)
 
 _NESTED = st.sampled_from([[], {}, [[]], {"a": {"b": {}}}, [None], {"": None}, [1, "a"], {"value": {"value": 1}}]).map(
     copy.deepcopy

@@ -25,17 +25,20 @@ def study(*, high: float = 1e-2, failed: float | None = None, tags: dict[str, st
     )
 
 
+def extended(**options) -> tuple[float, float, str | None]:
+    """Return the range that is extended upwards, and why it is not extended further."""
+    found = extend_range(study(**options), "lr", "high", math.inf)
+    assert found is not None
+    (low, high), limit = found
+    return low, high, limit and limit.why
+
+
 def test_a_range_of_unknown_training_grows_by_a_decade() -> None:
-    assert extend_range(study(), "lr", "high", math.inf) == ((1e-4, 0.1), None)
+    assert extended() == (1e-4, 0.1, None)
 
 
 def test_a_range_stays_below_values_at_which_trials_failed() -> None:
-    found = extend_range(study(failed=0.04), "lr", "high", math.inf)
-    assert found is not None
-    (low, high), limit = found
-    assert (low, high) == (1e-4, 0.02)
-    assert limit is not None
-    assert limit.why == "a trial with lr of 0.04 failed"
+    assert extended(failed=0.04) == (1e-4, 0.02, "a trial with lr of 0.04 failed")
 
 
 def test_failures_of_earlier_rounds_count_as_well() -> None:
@@ -50,18 +53,13 @@ def test_failures_of_earlier_rounds_count_as_well() -> None:
     [({"optimizer": "SGD"}, 0.1), ({"optimizer": "AdamW"}, 0.03), ({"optimizer": "AdamW", "pretrained": "true"}, 0.03)],
 )
 def test_the_usual_rates_of_the_training_limit_the_range(tags: dict[str, str], high: float) -> None:
-    found = extend_range(study(tags=tags), "lr", "high", math.inf)
-    assert found is not None
-    assert found[0][1] == pytest.approx(high)
+    assert extended(tags=tags)[1] == pytest.approx(high)
 
 
 def test_a_range_beyond_the_usual_rates_grows_by_a_small_step() -> None:
-    found = extend_range(study(high=0.05, tags={"optimizer": "Adam"}), "lr", "high", math.inf)
-    assert found is not None
-    (_, high), limit = found
+    _, high, why = extended(high=0.05, tags={"optimizer": "Adam"})
     assert high == pytest.approx(0.15)
-    assert limit is not None
-    assert limit.why == "rates above 0.03 are unusual for Adam, so this step is small"
+    assert why == "rates above 0.03 are unusual for Adam, so this step is small"
 
 
 def test_only_learning_rates_have_usual_values() -> None:

@@ -8,7 +8,7 @@ from promise import kept, studies
 from studies import make_study
 
 from advisor.computed.space import promising
-from advisor.model.spec import Bounds, Parameter, Region
+from advisor.model.spec import Bounds, Parameter, Region, StudySpec
 from advisor.model.study import Study
 
 UNIT = Parameter(low=0.0, high=1.0)
@@ -19,6 +19,11 @@ def study_of(positions: np.ndarray, costs: np.ndarray) -> Study:
     params = [dict(zip(names, map(float, u), strict=True)) for u in positions]
     curves = {"val/loss": [[5.0, float(c)] for c in costs]}
     return make_study(params, curves, space=dict.fromkeys(names, UNIT))
+
+
+def narrowed(study: Study, spec: StudySpec | None = None, name: str = "h0") -> tuple[float, float]:
+    """Return the narrower range of a hyperparameter, or the whole one."""
+    return promising.narrower_ranges(study, spec or study.spec).get(name, (0.0, 1.0))
 
 
 def test_the_best_setting_is_hardly_ever_left_out() -> None:
@@ -50,7 +55,7 @@ def test_an_interaction_is_judged_at_the_value_that_the_next_study_fixes() -> No
     study = study_of(u, 0.3 + (u[:, 0] - 0.2 - 0.6 * u[:, 1]) ** 2)
     for value, best in ((0.0, 0.2), (1.0, 0.8)):
         fixed = study.spec.with_parameter("h1", Parameter(role="fixed", value=value))
-        low, high = promising.narrower_ranges(study, fixed)["h0"]
+        low, high = narrowed(study, fixed)
         assert low < best < high
         assert high - low < 0.6
 
@@ -110,9 +115,7 @@ def test_forbidden_settings_are_not_the_best() -> None:
     study = study_of(u, 0.3 + ((u - 0.9) ** 2).sum(1))
     region = Region(where={"h0": Bounds(low=0.6), "h1": Bounds(low=0.4)})
     spec = study.spec.model_copy(update={"forbidden": (region,)})
-    found = promising.narrower_ranges(study, spec)
-    low = {n: found.get(n, (0.0, 1.0))[0] for n in ("h0", "h1")}
-    assert low["h0"] < 0.6 or low["h1"] < 0.4
+    assert narrowed(study, spec, "h0")[0] < 0.6 or narrowed(study, spec, "h1")[0] < 0.4
 
 
 def test_a_conditional_hyperparameter_counts_where_its_condition_is_met() -> None:
@@ -131,7 +134,7 @@ def test_a_conditional_hyperparameter_counts_where_its_condition_is_met() -> Non
     }
     study = make_study(params, {"val/loss": costs}, space=space)
     yes = study.spec.with_parameter("use", Parameter(role="fixed", value="yes"))
-    low, high = promising.narrower_ranges(study, yes).get("h0", (0.0, 1.0))
+    low, high = narrowed(study, yes)
     assert low < 0.25
     assert high > 0.75
 
@@ -144,25 +147,19 @@ def test_a_best_value_without_a_place_on_the_scale_keeps_the_range() -> None:
     assert promising.narrower_ranges(study, study.spec) == {}
 
 
-def test_few_trials_and_equal_results_narrow_nothing() -> None:
-    u = np.linspace(0, 1, 4)[:, None]
-    few = study_of(u, 0.3 + u[:, 0] ** 2)
-    assert promising.narrower_ranges(few, few.spec) == {}
-    u = np.linspace(0, 1, 12)[:, None]
-    equal = study_of(u, np.full(12, 0.3))
-    assert promising.narrower_ranges(equal, equal.spec) == {}
+@pytest.mark.parametrize(("count", "slope"), [(4, 1.0), (12, 0.0)], ids=["few trials", "equal results"])
+def test_few_trials_and_equal_results_narrow_nothing(count: int, slope: float) -> None:
+    u = np.linspace(0, 1, count)[:, None]
+    study = study_of(u, 0.3 + slope * u[:, 0] ** 2)
+    assert promising.narrower_ranges(study, study.spec) == {}
 
 
-def one_far_from_the_optimum(result: float) -> Study:
-    """Trials around the optimum of a valley at 0.3, and one far from it with this result."""
+@pytest.mark.parametrize(("result", "stays"), [(0.3005, True), (0.4, False)])
+def test_the_second_best_trial_stays_in_the_range(result: float, *, stays: bool) -> None:
+    """Trials lie around the optimum of a valley at 0.3; one that is far from it has this result."""
     u = np.append(np.linspace(0.02, 0.98, 25), 0.9)[:, None]
-    return study_of(u, np.append(0.3 + (u[:-1, 0] - 0.3) ** 2, result))
-
-
-def test_the_second_best_trial_stays_in_the_range() -> None:
-    for result, high in ((0.3005, 0.9), (0.4, 0.8)):
-        study = one_far_from_the_optimum(result)
-        assert (promising.narrower_ranges(study, study.spec).get("h0", (0.0, 1.0))[1] >= high) == (result < 0.35), result
+    high = narrowed(study_of(u, np.append(0.3 + (u[:-1, 0] - 0.3) ** 2, result)))[1]
+    assert high >= 0.9 if stays else high < 0.8
 
 
 def test_on_the_side_of_an_outermost_best_trial_the_range_goes_to_its_end() -> None:
@@ -178,4 +175,4 @@ def test_none_of_a_regulariser_stays_possible(name: str, *, stays: bool) -> None
     u = np.linspace(0.0, 1.0, 30)
     costs = [[5.0, float(0.3 + (x - 0.8) ** 2)] for x in u]
     study = make_study([{name: float(x)} for x in u], {"val/loss": costs}, space={name: UNIT})
-    assert (promising.narrower_ranges(study, study.spec).get(name, (0.0, 1.0))[0] == 0.0) == stays
+    assert (narrowed(study, name=name)[0] == 0.0) == stays
