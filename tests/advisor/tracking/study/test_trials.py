@@ -1,10 +1,8 @@
 import math
 from dataclasses import replace
 
-from small_experiments import points, run, study_of
+from small_experiments import curves, points, run, study_of
 from studies import make_study
-
-from advisor.tracking.study.trials import _distinct_names
 
 
 def test_seeds_and_facts_are_no_hyperparameters():
@@ -28,11 +26,10 @@ def test_parameters_state_steps_batch_size_and_objective():
 
 
 def test_runs_of_the_same_name_are_told_apart_by_their_ids():
-    runs = [run(i, lr=i) for i in range(4)]
-    named = [
-        replace(r, name=name, id=id) for r, name, id in zip(runs, "aaab", ("12345678", "12345699", "9", "77"), strict=True)
-    ]
-    assert _distinct_names(named) == ["a (1234567)", "a (1234569)", "a (9)", "b"]
+    ids = ("12345678", "12345699", "9", "77")
+    runs = [replace(run(i, lr=i), name="aaab"[i], id=id) for i, id in enumerate(ids)]
+    study = study_of(runs, val__loss=curves([1] * 4, lambda i, s: 1.0))
+    assert [t.name for t in study.trials] == ["a (1234567)", "a (1234569)", "a (9)", "b"]
 
 
 def test_epochs_that_count_from_0_have_the_length_that_their_parameter_states() -> None:
