@@ -169,10 +169,6 @@ def test_a_journal_of_optuna_with_something_else_in_it(value: object, tmp_path: 
     assert run.read().points["value"].values.tolist() == [0.5]
 
 
-def test_a_path_that_no_system_takes(tmp_path: Path) -> None:
-    assert advisor("import", "x" * 5000, folder=tmp_path).status == 2
-
-
 @pytest.mark.parametrize("name", ["", "x" * 10_000])
 def test_a_hyperparameter_without_a_name_or_with_one_of_pages(name: str) -> None:
     assert parse_params([{name: "0.1", "lr": "0.1"}, {name: "0.2"}]) == [{"lr": 0.1}, {}]
@@ -224,12 +220,6 @@ def test_an_odd_store(which: str, empty_store: Path, tmp_path: Path) -> None:
 def test_a_line_separator_in_json(empty_store: Path, tmp_path: Path) -> None:
     path = stores.write(empty_store, tmp_path, odd(params={}, name="a\u2028b"))
     advisor("history", "--format", "json", "--tracking-uri", f"sqlite:///{path}", folder=tmp_path)
-
-
-def test_a_database_that_ends_within_its_header(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0")
-    outcome = advisor("analyze", "study", "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db", folder=tmp_path)
-    assert outcome.status == 2
 
 
 def test_a_control_character_in_a_warning(tmp_path: Path) -> None:

@@ -71,16 +71,6 @@ def test_a_launch(store: Path, disk: Path, tmp_path: Path, advisor: Advisor, ref
     assert (status, "1 of 1 trainings have ended: 1 no_data" in out) == (1, True), err  # it logged nothing
 
 
-def test_a_cache_that_has_no_room_costs_nothing_else(
-    store: Path, disk: Path, advisor: Advisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(disk)
-    monkeypatch.setattr("advisor.tracking.stores.database.MIN_POINTS_TO_CACHE", 1)
-    monkeypatch.setenv("ADVISOR_CACHE", str(disk))
-    assert advisor("analyze", "e", "--tracking-uri", store)[0] == 0
-    assert [p.name for p in disk.rglob("*") if p.is_file()] == ["ballast"]
-
-
 def test_curves_too_many_for_memory(
     store: Path, disk: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

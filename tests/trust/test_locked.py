@@ -55,7 +55,7 @@ def test_for_ever(store: Path, tmp_path: Path, advisor: Advisor, refused: Refuse
     (tmp_path / "study.yaml").write_text(STUDY)
     uri = f"sqlite:///{store}?timeout=0.2"  # for SQLAlchemy, which waits for 5 seconds otherwise
     with locked(store):
-        assert "was locked by another program" in refused("analyze", "e", "--tracking-uri", store)
+        assert "was locked by another program for 0.2 s" in refused("analyze", "e", "--tracking-uri", store)
         assert "was locked by another program" in refused("import", "csv", source, "--tracking-uri", store)
         assert "database is locked" in refused("run", "study.yaml", "--tracking-uri", uri, "--", "true", "{lr}")
     assert store.read_bytes() == before

@@ -160,8 +160,7 @@ def test_a_filter_selects_exactly_these_runs(members, text):
     assert filter_of_runs(RUNS, members) == text
 
 
-@pytest.mark.parametrize("members", [(0, 1), (0, 1, 2, 4), (3,)])
-def test_mlflow_understands_the_filters(members, database):
+def test_mlflow_understands_the_filters(database):
     client = MlflowClient(database)
     experiment_id = client.create_experiment("e")
     for made in RUNS.runs:
@@ -170,5 +169,6 @@ def test_mlflow_understands_the_filters(members, database):
             client.log_param(run_id, name, value)
         client.log_metric(run_id, "val_loss", 1.0, step=1)
         client.set_terminated(run_id)
-    study = read_study("e", tracking_uri=database, filter=filter_of_runs(RUNS, members))
-    assert sorted(t.name for t in study.trials) == sorted(RUNS.runs[i].name for i in members)
+    for members in ((0, 1), (0, 1, 2, 4), (3,)):
+        study = read_study("e", tracking_uri=database, filter=filter_of_runs(RUNS, members))
+        assert sorted(t.name for t in study.trials) == sorted(RUNS.runs[i].name for i in members)
