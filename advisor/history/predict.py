@@ -214,7 +214,7 @@ def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
     first = improving_endings[0]
     length_ratio = (new_spec.max_train_steps or 0) / curve_tails.median_planned_steps(study, improving_endings)
     forecast = curve_tails.forecast_longer_training(
-        study, first, first.end.share_of_forecast(length_ratio), PREDICTION_COVERAGE
+        study, first, first.end.share_of_forecast_gain(length_ratio), PREDICTION_COVERAGE
     )
     probability = (1 + PREDICTION_COVERAGE) / 2
     costs = study.cost_curve(study.ranked()[0]).finite.values

@@ -108,7 +108,7 @@ def batch_size(trial: Trial) -> float:
 
 @lru_cache(maxsize=10_000)
 def chooses_optimizer(name: str) -> bool:
-    """Return True if the name denotes the choice of the optimizer, which decides what others mean."""
+    """Return True if the name denotes the choice of the optimizer, on which the meaning of other hyperparameters depends."""
     words = words_of_name(name)
     while words and words[-1] in ("name", "type", "class", "kind", "choice"):
         words.pop()

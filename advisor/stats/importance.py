@@ -268,15 +268,16 @@ def curvature(slopes: Callable[[FloatArray], FloatArray], at: FloatArray, step: 
 
 # --- tests of interactions --------------------------------------------------------------------------------------------------------
 
-NULL_DRAWS = 1999
-MAX_NULL_DRAWS = 19_999
+NULL_HYPOTHESIS_DRAWS = 1999
+"""Usual number of draws from the distribution of the results without interactions."""
+MAX_NULL_HYPOTHESIS_DRAWS = 19_999
 _KERNEL_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the kernels: a gentle bend over the range, and a sharp turn."""
 _MIN_KERNEL_RELEVANCE, _MAX_KERNEL_RELEVANCE = 1.0, 60.0
 
 
 def interaction_p_values(
-    response: Response, pairs: list[tuple[int, int]], draws: int = NULL_DRAWS
+    response: Response, pairs: list[tuple[int, int]], draws: int = NULL_HYPOTHESIS_DRAWS
 ) -> dict[tuple[int, int], float]:
     """Return, for each pair of axes, the probability that an additive response with noise shows at least as much interaction.
 
@@ -305,9 +306,15 @@ def interaction_p_values(
 
 
 def draws_needed(level: float) -> int | None:
-    """Return a number of draws for p-values as small as `level`; None if `MAX_NULL_DRAWS` are too few."""
+    """Return a number of draws for p-values as small as `level`; None if `MAX_NULL_HYPOTHESIS_DRAWS` are too few."""
     number = math.ceil(1 / level) - 1
-    return None if number > MAX_NULL_DRAWS else NULL_DRAWS if number <= NULL_DRAWS else MAX_NULL_DRAWS
+    return (
+        None
+        if number > MAX_NULL_HYPOTHESIS_DRAWS
+        else NULL_HYPOTHESIS_DRAWS
+        if number <= NULL_HYPOTHESIS_DRAWS
+        else MAX_NULL_HYPOTHESIS_DRAWS
+    )
 
 
 def _fit_variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:

@@ -82,7 +82,7 @@ class CurveEnd:
         )
         return max(low, 0.0), high
 
-    def share_of_forecast(self, times: float) -> float:
+    def share_of_forecast_gain(self, times: float) -> float:
         """Return the share of the forecast gain from training `times` as long: 0 for 1, and 1 for 2 or more."""
         extra = min(max(times - 1, 0.0), 1.0)
         if self.gain_ratio <= 0 or self.gain_ratio >= 1:

@@ -325,7 +325,9 @@ def _unknown_cause(record: AutopsyRecord) -> Diagnosis:
     text = f"The cause cannot be told: it needs {' and '.join(needs) or 'a replay of the step'}."
     if suspects := [o for o in (record.graph.operations if record.graph else ()) if o in _SINGULAR_DERIVATIVES]:
         text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
-    return Diagnosis("unknown", "open", text, "Replay the step as shown below, so that the hook checks each value at once.")
+    return Diagnosis(
+        "unknown", "open", text, "Replay the step as shown below: the hook then checks each value as soon as it is computed."
+    )
 
 
 _DIAGNOSTIC_CHECKS: tuple[Callable[[AutopsyRecord], Diagnosis | None], ...] = (

@@ -118,7 +118,7 @@ class Policy:
     exceedance: float = 0.1
     """Accepted probability that a ruled-out trial improves by more than `margin` times its siblings' largest later improvement.
     """
-    stuck_exceedance: float = 0.01
+    max_false_stuck_share: float = 0.01
     """Accepted probability that a learning trial is called stuck, because its objective leaves its first value late."""
 
     def margin(self, siblings: int) -> float:

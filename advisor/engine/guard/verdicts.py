@@ -212,7 +212,7 @@ def steps_siblings_left_start(
     left = [step for s in siblings if (step := _first_improvement_step(s, best)) < math.inf]
     if len(left) < max(1.0, 0.5 * len(siblings)):
         return None
-    return left if trial.steps[at] >= margin(len(left), policy.stuck_exceedance) * max(left) else None
+    return left if trial.steps[at] >= margin(len(left), policy.max_false_stuck_share) * max(left) else None
 
 
 def _first_improvement_step(trial: TrialProgress, best: float) -> float:

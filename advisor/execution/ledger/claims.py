@@ -20,7 +20,7 @@ from advisor.system.processes import KILL_SIGNAL, signal_process_group
 HEARTBEAT_INTERVAL_S = 30.0
 MAX_HEARTBEAT_AGE_S = 150.0
 """Maximum seconds since the latest heartbeat of a launcher on another machine. Beyond it, the launcher counts as silent."""
-MIN_SILENT_POLLING_S = 75.0
+MIN_POLLING_WITHOUT_HEARTBEAT_S = 75.0
 """Minimum seconds without a new heartbeat, while we poll the tracking store, before a silent launcher counts as failed: clocks
 differ between machines, and an unreachable tracking store hides heartbeats."""
 
@@ -84,7 +84,7 @@ class JobClaimer:
             self._heartbeats[run_id] = (seen, now)
         if abs(time.time() - seen) < MAX_HEARTBEAT_AGE_S:
             return "busy"
-        return "open" if now - self._heartbeats[run_id][1] > MIN_SILENT_POLLING_S else "silent"
+        return "open" if now - self._heartbeats[run_id][1] > MIN_POLLING_WITHOUT_HEARTBEAT_S else "silent"
 
     def kill_if_overdue(self, claim: Mapping[str, Any]) -> bool:
         """Kill the training process, with all that it started, if it runs on this machine beyond its time limit and lost its

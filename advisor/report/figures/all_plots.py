@@ -47,7 +47,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
         PlotGroup(
             "Close-ups of spikes",
             tuple(curve_close_up_figure(report, c) for c in figures.close_ups),
-            note="Every logged point around the steps that findings about stability mark.",
+            note="All logged points near the steps at which training was unstable.",
         ),
         PlotGroup("Best step", (best_step_histogram(positions),) if positions else ()),
         PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.best_of),) if figures.best_of else ()),

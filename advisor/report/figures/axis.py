@@ -16,7 +16,7 @@ from advisor.model.spec import Parameter
 from advisor.model.words import clean, count
 from advisor.report.figures.positions import (
     choice_labels,
-    column_position_function,
+    choice_position_function,
     dot_jitter,
     is_numeric_parameter,
     scale_position_function,
@@ -112,7 +112,7 @@ def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
         declared = [v for v in (domain.low, domain.high) if v is not None] if domain is not None else []
         ends = [*(as_number(r.params[name]) for r in rows if name in r.params), *_ends_of_next_ranges(report, evidence)]
         frame.fit_x_axis(axis_limits_of_values([*ends, *declared], domain.scale if domain is not None else "linear"))
-    position = scale_position_function(frame.x) if choices is None else column_position_function(frame, choices)
+    position = scale_position_function(frame.x) if choices is None else choice_position_function(frame, choices)
     placed = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
     good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
     dot_pixels = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.model.message import Message, Name, Objective, list_message, p_value_text, say
 from advisor.model.words import clean
-from advisor.report.figures.positions import column_position_function, scale_position_function
+from advisor.report.figures.positions import choice_position_function, scale_position_function
 from advisor.report.figures.svg import Figure, Frame, Key, bar_path_data, dots_path_data, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import IsolationPlot, IsolationSlice
@@ -62,7 +62,7 @@ def _trial_pixel_positions(
 ) -> dict[int, tuple[float, float]]:
     rows, name = report.figures.trials, isolation.parameter
     position = (
-        scale_position_function(frame.x) if numeric else column_position_function(frame, [s.label for s in isolation.slices])
+        scale_position_function(frame.x) if numeric else choice_position_function(frame, [s.label for s in isolation.slices])
     )
     visible = ((i, r) for i, r in enumerate(rows) if r.feasible and r.comparable and r.best is not None and r.best in frame.y)
     return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := position(i, r.params.get(name))) is not None}

@@ -52,7 +52,7 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
     return list(dict.fromkeys(setting(v) for v in (*declared, *logged)))
 
 
-def column_position_function(frame: Frame, labels: Sequence[str]) -> PositionFunction:
+def choice_position_function(frame: Frame, labels: Sequence[str]) -> PositionFunction:
     """Return a function that places each choice in a column, in which trials with consecutive indices are far apart."""
     width = frame.column_width(len(labels))
     middle = {label: frame.left_px + (i + 0.5) * width for i, label in enumerate(labels)}

@@ -30,7 +30,7 @@ from advisor.report.plot_data.model import (
     TrainingToTarget,
 )
 from advisor.stats.best_of import quantiles_of_best
-from advisor.stats.importance import NULL_DRAWS, interaction_p_values
+from advisor.stats.importance import NULL_HYPOTHESIS_DRAWS, interaction_p_values
 
 MIN_ENDED_SETTINGS = 8
 """Minimum number of settings with ended trials for the figure of the best of n trials. All repeats of a setting count as one."""
@@ -121,7 +121,7 @@ def parameter_importances(study: Study) -> StudyImportances | None:
     if len(candidates) > 1:
         shares = read.response.interaction_effects(candidates)
         tests = len(names) * (len(names) - 1) // 2
-        testable = tests <= NULL_DRAWS  # with more tests, the correction would raise even the smallest p-value to 1
+        testable = tests <= NULL_HYPOTHESIS_DRAWS  # with more tests, the correction would raise even the smallest p-value to 1
         p_values = interaction_p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
         pairs = [_make_importance((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))

@@ -86,7 +86,7 @@ def _facts_of_trials(
     epochs: FloatArray | None,
 ) -> list[dict[str, str]]:
     """Return facts about each trial: those that training hooks logged, or else those that parameters and curves show. epochs:
-    planned number of epochs of each trial, if all steps are epochs."""
+    planned number of epochs of each trial; only if metrics were logged once per epoch, with the epoch as the step."""
     facts = [_logged_facts(run) for run in runs]
     ends = (last_steps + start.steps).tolist()
     planned = from_params.max_train_steps(params, ends)

@@ -246,7 +246,7 @@ def _beats_constant_prediction(study: Study, trial: Trial, share: float) -> bool
 
 
 def _constant_curve_value(curve: Curve) -> float:
-    """Return the value at which the curve is constant after its first point; NaN if the curve changes or is too short."""
+    """Return the constant value of the curve after its first point; NaN if the curve is not constant or is too short."""
     values = curve.finite.values[1:]
     if len(values) < MIN_POINTS:
         return math.nan

@@ -151,7 +151,7 @@ def _read_cost_pairs(study: Study) -> list[_CostPairs]:
 
 
 def _gain(pairs: Sequence[_CostPairs], *, many: bool) -> float:
-    """Return the gain from tuning on the whole set or, with few trials, the gain from training."""
+    """Return how much tuning improved the results on the whole validation set or, with few trials, how much training did."""
     if not many:
         return float(max(np.ptp(p.whole) for p in pairs))
     whole = np.array([p.whole.min() for p in pairs])

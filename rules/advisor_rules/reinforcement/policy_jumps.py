@@ -120,7 +120,7 @@ class PolicyJumps(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         judged = policy.logged_signals(study, "policy_kl")
         jumps = [j for entry in judged if (j := self._measure_jumps(entry, len(judged))) is not None]
-        departures = (self._measure_departure(study, entry) for entry in judged)
+        departures = (self._measure_departure_from_reference(study, entry) for entry in judged)
         departed = [d for d in departures if d is not None and d.p_value <= self.false_alarms]
         corrected = self.false_alarms / len(judged)
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) >= len(judged)):
@@ -144,7 +144,7 @@ class PolicyJumps(Rule):
         p = found.p_value if len(found.indices) else None
         return _Jumps(entry.trial, p, int(steps[largest]), float(found.ratios_to_median[largest]))
 
-    def _measure_departure(self, study: Study, entry: policy.LoggedSignal) -> _Departure | None:
+    def _measure_departure_from_reference(self, study: Study, entry: policy.LoggedSignal) -> _Departure | None:
         reward = study.curve(entry.trial, "policy_reward").finite
         beyond = np.flatnonzero(entry.curve.values > self.far)
         if len(reward) < policy.MIN_SIGNAL_POINTS or not len(beyond):

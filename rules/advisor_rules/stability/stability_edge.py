@@ -48,7 +48,7 @@ class StabilityEdge(Rule):
     rate must lie within a factor of four below the edge, and results must still improve up to half of the edge. The rule tests
     the improvement with a parabola through the better half of the successful trials. If momentum is searched as well, a failed
     trial must also lie near the best trial in lr / (1 - momentum). Trials that crashed or ran out of memory are left out. If
-    results turn worse before the edge, stable training would gain nothing, so the rule does not fire.
+    results already get worse at rates below the edge, higher rates would not help, so the rule does not fire.
 
     ## Why it matters
     A higher learning rate may train better, but instability prevents it. Moving the search to lower learning rates hides the
@@ -100,7 +100,7 @@ class StabilityEdge(Rule):
     gain: Factor = 2.0
     """Ratio of the edge to the learning rate up to which results must improve, for example 2 for half of the edge."""
     improves: Share = 0.1
-    """Maximum p-value at which results count as improving up to the rate that `gain` determines."""
+    """Maximum p-value of the test whether results improve up to the learning rate 1 / `gain` times the edge."""
     raise_to: Factor = 10.0
     """Learning rate that a warmup should make stable, as a multiple of the unstable rate; the playbook starts with 10 and
     continues with 100."""

@@ -41,8 +41,8 @@ class StepsToFit(Rule):
     trial fits its data, repeat the sweep with four times the steps, or treat training as limited by compute.
 
     ## How sure
-    The step of a perfect fit is read from the training curve, not estimated. Confidence is the share of the learning rates next
-    to the fastest one that are slower; it is 0.5 if no neighbouring rate was tried.
+    The step of a perfect fit is read from the training curve, not estimated. Of the two learning rates next to the fastest one,
+    the share that fits its data later is the confidence; it is 0.5 if neither was tried.
     """
 
     playbook = "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep"

@@ -148,7 +148,7 @@ def test_longer_training_has_the_forecast_of_the_finding():
     )
     first = next_studies(study, "curve-still-improving")[0]
     (made,) = first.predictions
-    part = ending.end.share_of_forecast(first.max_train_steps / 4000)
+    part = ending.end.share_of_forecast_gain(first.max_train_steps / 4000)
     assert isinstance(made.expects, BestReaches)
     assert made.expects.expected == pytest.approx(
         curve_tails.forecast_longer_training(study, ending, part).point_forecast, rel=0.01

@@ -104,7 +104,7 @@ def test_a_training_that_fails_after_its_launcher_is_recorded_as_failed(project)
 
 
 def test_a_claim_without_heartbeats_lapses_after_a_while(project, monkeypatch):
-    monkeypatch.setattr(claims, "MIN_SILENT_POLLING_S", 0.3)
+    monkeypatch.setattr(claims, "MIN_POLLING_WITHOUT_HEARTBEAT_S", 0.3)
     job, client = jobs(SPEC)[0], client_of(project)
     run_id, ledger = claim(open_ledger(), job), open_ledger()
 
