@@ -43,7 +43,7 @@ def train(spec: StudySpec, uri: str) -> None:
     for number, params in enumerate(draw_trials(spec, spec.trials or 1)):
         losses = descend(params, spec.max_train_steps or 1)
         every = spec.evaluate_every or 100
-        logged = [Metric("train/loss", v, 1, i + 1) for i, v in enumerate(losses) if i < 500 or i % 10 == 0]
+        logged = [Metric("train/loss", v, 1, i + 1) for i, v in enumerate(losses) if i < 500 or i % 50 == 0]
         logged += [
             Metric("val/loss", v, 1, i + 1) for i, v in enumerate(losses) if (i + 1) % every == 0 or i + 1 == len(losses)
         ]
@@ -61,9 +61,8 @@ def train(spec: StudySpec, uri: str) -> None:
         client.set_terminated(run.info.run_id)
 
 
-def round_of(spec: StudySpec, folder: Path) -> tuple[Report, StudySpec | None]:
-    """Train and analyse the study; return the report and the next study, read from its file."""
-    uri = f"sqlite:///{folder / 'store.db'}"
+def round_of(spec: StudySpec, uri: str, folder: Path) -> tuple[Report, StudySpec | None]:
+    """Train and analyse the study; return the report and the next study, read from its file in the folder."""
     train(spec, uri)
     report = analyze(spec.study, tracking_uri=uri, study=spec, settings={})
     out = folder / spec.study

@@ -34,8 +34,8 @@ def test_warmups_lie_evenly_in_their_orders_of_magnitude(steps: int, wanted: tup
     assert warmup_candidates(steps) == wanted
 
 
-def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -> None:
-    report, search = loop.round_of(REPEAT_BEST_FIRST_REASON, tmp_path)
+def test_an_unstable_study_gets_the_shortest_warmup_that_works(database: str, tmp_path: Path) -> None:
+    report, search = loop.round_of(REPEAT_BEST_FIRST_REASON, database, tmp_path)
     assert search.probe == "warmup", [f.message for f in report.findings]
     assert search.goal.startswith("Find the shortest warmup")
     rates = [float(t["learning_rate"]) for t in draw_trials(REPEAT_BEST_FIRST_REASON, 14)]
@@ -49,7 +49,7 @@ def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -
         assert sorted(int(t["warmup_steps"]) for t in drawn) == list(lengths)
     assert parse_study_file(format_study_file(search)) == search
 
-    report, after = loop.round_of(search, tmp_path)
+    report, after = loop.round_of(search, database, tmp_path)
     (found,) = [f for f in report.findings if f.rule == "warmup-shortest"]
     runs = {w: loop.descend({"learning_rate": unstable, "warmup_steps": w}, 1800) for w in lengths}
     stable = [w for w, losses in runs.items() if losses[-1] < 1 and max(losses) < 2]
@@ -59,7 +59,7 @@ def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -
     assert (after.probe, after.baseline, after.round, after.parent) == (None, None, 3, search.study)
     assert (after.trials, after.evaluate_every) == (14, 100)
 
-    report, _ = loop.round_of(after, tmp_path)
+    report, _ = loop.round_of(after, database, tmp_path)
     finite = [v for r in rates if not math.isnan(v := loop.descend({"learning_rate": r}, 6000)[-1])]
     assert report.best.value < min(finite) / 2
 
