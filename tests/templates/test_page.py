@@ -229,7 +229,7 @@ def test_colours_have_enough_contrast(theme: int) -> None:
 
 
 def test_an_explained_finding_is_in_the_card_of_its_cause_and_not_in_the_headline() -> None:
-    study = of_one_optimizer(200)
+    study = of_one_optimizer(40)
     cause, effect = (v.findings[0] for v in make_verdicts(study)[:2])
     explained_by = Explanation(rule=cause.rule, subject=cause.subject, because="It draws the line.")
     follower = effect.model_copy(update={"explained_by": explained_by})
@@ -242,7 +242,7 @@ def test_an_explained_finding_is_in_the_card_of_its_cause_and_not_in_the_headlin
 
 
 def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
-    study = make_study()
+    study = make_study(40)
     widened, narrowed = (
         SetRange(parameter="weight_decay", low=low, high=high, scale="log", why="the good trials lie there")
         for low, high in ((1e-8, 0.1), (1e-6, 1e-3))

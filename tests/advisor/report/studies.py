@@ -271,8 +271,8 @@ def make_report(study: Study, verdicts: Sequence[Verdict] | None = None, rules: 
 
 @cache
 def explained_report() -> Report:
-    """The usual report, with its last finding explained by its first."""
-    study = make_study()
+    """A report like the usual one, with its last finding explained by its first."""
+    study = make_study(40)
     *others, last = (v for v in make_verdicts(study) if v.status == "fired")
     because = Explanation(rule="stability-spikes", subject="train/grad_norm", because="Spikes drown what it does.", waits=True)
     effect = last.findings[0].model_copy(update={"explained_by": because})
