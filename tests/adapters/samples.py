@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from advisor_logging.recorder import Recorder
 from advisor_logging.table import MetricTable
-from advisor_pytorch import TuningLogger
 from advisor_pytorch.facts.observations import Observations
 
 
@@ -71,9 +71,9 @@ class RootMeanSquareNorm(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
 
-def kill_shipper(log: TuningLogger) -> None:
-    """Kill the shipper of a logger's recorder."""
-    assert log._recorder is not None
-    assert log._recorder._shipper is not None
-    log._recorder._shipper._process.kill()
-    log._recorder._shipper._process.wait()
+def kill_shipper(recorder: Recorder | None) -> None:
+    """Kill the shipper of a closed recorder; an open one would start another."""
+    assert recorder is not None
+    assert recorder._shipper is not None
+    recorder._shipper._process.kill()
+    recorder._shipper._process.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from advisor_logging.run_description import RunSettings
 from advisor_logging.shipper import Shipper
 from advisor_logging.table import MetricTable
 from tests.adapters.fixture_types import History, OnlyRun
-from tests.adapters.samples import RowChunk, steps
+from tests.adapters.samples import RowChunk, kill_shipper, steps
 
 
 def evaluation(step: int) -> RowChunk:
@@ -29,26 +28,11 @@ def sizes(folder: Path) -> int:
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
 
 
-@pytest.fixture
-def record(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Recorder]]:
-    made: list[Recorder] = []
-
-    def start(megabytes: str, to: str) -> Recorder:
-        monkeypatch.setenv(disk_quota.SPOOL_QUOTA_VARIABLE, megabytes)
-        made.append(Recorder(RunSettings(experiment="test", tracking_uri=to), lambda table: None))
-        return made[-1]
-
-    yield start
-    for recorder in made:
-        if recorder._shipper is not None and recorder._shipper.is_alive():
-            recorder._shipper._process.kill()
-            recorder._shipper._process.wait()
-
-
 def test_without_a_store_a_curve_grows_coarser_but_goes_on_and_evaluations_stay(
-    record: Callable[[str, str], Recorder], uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture
+    uri: str, only_run: OnlyRun, history: History, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder = record("0.25", "sqlite:////proc/nowhere/mlflow.db")
+    monkeypatch.setenv(disk_quota.SPOOL_QUOTA_VARIABLE, "0.25")
+    recorder = Recorder(RunSettings(experiment="test", tracking_uri="sqlite:////proc/nowhere/mlflow.db"), lambda table: None)
     made, evaluated = 9_000, list(range(0, 9_000, 500))
     for first in range(0, made, 100):
         recorder.put(steps(first, 100))
@@ -58,9 +42,7 @@ def test_without_a_store_a_curve_grows_coarser_but_goes_on_and_evaluations_stay(
     recorder.drain(60.0)
     assert sizes(recorder.folder) < 1.1 * 2**18 + spool.RESERVED_DISK_BYTES
     recorder.close("FINISHED", {contract.TAG_STATUS: "complete"}, 0.1)
-    assert recorder._shipper is not None
-    recorder._shipper._process.kill()
-    recorder._shipper._process.wait()
+    kill_shipper(recorder)
     assert [m for m in caplog.messages if "disk quota" in m] == [
         m for m in caplog.messages if disk_quota.SPOOL_QUOTA_VARIABLE in m
     ]
@@ -116,11 +98,8 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
 
 
 @pytest.mark.parametrize("settings", ["much", "-1", "nan", "inf"])
-def test_a_bound_that_is_none_is_said(
-    record: Callable[[str, str], Recorder], uri: str, caplog: pytest.LogCaptureFixture, settings: str
-) -> None:
-    recorder = record(settings, uri)
-    assert recorder._quota._limit == 1024 * 2**20
-    assert caplog.messages == [
-        f"advisor: ADVISOR_SPOOL_MB must be a positive number of megabytes, not {settings!r}; 1024 is used"
-    ]
+def test_a_bound_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, settings: str) -> None:
+    monkeypatch.setenv(disk_quota.SPOOL_QUOTA_VARIABLE, settings)
+    said: list[str] = []
+    assert disk_quota.read_quota_bytes(lambda key, message: said.append(message)) == 1024 * 2**20
+    assert said == [f"ADVISOR_SPOOL_MB must be a positive number of megabytes, not {settings!r}; 1024 is used"]

@@ -8,19 +8,20 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from fault_servers import until
 from faults import small_disk
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
+from advisor.cli.main import cli
 from advisor_logging.recorder import Recorder
 from advisor_logging.shipper import Shipper, lock_spool as spool_lock
 from tests.adapters.fixture_types import History, OnlyRun, Start, Train
-from tests.adapters.samples import steps
+from tests.adapters.samples import kill_shipper, steps
 
 
 def settled(recorder: Recorder) -> None:
@@ -42,9 +43,7 @@ def test_a_full_disk_loses_steps_that_are_counted_and_nothing_else(
         train(log, 50)
         log.evaluate({"val/error": 0.25}, step=77)
         log.close()
-        assert recorder._shipper is not None
-        recorder._shipper._process.kill()
-        recorder._shipper._process.wait()
+        kill_shipper(recorder)
         (waits,) = (message for message in caplog.messages if "wait in memory" in message)
         assert "No space left" in waits
         assert "training continues" in waits
@@ -88,7 +87,7 @@ from advisor_pytorch import TuningLogger
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with TuningLogger(
-    model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=input(), close_timeout_s=4.0
+    model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=input(), close_timeout_s=0.5
 ) as log:
     for _ in range(600):
         optimizer.step()
@@ -98,6 +97,11 @@ with TuningLogger(
 """
 
 
+def assert_no_file_contains(secret: bytes, folder: Path) -> None:
+    for path in folder.rglob("*"):
+        assert not path.is_file() or secret not in path.read_bytes(), path
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -105,7 +109,7 @@ with TuningLogger(
         pytest.param("postgresql+psycopg2://joe:pa55word@127.0.0.1:9/db?password=pa55word", marks=pytest.mark.slow),
     ],
 )
-def test_a_password_is_nowhere(uri: str, tmp_path: Path, address: str) -> None:
+def test_a_password_is_nowhere(uri: str, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = subprocess.Popen(
         [sys.executable, "-c", SECRET_TRAINER],
         stdin=subprocess.PIPE,
@@ -120,7 +124,6 @@ def test_a_password_is_nowhere(uri: str, tmp_path: Path, address: str) -> None:
     trainer.stdin.flush()
     shipper = int(trainer.stdout.readline())
     until(lambda: list((tmp_path / "spool").glob("*/status.json")), 30, "the shipper has tried")
-    time.sleep(0.5)
     for commands in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             assert b"pa55word" not in commands.read_bytes()
@@ -129,32 +132,19 @@ def test_a_password_is_nowhere(uri: str, tmp_path: Path, address: str) -> None:
     said = "".join(trainer.communicate("\n"))
     assert "MLflow at" in said
     (folder,) = (tmp_path / "spool").iterdir()
-    asked = subprocess.run(
-        [sys.executable, "-c", "from advisor.cli import main; main()", "sync", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "MLFLOW_TRACKING_URI": address},
-    )
-    assert asked.returncode == 1
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    asked = CliRunner().invoke(cli, ["sync", str(folder)])
+    assert asked.exit_code == 1
     for text in (said, asked.stdout, asked.stderr):
         assert "pa55word" not in text
     for text in (asked.stdout, asked.stderr):
         assert re.search(r"\*\*\*@127.0.0.1", text) or "another process" in text
-    for path in tmp_path.rglob("*"):
-        assert not path.is_file() or b"pa55word" not in path.read_bytes(), path
+    assert_no_file_contains(b"pa55word", tmp_path)
     os.kill(shipper, signal.SIGKILL)
     until(lambda: not is_locked(folder), 10, "the shipper is gone")
-    env = {**os.environ, "MLFLOW_TRACKING_URI": uri}
-    done = subprocess.run(
-        [sys.executable, "-c", "from advisor.cli import main; main()", "sync", str(folder), "--tracking-uri", uri],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=env,
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    done = CliRunner().invoke(cli, ["sync", str(folder), "--tracking-uri", uri])
+    assert done.exit_code == 0, done.stderr
     assert any(tmp_path.rglob("curves.parquet"))
-    for path in tmp_path.rglob("*"):
-        assert not path.is_file() or b"pa55word" not in path.read_bytes(), path
+    assert_no_file_contains(b"pa55word", tmp_path)
     assert MlflowClient(uri).search_experiments(filter_string="name = 'test'")

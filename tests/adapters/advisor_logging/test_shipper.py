@@ -99,7 +99,7 @@ def test_a_database_that_cannot_be_opened_is_named_with_its_error(
         log.evaluate({"val/error": 0.5})
         (status,) = [folder / "status.json" for folder in spools(tmp_path)]
         until(lambda: status.exists() and spool.read_json_object(status).get("error"), 120)
-    kill_shipper(log)
+    kill_shipper(log._recorder)
     said = caplog.messages[-1]
     assert "did not store everything within 0.5 s" in said
     assert "unable to open database file" in said

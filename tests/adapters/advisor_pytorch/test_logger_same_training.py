@@ -150,6 +150,7 @@ def test_a_disk_that_fails_changes_no_parameter(tmp_path: Path, monkeypatch: pyt
 
     def log(model: nn.Module, optimizer: torch.optim.Optimizer) -> TuningLogger:
         nowhere = "sqlite:////proc/nowhere/mlflow.db"
+        monkeypatch.setattr("advisor_logging.recorder.acquire_shipper", no_process)
         made = TuningLogger(
             model, optimizer, params={}, objective="val/error", tracking_uri=nowhere, spool=tmp_path, close_timeout_s=0
         )
