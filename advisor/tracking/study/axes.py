@@ -213,10 +213,10 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
 
 
 def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, HyperparameterValue]]) -> bool:
-    """Return whether all metrics are logged by epoch: the last step of each trial equals its parameter for the number of
-    epochs."""
-    trained = last_steps >= 1
-    return bool(trained.any() and np.isin((planned_epochs(params) - last_steps)[trained], (0, 1)).all())
+    """Return whether all metrics are logged by epoch: the last step of some trial equals its parameter for the number of epochs,
+    and no trial has a later step than this number. Trials that a tuner pruned, or that crashed, end before it."""
+    rest = (planned_epochs(params) - last_steps)[last_steps >= 1]
+    return bool(np.isin(rest, (0, 1)).any() and (rest >= 0).all())
 
 
 def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:

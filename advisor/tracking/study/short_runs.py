@@ -65,13 +65,15 @@ class EarlyStoppingPatience:
     """Metric by which early stopping decided when to stop."""
 
 
-def find_short_trials(costs: ObjectiveCosts, params: Sequence[Mapping[str, HyperparameterValue]]) -> BoolArray:
-    """Return a mask of shape (trials,) of the trials that are shorter than the longest trial in steps, evaluations and
-    examples."""
+def find_short_trials(
+    costs: ObjectiveCosts, params: Sequence[Mapping[str, HyperparameterValue]], *, steps_are_epochs: bool = False
+) -> BoolArray:
+    """Return a mask of shape (trials,) of the trials that are shorter than the longest trial in steps, evaluations and examples.
+    An epoch has the same number of examples at every batch size, so the number of epochs already counts the examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
     evaluations = np.array([len(c) for c in costs.curves], dtype=np.float64)
     examples = steps * np.array([from_params.batch_size(p) for p in params])
-    lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() else [])
+    lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() and not steps_are_epochs else [])
     shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
     known = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
     short: BoolArray = known & (np.max(shares, axis=0) < _MAX_SHORT_TRIAL_LENGTH)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from advisor import contract
 from advisor.contract.guard_stop import GuardStop, read_guard_stop
 from advisor.model.reading import Decision
-from advisor.model.space import HyperparameterValue, as_number, words_of_name
+from advisor.model.space import BoolArray, HyperparameterValue, as_number, words_of_name
 from advisor.model.spec import Objective
 from advisor.model.study import CurveBlock, TrialStatus
 from advisor.tracking.runs import Run
@@ -61,9 +61,10 @@ def find_trial_ends(
     params: Sequence[Mapping[str, HyperparameterValue]],
     *,
     lengths: Collection[str] = (),
+    steps_are_epochs: bool = False,
 ) -> TrialEnds:
     """Return the end status of each trial. params: hyperparameters of each trial; lengths: hyperparameters that are the length of
-    training.
+    training; steps_are_epochs: whether metrics were logged by epoch.
     """
     costs = objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
@@ -85,7 +86,13 @@ def find_trial_ends(
     failed = find_silent_failures(blocks, costs, rest, _logged_cost_of_guessing(runs, objective), examples)
     rest = [i for i in rest if i not in failed]
     stopped, patience = _find_shortened_trials(
-        runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths)
+        runs,
+        blocks,
+        costs,
+        params,
+        rest,
+        is_short=short_runs.find_short_trials(costs, params, steps_are_epochs=steps_are_epochs),
+        length_is_searched=short_runs.length_is_searched(params, lengths),
     )
     known = ends | failed | stopped
     each = tuple(known[i] if i in known else TrialEnd(_process_status(runs[i])) for i in range(len(runs)))
@@ -168,19 +175,20 @@ def _find_shortened_trials(
     costs: ObjectiveCosts,
     params: Sequence[Mapping[str, HyperparameterValue]],
     trials: Sequence[int],
+    *,
+    is_short: BoolArray,
     length_is_searched: bool,
 ) -> tuple[dict[int, TrialEnd], short_runs.EarlyStoppingPatience | None]:
-    mask = short_runs.find_short_trials(costs, params)
     ways: dict[TrialStatus, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:
         ways[_process_status(runs[trial])].append(trial)
-    patience = short_runs.find_early_stopped_trials(blocks, costs, ways["complete"] + ways["stopped"], mask)
+    patience = short_runs.find_early_stopped_trials(blocks, costs, ways["complete"] + ways["stopped"], is_short)
     found: dict[int, TrialEnd] = {}
     if patience is not None:
         why = f"it ended {patience.evaluations_without_improvement} evaluations after its best {patience.metric}"
         found = {t: TrialEnd("early_stopped", why) for t in patience.stopped_trials}
     failed, killed, finished = (
-        [t for t in ways[w] if mask[t] and t not in found] for w in ("infeasible", "stopped", "complete")
+        [t for t in ways[w] if is_short[t] and t not in found] for w in ("infeasible", "stopped", "complete")
     )
     for trial in short_runs.find_pruned_trials(
         blocks, costs, params, (failed, killed), finished=finished, length_is_searched=length_is_searched

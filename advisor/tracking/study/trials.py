@@ -48,8 +48,8 @@ def build_trials(
     last_steps = axes.last_steps(blocks)
     fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
     roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
-    how = find_trial_ends(runs, blocks, objective, params, lengths=roles.lengths)
     are_steps_epochs = axes.are_steps_epochs(last_steps, params)
+    how = find_trial_ends(runs, blocks, objective, params, lengths=roles.lengths, steps_are_epochs=are_steps_epochs)
     # If steps count from 0, the last step is one less than the number of epochs.
     epochs = axes.planned_epochs(params) if are_steps_epochs else None
     facts = _facts_of_trials(runs, params, roles, last_steps, start, epochs)

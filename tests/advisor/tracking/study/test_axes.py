@@ -70,6 +70,13 @@ def test_epochs_are_recognised_by_the_planned_number():
     assert not axes.are_steps_epochs(ends, [{"depth": 4}, {}])
 
 
+def test_trials_that_end_early_count_epochs_as_well():
+    ends = axes.last_steps({"val": block((EPOCHS, EPOCHS), (EPOCHS[:2], EPOCHS[:2]))})
+    assert axes.are_steps_epochs(ends, [{"max_epochs": 4}, {"max_epochs": 4}])
+    assert not axes.are_steps_epochs(ends, [{"max_epochs": 4}, {"max_epochs": 0.5}])
+    assert not axes.are_steps_epochs(ends, [{"max_epochs": 4}, {}])
+
+
 def test_steps_that_begin_late_are_counted_from_the_start():
     late = {"loss": block(*[(100_000 + 10 * TEN, np.arange(10.0))] * 2)}
     found, start = axes.remove_step_offsets(late, 2)

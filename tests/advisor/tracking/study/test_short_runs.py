@@ -26,6 +26,18 @@ def test_rungs_show_pruning_of_trials_that_ended_normally():
     assert _statuses([27] * 2 + [9] * 4 + [3] * 12, _falling) == ["complete"] * 2 + ["pruned"] * 16
 
 
+def test_epochs_of_large_batches_are_pruned_at_the_same_rungs():
+    """The trials that were pruned after 3 epochs have 16 times the batch size, but an epoch is as long for every batch size."""
+    lengths = [27] * 2 + [9] * 4 + [3] * 12
+    runs = [
+        run(i, "FINISHED" if n == 27 else "FAILED", lr=i + 1, batch_size=256 if n == 3 else 16, epochs=27)
+        for i, n in enumerate(lengths)
+    ]
+    study = study_of(runs, val__loss=curves(lengths, _falling), objective="val/loss")
+    assert statuses(study) == ["complete"] * 2 + ["pruned"] * 16
+    assert study.unit == "epoch"
+
+
 def test_chosen_lengths_are_no_pruning():
     """Short trials are not behind: each decays its learning rate to its own end."""
     lengths = [10, 12, 15, 20, 25, 27, 30, 35, 40, 50]
