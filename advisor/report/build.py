@@ -183,7 +183,7 @@ def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
 
 
 def _repeat_spread(study: Study) -> RepeatSpread | None:
-    repeated = [s for s in repeats.full_length_settings(study) if len(s.trials) > 1]
+    repeated = repeats.settings_of_equal_variance(repeats.full_length_settings(study))
     variance = repeats.variance_between_seeds(repeated)
     if variance is None or not any(t.params or t.commit for t in study.trials):
         return None

@@ -87,6 +87,14 @@ def pooled_deviation(groups: list[FloatArray]) -> tuple[float, int] | None:
     return math.sqrt(sum(float(np.sum((g - np.mean(g)) ** 2)) for g in groups) / freedom), freedom
 
 
+def p_value_of_larger_variance(one: tuple[float, int], other: tuple[float, int]) -> float:
+    """Return the one-sided p-value of the hypothesis that the variance `one` is at most the variance `other`; 1 if `other` is 0,
+    as for coarse results. one, other: as `pooled_deviation` returns them."""
+    if other[0] <= 0:
+        return 1.0
+    return float(special.fdtrc(one[1], other[1], (one[0] / other[0]) ** 2))
+
+
 def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
     """Return the largest insignificant difference (one-sided) between the cost of one new run and the mean of `repeats` runs of
     a setting. variance: as `pooled_deviation` returns it."""

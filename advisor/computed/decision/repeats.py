@@ -25,6 +25,9 @@ MIN_RELATIVE_DIFFERENCE = 0.002
 MAX_COMPARED_SETTINGS = 4
 """Maximum number of settings of a comparison instead of a search. Our choice."""
 
+_UNEQUAL_VARIANCE_LEVEL = 0.05
+"""Maximum probability of leaving out a setting if the variance between seeds is the same at all settings."""
+
 SettingKeyFunction: TypeAlias = Callable[[Trial], SettingKey]
 
 
@@ -142,9 +145,27 @@ def first_trial_per_setting(trials: Iterable[Trial]) -> list[Trial]:
     return list(first.values())
 
 
+def settings_of_equal_variance(tried: Sequence[Setting]) -> list[Setting]:
+    """Return the repeated settings, best first, without those that vary more between seeds than the better ones do (F-test).
+
+    Seeds often differ far more at a bad setting, such as a learning rate at which training has hardly begun, than at the good
+    settings that are compared.
+    """
+    repeated = sorted((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
+    alike: list[Setting] = []
+    for setting in repeated:
+        pool = difference.pooled_deviation([s.costs for s in alike])
+        own = difference.pooled_deviation([setting.costs])
+        level = _UNEQUAL_VARIANCE_LEVEL / max(len(repeated) - 1, 1)
+        if pool is None or own is None or difference.p_value_of_larger_variance(own, pool) > level:
+            alike.append(setting)
+    return alike
+
+
 def variance_between_seeds(tried: Sequence[Setting]) -> tuple[float, int] | None:
-    """Return (standard deviation, degrees of freedom) between seeds, pooled over all settings; None without repeats."""
-    return difference.pooled_deviation([s.costs for s in tried])
+    """Return (standard deviation, degrees of freedom) between seeds, pooled over `settings_of_equal_variance`; None without
+    repeats."""
+    return difference.pooled_deviation([s.costs for s in settings_of_equal_variance(tried)])
 
 
 def noun(tried: Sequence[Setting]) -> str:

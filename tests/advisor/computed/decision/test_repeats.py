@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from studies import make_study
 
@@ -44,3 +45,24 @@ def test_the_first_trial_of_each_setting():
     study = make_study([{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1}], {"val/loss": [[3.0], [2.0], [1.0]]}, seeds=[0, 1, 2])
     assert [t.name for t in repeats.first_trial_per_setting(study.trials)] == ["trial-0", "trial-1"]
     assert [t.name for t in repeats.first_trial_per_setting(study.ranked())] == ["trial-2", "trial-1"]
+
+
+def _five_settings(deviations: list[float], seed: int) -> list[repeats.Setting]:
+    """Five settings of four seeds, each 10 worse than the last, with these standard deviations between seeds."""
+    rng = np.random.default_rng(seed)
+    costs = [10 * (1 + i) + d * rng.standard_normal() for i, d in enumerate(deviations) for _ in range(4)]
+    params = [{"lr": 0.1 * (1 + i // 4)} for i in range(20)]
+    made = make_study(params, {"val/loss": [[99.0, c] for c in costs]}, seeds=[i % 4 for i in range(20)])
+    return list(repeats.full_length_settings(made))
+
+
+def test_noise_of_bad_settings_is_no_noise_of_good_ones() -> None:
+    for seed in range(5):
+        tried = _five_settings([0.01, 0.01, 0.01, 0.01, 1.0], seed)
+        assert 4 not in [tried.index(s) for s in repeats.settings_of_equal_variance(tried)]
+        assert repeats.variance_between_seeds(tried) == (pytest.approx(0.01, rel=0.5), 12)
+
+
+def test_equal_noise_is_pooled_over_all_settings() -> None:
+    left_out = sum(len(repeats.settings_of_equal_variance(_five_settings([0.01] * 5, seed))) < 5 for seed in range(100))
+    assert left_out <= 10
