@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.engine.rule import Factor, Rule, Share
+from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import searched_learning_rates
-from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
+from advisor.model.message import Count as CountOf, Message, Name, Number, Setting, lower_bound, say, upper_bound
 from advisor.model.space import Domain, RangeSide, as_number
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -55,6 +55,9 @@ class SpaceBoundaryInfeasible(Rule):
 
     purity: Share = 0.8
     """Minimum share of failed trials among the trials beyond the threshold."""
+    least_failed: Count = 2
+    """Minimum number of failed settings beyond the threshold. A single failure may have any cause, such as another
+    hyperparameter."""
     factor: Factor = 4.0
     """Maximum ratio between the threshold and the value of the best trial on a log scale. A ratio of 4 equals two doublings of
     the learning rate, the steps that probes take."""
@@ -87,7 +90,11 @@ class SpaceBoundaryInfeasible(Rule):
             positions, tried.failed[fits], purity=self.purity, best=best, near=near, sides=sides
         ):
             name = names[region.axis]
-            if region.p_value <= tried.corrected_level(self.false_alarms) and name not in reported:
+            if (
+                region.failed_count >= self.least_failed
+                and region.p_value <= tried.corrected_level(self.false_alarms)
+                and name not in reported
+            ):
                 reported.add(name)
                 yield self._build_finding(study, tried, name, region, name == rate)
 
@@ -105,7 +112,7 @@ class SpaceBoundaryInfeasible(Rule):
         best = tried.trials[int(np.nanargmin(tried.costs))][0]
         edge, end = (as_number(domain.value_at_position(x)) for x in (region.edge_position, region.nearest_outside_position))
         bound, more = (lower_bound(edge), "more") if region.side == "high" else (upper_bound(edge), "less")
-        total = Count(region.trial_count, "setting")
+        total = CountOf(region.trial_count, "setting")
         text = f"Of {{total}} with {{name}} of {{edge}} or {more}, {{failed}} failed."
         failures = say(text, total=total, name=Name(name), edge=bound, failed=region.failed_count)
         action, changes = _advise_end_at_threshold(domain, name, region.side, edge, end)

@@ -48,8 +48,8 @@ def test_failures_at_low_learning_rates_are_not_instability() -> None:
     assert verdict("space-boundary-infeasible", sweep("learning_rate", 10, 3, low=True)).status == "quiet"
 
 
-@pytest.mark.parametrize(("best", "failing"), [(2, 3), (10, 0)])
-def test_quiet_where_the_best_is_far_or_nothing_fails(best: int, failing: int) -> None:
+@pytest.mark.parametrize(("best", "failing"), [(2, 3), (10, 0), (12, 1)])
+def test_quiet_where_the_best_is_far_or_at_most_one_setting_fails(best: int, failing: int) -> None:
     assert verdict("space-boundary-infeasible", sweep("x", best, failing)).status == "quiet"
 
 
