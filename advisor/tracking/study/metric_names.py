@@ -11,7 +11,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from advisor import contract
-from advisor.contract.metric_direction import direction_of_metric, quantity_words, split_of_metric, words_of_metric
+from advisor.contract.metric_direction import (
+    SPLIT_BY_WORD,
+    direction_of_metric,
+    quantity_words,
+    split_of_metric,
+    words_of_metric,
+)
 from advisor.model.study import Signal
 
 _ADVERSARIAL_LOSS_WORDS = frozenset(
@@ -88,6 +94,9 @@ def find_signal_metrics(
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [m for m in names if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective)]
+    # Keras logs the training metric beside val_accuracy as accuracy.
+    words = tuple(w for w in words_of_metric(objective) if w not in SPLIT_BY_WORD)
+    twins = twins or [m for m in names if split_of_metric(objective) == "valid" and words_of_metric(m) == words != ("loss",)]
     twins = [m for m in twins if m not in summaries and m != objective]
     # A loss of the same quantity is comparable if it has at most twice as many points as the objective; a noisy loss of single
     # batches is not.

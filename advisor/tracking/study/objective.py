@@ -64,6 +64,11 @@ def choose_objective(
             f"By its name, {metric} is computed on test data: choose trials by a validation metric, and use the test data only "
             "once."
         )
+    if metric_direction.split_of_metric(metric) == "train":
+        warnings.append(
+            f"By its name, {metric} is computed on training data, which rewards overfitting: log a validation metric and choose "
+            "trials by it."
+        )
     if stated is not None:
         warnings += _direction_warnings(metric, stated, followed=True)
         return ObjectiveChoice(Objective(metric=metric, direction=stated), inferred, tuple(warnings))

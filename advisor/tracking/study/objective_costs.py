@@ -30,6 +30,10 @@ _MAX_DETECTABLE_DIFFERENCE = 0.5
 examples is unknown. Our choice."""
 
 
+_BEST_SO_FAR_LEVEL = 0.01
+"""Maximum p-value at which a metric counts as the best value so far."""
+
+
 @dataclass(frozen=True)
 class ObjectiveCosts:
     """The objective of each trial, converted to a cost (lower is better)."""
@@ -104,3 +108,19 @@ def known_difference(costs: ObjectiveCosts, examples: float) -> float:
 def _full_accuracy(accuracies: FloatArray) -> float:
     """Return the accuracy of a perfect model: 1, or 100 if the accuracies are percentages."""
     return 1.0 if float(np.abs(accuracies).max(initial=0.0)) <= 1 + 1e-6 else 100.0
+
+
+def is_best_so_far(costs: ObjectiveCosts) -> bool:
+    """Return whether the objective is the best value so far instead of the value of each evaluation: no evaluation is worse than
+    an earlier one, and values often repeat before they jump.
+
+    If values repeated by chance, each repeated value could as well have been a worse one (sign test). Repeated values before the
+    smallest possible improvement do not count, because a smooth curve that was rounded has these as well.
+    """
+    changes = [np.diff(c.finite.values) for c in costs.curves if len(c.finite) > 1]
+    every = np.concatenate(changes) if changes else np.empty(0)
+    if not (every < 0).any() or (every > 0).any():
+        return False
+    unit = float(-every[every < 0].max())
+    jumps = sum(int(((d[:-1] == 0) & (d[1:] < -1.5 * unit)).sum()) for d in changes)
+    return bool(0.5**jumps <= _BEST_SO_FAR_LEVEL)

@@ -17,6 +17,7 @@ from advisor.model.usual_rates import starts_from_pretrained, trains_adapter
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import ExperimentCurves
+from advisor.tracking.study.objective_costs import is_best_so_far, objective_costs_of
 from advisor.tracking.study.roles import ParameterRoles, parameter_roles
 from advisor.tracking.study.status import find_trial_ends
 
@@ -73,6 +74,12 @@ def build_trials(
     )
     by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or are_steps_epochs
     warnings = ["Metrics were logged by epoch, so every step in this report is an epoch."] if by_epoch else []
+    minimize = objective.direction == "minimize"
+    if is_best_so_far(objective_costs_of(blocks, objective.metric, minimize=minimize, trials=len(runs))):
+        warnings.append(
+            f"No evaluation of {objective.metric} is worse than an earlier one, so it seems to be the best value so far. Such "
+            "curves hide overfitting, instability and noise: log the value of each evaluation."
+        )
     decisions = (*roles.decisions, *how.decisions)
     return StudyTrials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, decisions)
 

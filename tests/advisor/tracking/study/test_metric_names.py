@@ -100,6 +100,11 @@ SIGNALS = {
         "train_loss=train_loss_step train_eval_loss=train_loss_epoch train_objective=train_acc valid_loss=val_loss "
         "learning_rate=lr-Adam",
     ),
+    "Keras": (
+        "loss=10 accuracy=10 val_loss=10 val_accuracy=10",
+        "val_accuracy",
+        "train_loss=loss train_eval_loss=loss train_objective=accuracy valid_loss=val_loss",
+    ),
     "Transformers": (
         "loss=100 eval_loss=10 grad_norm=100 learning_rate=100 eval_runtime=10",
         "eval_loss",

@@ -22,6 +22,11 @@ def test_an_objective_of_test_data_has_a_warning(metric, warned):
     assert not warned or "test data" in study.warnings[0]
 
 
+def test_an_objective_of_training_data_has_a_warning():
+    study = study_of([run(0, lr=1)], train_loss=points((0, 1, 0.5, 1)), objective="train_loss")
+    assert "rewards overfitting" in study.warnings[0]
+
+
 def contradictory(tags=None, **params):
     runs = [run(i, tags=tags, lr=i, **params) for i in range(2)]
     return experiment(runs, val_accuracy=points((0, 1, 0.5, 1), (1, 1, 0.7, 1)))

@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 from small_experiments import curves, points, run, study_of
 from studies import make_study
 
@@ -36,3 +37,18 @@ def test_epochs_that_count_from_0_have_the_length_that_their_parameter_states() 
     curves = {"val/loss": [[1 - 0.02 * i for i in range(20)]] * 2}
     study = make_study([{"lr": 0.1, "epochs": 20}, {"lr": 0.01, "epochs": 20}], curves, steps=list(range(20)))
     assert (study.unit, study.spec.max_train_steps, study.planned_steps(study.trials[0])) == ("epoch", 20, 20)
+
+
+def _warns_of_best_so_far(values) -> bool:
+    metric = curves([len(v) for v in values], lambda i, s: float(values[i][s - 1]))
+    study = study_of([run(i, lr=i + 1) for i in range(len(values))], val__accuracy=metric)
+    return any("best value so far" in w for w in study.warnings)
+
+
+def test_the_best_value_so_far_is_no_curve_of_evaluations() -> None:
+    rng = np.random.default_rng(3)
+    course = 0.9 - 0.6 * np.exp(-np.arange(20) / 4)
+    noisy = np.round(course + 0.02 * rng.standard_normal((6, 20)), 3)
+    assert _warns_of_best_so_far(np.maximum.accumulate(noisy, axis=1))
+    assert not _warns_of_best_so_far(noisy)
+    assert not _warns_of_best_so_far(np.round(np.tile(course, (6, 1)), 3))
