@@ -64,10 +64,12 @@ def choose_objective(
             f"By its name, {metric} is computed on test data: choose trials by a validation metric, and use the test data only "
             "once."
         )
-    if metric_direction.split_of_metric(metric) == "train":
+    if metric_direction.split_of_metric(metric) == "train" and not {"reward", "return"} & {
+        *metric_direction.words_of_metric(metric)
+    }:
         warnings.append(
-            f"By its name, {metric} is computed on training data, which rewards overfitting: log a validation metric and choose "
-            "trials by it."
+            f"By its name, {metric} is computed on training data. If training sees examples more than once, it hides overfitting: "
+            "log a validation metric and choose trials by it."
         )
     if stated is not None:
         warnings += _direction_warnings(metric, stated, followed=True)

@@ -22,9 +22,10 @@ def test_an_objective_of_test_data_has_a_warning(metric, warned):
     assert not warned or "test data" in study.warnings[0]
 
 
-def test_an_objective_of_training_data_has_a_warning():
-    study = study_of([run(0, lr=1)], train_loss=points((0, 1, 0.5, 1)), objective="train_loss")
-    assert "rewards overfitting" in study.warnings[0]
+@pytest.mark.parametrize(("metric", "warned"), [("train_loss", True), ("train/reward", False)])
+def test_an_objective_of_training_data_has_a_warning_unless_it_is_a_reward(metric, warned):
+    study = study_of([run(0, lr=1)], **{metric.replace("/", "__"): points((0, 1, 0.5, 1))}, objective=metric)
+    assert any("hides overfitting" in warning for warning in study.warnings) == warned
 
 
 def contradictory(tags=None, **params):
