@@ -85,15 +85,9 @@ def find_trial_ends(
     examples = max((size for size in sizes if size > 0), default=math.inf)
     failed = find_silent_failures(blocks, costs, rest, _logged_cost_of_guessing(runs, objective), examples)
     rest = [i for i in rest if i not in failed]
-    stopped, patience = _find_shortened_trials(
-        runs,
-        blocks,
-        costs,
-        params,
-        rest,
-        is_short=short_runs.find_short_trials(costs, params, steps_are_epochs=steps_are_epochs),
-        length_is_searched=short_runs.length_is_searched(params, lengths),
-    )
+    short = short_runs.find_short_trials(costs, params, steps_are_epochs=steps_are_epochs)
+    searched = short_runs.length_is_searched(params, lengths)
+    stopped, patience = _find_shortened_trials(runs, blocks, costs, params, rest, is_short=short, length_is_searched=searched)
     known = ends | failed | stopped
     each = tuple(known[i] if i in known else TrialEnd(_process_status(runs[i])) for i in range(len(runs)))
     decisions = (
