@@ -12,7 +12,14 @@ from pathlib import PurePath
 from advisor.contract.redact import redact_arguments
 from advisor.model import formula, placeholders
 from advisor.model.message import Code, Message, Name, list_message, say
-from advisor.model.space import HyperparameterValue, as_number, is_learning_rate, is_training_length, words_of_name
+from advisor.model.space import (
+    HyperparameterValue,
+    as_number,
+    is_learning_rate,
+    is_training_length,
+    is_transformers_schedule_name,
+    words_of_name,
+)
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.report.model import NextStudy, ReportData
@@ -47,7 +54,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     recorded = [(t, words) for t in islice(trials, _MAX_COMPARED_COMMANDS) if (words := _command_arguments(t.facts["command"]))]
     folder = common_output_folder([words for _, words in recorded])
     commands = [
-        (t.params, list(_arguments_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
+        (t.params, list(_arguments_with_placeholders(words, t.params, spec, study.spec)), t.id)
         for t, words in ((t, with_separate_output_folder(words, t.id, folder)) for t, words in recorded)
     ]
     # If no command was recorded, the default of a hyperparameter is known only if all trials have the same value.
@@ -160,14 +167,14 @@ def _command_arguments(command: str) -> list[str]:
 
 
 def _arguments_with_placeholders(
-    words: Sequence[str], params: Mapping[str, HyperparameterValue], spec: StudySpec, steps: int | None
+    words: Sequence[str], params: Mapping[str, HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> Iterator[tuple[str, bool]]:
-    """Yield (argument, whether it has a placeholder). steps: `max_train_steps` of the analysed study."""
+    """Yield (argument, whether it has a placeholder). analysed: the study whose trials recorded the command."""
     pending: str | None = None
     for word in words:
         option = _OPTION_PATTERN.fullmatch(word)
         if pending is not None and (option is None or option["value"] is not None or not word.startswith("-")):
-            name = _option_placeholder(pending, word, params, spec, steps)
+            name = _option_placeholder(pending, word, params, spec, analysed)
             yield (f"{{{name}}}", True) if name else (_escape_braces(word), False)
             pending = None
             continue
@@ -183,12 +190,12 @@ def _arguments_with_placeholders(
             pending = option["name"] if word.startswith("-") else None
             yield _escape_braces(word), False
         else:
-            name = _option_placeholder(option["name"], option["value"], params, spec, steps)
+            name = _option_placeholder(option["name"], option["value"], params, spec, analysed)
             yield (f"{option['name']}={{{name}}}", True) if name else (_escape_braces(word), False)
 
 
 def _option_placeholder(
-    option: str, text: str, params: Mapping[str, HyperparameterValue], spec: StudySpec, steps: int | None
+    option: str, text: str, params: Mapping[str, HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> str | None:
     """Return the name of the placeholder that replaces an option's value; None if the study does not set this value."""
     words = words_of_name(option)
@@ -205,9 +212,18 @@ def _option_placeholder(
         return same[0]
     if "_".join(words) in _SEED_OPTIONS:
         return "seed"
-    if spec.max_train_steps and is_training_length("_".join(words)) and _text_equals_value(text, steps):
+    if spec.max_train_steps and is_training_length("_".join(words)) and _text_equals_value(text, analysed.max_train_steps):
         return "max_train_steps"
-    return None
+    return placeholders.SCHEDULE if _sets_schedule(words, text, spec, analysed) else None
+
+
+def _sets_schedule(words: list[str], text: str, spec: StudySpec, analysed: StudySpec) -> bool:
+    """Return whether `spec` sets the option's value, a kind of learning-rate schedule. If the kind stays the same, the option
+    must have it as its value: the script may have other names for the kinds."""
+    before, kind = ((s.schedule or {}).get("kind") for s in (analysed, spec))
+    if kind is None or not (words == [placeholders.SCHEDULE] or is_transformers_schedule_name("_".join(words))):
+        return False
+    return _text_equals_value(text, before) or (words == [placeholders.SCHEDULE] and kind != before)
 
 
 def _longer_ends_with_shorter(one: list[str], other: list[str]) -> bool:

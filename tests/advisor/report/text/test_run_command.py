@@ -173,6 +173,24 @@ def test_options_that_no_trial_had_are_named() -> None:
     assert tasks_before_command(report.model_copy(update={"next_studies": ()})) == ()
 
 
+@pytest.mark.parametrize(
+    ("recorded", "before", "after", "expected"),
+    [
+        ("--schedule constant", "constant", "cosine", "--schedule {schedule}"),
+        ("--schedule=constant", "constant", "constant", "--schedule={schedule}"),
+        ("--schedule flat", None, "cosine", "--schedule {schedule}"),
+        ("--schedule flat", "constant", "constant", "--schedule flat"),
+        ("--schedule constant", "constant", None, "--schedule constant"),
+        ("--lr-scheduler-type constant", "constant", "cosine", "--lr-scheduler-type {schedule}"),
+    ],
+)
+def test_the_schedule_of_the_study_is_passed_once(recorded: str, before: str | None, after: str | None, expected: str) -> None:
+    analysed, following = (replace_spec(schedule={"kind": kind} if kind else None) for kind in (before, after))
+    study = study_of(f"python train.py --lr 0.01 --dropout 0.25 {recorded}", spec=analysed)
+    command = training_command(study, following)
+    assert command == f"python train.py --lr {{learning_rate}} --dropout {{model.dropout}} {expected}"
+
+
 def report_with(spec: StudySpec = SPEC, **fields: Any) -> Report:
     """Return a report whose next study has these fields."""
     step = NextStudy(file="1.yaml", spec=spec, yaml="", **fields)
