@@ -9,18 +9,22 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Container, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.prediction import describe_prediction
-from advisor.model.spec import SAME_IN_ALL_TRIALS, Parameter, Region, SpecEntryError, StudySpec
+from advisor.model.spec import SAME_IN_ALL_TRIALS, Objective, Parameter, Region, Sampler, SpecEntryError, StudySpec
 from advisor.model.words import capitalise, clean, short_text
 
 _MAX_FILE_BYTES = 2_000_000
+_MAX_SHOWN_CHARACTERS = 60
+"""Maximum length of a wrong value that an error shows."""
 
 
 class _StudyFileLoader(yaml.SafeLoader):
@@ -103,9 +107,32 @@ def parse_study_file(text: str, *, source: str = "study file") -> StudySpec:
         location = (*(str(part) for part in first["loc"]), *keys)
         line = _line_of_key(node, location)
         key = " ".join(".".join(location).split()) or "study file"
-        message = "is not a key of a study file" if first["type"] == "extra_forbidden" else first["msg"]
-        message = message.removeprefix("Value error, ")
-        raise AdvisorError(f"{source}, line {line}, {key}: {message}") from None
+        raise AdvisorError(f"{source}, line {line}, {key}: {_validation_message(first)}") from None
+
+
+def _validation_message(error: ErrorDetails) -> str:
+    """Return what is wrong with an entry of a study file."""
+    if error["type"] == "extra_forbidden":
+        close = get_close_matches(str(error["loc"][-1]), _keys_beside(error["loc"]), n=1)
+        return f"is not a key of a study file{f'; did you mean {close[0]!r}?' if close else ''}"
+    if error["type"] == "missing":
+        return "is missing"
+    expected = re.fullmatch(r"Input should be (?P<what>.*?)(?:, (?:unable|got) .*)?", error["msg"])
+    if expected is None:
+        return error["msg"].removeprefix("Value error, ")
+    what, value = expected["what"], error["input"]
+    for term, usual in (("valid dictionary", "mapping"), ("valid integer", "whole number"), ("valid ", "")):
+        what = what.replace(term, usual)
+    text = repr(value)
+    text = text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+    return f"must be {what}{f', not {text}' if isinstance(value, str | int | float) else ''}"
+
+
+def _keys_beside(location: tuple[str | int, ...]) -> list[str]:
+    """Return the keys that a study file may have at the place of an unknown key."""
+    models: dict[str, type[BaseModel]] = {"parameters": Parameter, "objective": Objective, "sampler": Sampler}
+    model = models.get(str(location[0])) if len(location) > 1 else StudySpec
+    return list(model.model_fields) if model is not None else []
 
 
 def _add_constants(data: dict[Any, Any], source: str) -> None:
