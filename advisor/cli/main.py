@@ -96,8 +96,9 @@ def main(arguments: list[str] | None = None) -> None:
         _exit_with_error(_usage_message(error))
     except AdvisorError as error:
         _exit_with_error(str(error), error.exit_status)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("advisor: interrupted", err=True)
+    except (KeyboardInterrupt, click.Abort) as error:
+        cause = error.__cause__ or error  # click raises Abort from the KeyboardInterrupt
+        click.echo("; ".join(["advisor: interrupted", *map(str, cause.args)]), err=True)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

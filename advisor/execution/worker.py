@@ -54,7 +54,7 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: SummaryCallback) -> Summ
         finally:
             worker.stop(signals)
     if signals.count:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("run the same command again to resume")
     return summary
 
 

@@ -149,7 +149,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_resumes(folder, advisor_run):
     process.send_signal(signal.SIGINT)
     status, _, err = finish(process)
     assert status == 130
-    assert err.splitlines()[-1] == "advisor: interrupted"
+    assert err.splitlines()[-1] == "advisor: interrupted; run the same command again to resume"
     assert lines(folder, "ended") == [0]
     assert runs(folder)["trial-1"].status == "KILLED"
     (folder / "go").touch()
