@@ -245,7 +245,9 @@ def launch_progress_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
     best, others = summary.best, len(summary.leaders) - 1
     equal = f" and {spelled(others, 'other')}" if others > 0 else ""
     parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{equal})"] if best else []
-    parts += [f"{count} {status}" for status, count in sorted(summary.counts().items()) if status != "complete"]
+    words = {"infeasible": "failed", "no_data": "without a result"}
+    counts = sorted(summary.counts().items())
+    parts += [f"{count} {words.get(status, status)}" for status, count in counts if status != "complete"]
     return ", ".join(parts)
 
 

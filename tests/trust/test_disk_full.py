@@ -68,7 +68,7 @@ def test_a_launch(store: Path, disk: Path, tmp_path: Path, advisor: Advisor, ref
     assert [p.name for p in disk.rglob("*") if p.is_file() and p.stat().st_size] == ["ballast"]
     ballast.unlink()
     status, out, err = advisor(*words, "--", "true", "{lr}", "{max_train_steps}")
-    assert (status, "1 of 1 trainings have ended: 1 no_data" in out) == (1, True), err  # it logged nothing
+    assert (status, "1 of 1 trainings have ended: 1 without a result" in out) == (1, True), err  # it logged nothing
 
 
 def test_curves_too_many_for_memory(
