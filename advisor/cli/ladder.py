@@ -75,7 +75,7 @@ def ladder(
 def _ladder_text(result: Ladder) -> str:
     lines = [
         _rate_transfer_text(result),
-        f"At {_size(result.next.size)} {_size_unit_text(result)}: {_prediction_text(result, result.next)}.",
+        f"At {_size_text(result, result.next.size)}: {_prediction_text(result, result.next)}.",
     ]
     if (last := result.last) is not None:
         words: dict[PredictionResult, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
@@ -92,9 +92,7 @@ def _ladder_text(result: Ladder) -> str:
 
 def _rate_transfer_text(result: Ladder) -> str:
     rate, (first, *_, last) = clean(result.rate), result.rungs
-    change = (
-        f"a factor of {_interval_text(result.factor)} from {_size(first.size)} to {_size(last.size)} {_size_unit_text(result)}"
-    )
+    change = f"a factor of {_interval_text(result.factor)} from {_size_text(result, first.size, last.size)}"
     if result.transfer == "stays":
         return f"The best {rate} stays within a factor of 2 over the sizes: {change} (95 % interval)."
     if result.transfer == "moves":
@@ -126,5 +124,7 @@ def _size(size: float) -> str:
     return number(round(size) if size >= 1000 else size, 4)
 
 
-def _size_unit_text(result: Ladder) -> str:
-    return "parameters" if result.size == "parameters" else f"of {clean(result.size)}"
+def _size_text(result: Ladder, *sizes: float) -> str:
+    """Return one size or two with what it measures: `1,000 to 4,000 parameters`, `width 64 to 128`."""
+    text = " to ".join(map(_size, sizes))
+    return f"{text} parameters" if result.size == "parameters" else f"{clean(result.size)} {text}"
