@@ -118,7 +118,8 @@ def _best_error_text(report: Report) -> str:
 
 def _print_findings(report: Report, out: Path, echo: Callable[[str], None]) -> None:
     for finding in report.findings:
-        echo(f"  {_SEVERITY_LABELS[finding.severity]}: {finding.message}")
+        echo(f"  {_SEVERITY_LABELS[finding.severity]}: {finding.action}")
+        echo(f"    {finding.message}")
     echo(f"  Report: {out / 'report.html'}")
 
 
