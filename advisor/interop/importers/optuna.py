@@ -21,7 +21,7 @@ from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.tracking.runs import RunStatus
-from advisor.tracking.stores.client import one_line_error
+from advisor.tracking.stores.client import driver_hint, one_line_error
 from advisor.tracking.study.inference import infer_parameters, parse_params
 
 _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
@@ -154,7 +154,7 @@ def _open_database(url: str) -> Any:
         tables = set(sqlalchemy.inspect(engine).get_table_names())
         engine.dispose()
     except ImportError as error:
-        raise AdvisorError(f"cannot open {redact(url)}: {error}; install the database's Python driver") from None
+        raise AdvisorError(f"cannot open {redact(url)}: {error}; {driver_hint(url)}") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise AdvisorError(f"cannot open {redact(url)}: {one_line_error(error)}") from None
     if not {"studies", "trials", "version_info", "alembic_version"} <= tables:

@@ -138,6 +138,13 @@ def filter_error(filter: str, error: BaseException) -> AdvisorError:
     return AdvisorError(f"--filter {filter!r} is not one that MLflow understands: {one_line_error(error).rstrip('.')}{hint}")
 
 
+def driver_hint(uri: str) -> str:
+    """Return how to install the Python driver of the database at this address."""
+    kind = uri.partition(":")[0].partition("+")[0].lower()
+    extra = {"postgres": "postgres", "postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}.get(kind)
+    return f'pip install "tuning-advisor[{extra}]"' if extra else "install the database's Python driver"
+
+
 def explain_error(error: BaseException, location: StoreLocation, action: str = "read") -> AdvisorError:
     """Return an AdvisorError with a one-line instruction. action: verb for the action that failed, such as "read"."""
     text = one_line_error(error)
@@ -153,6 +160,6 @@ def explain_error(error: BaseException, location: StoreLocation, action: str = "
     if location.kind == "server" and re.search(_NOT_MLFLOW_PATTERN, text):
         return AdvisorError(f"{where} answers, but not as an MLflow tracking server does; is the address right?")
     if isinstance(error, ImportError):
-        driver = "" if text == _OLD_MLFLOW_MESSAGE else "; install the database's Python driver"
-        return AdvisorError(f"cannot open {where}: {text}{driver}")
+        hint = "" if text == _OLD_MLFLOW_MESSAGE else f"; {driver_hint(location.uri)}"
+        return AdvisorError(f"cannot open {where}: {text}{hint}")
     return AdvisorError(f"MLflow cannot {action} {where}: {text}")
