@@ -1,5 +1,7 @@
 """The README and the guides are true: their commands run, their code works, in an empty folder, on a real training."""
 
+import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -103,6 +105,19 @@ def test_every_command_runs_in_order(folder, monkeypatch, capfd):
 def test_the_python_interface(folder, monkeypatch):
     monkeypatch.chdir(folder)
     exec(next(code for code in blocks("python") if "analyze(" in code), {})
+
+
+def test_every_logger_has_the_arguments_that_it_needs():
+    from advisor_pytorch import TuningLogger
+
+    signature, calls = inspect.signature(TuningLogger), []
+    for page in (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))):
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+            nodes = (node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call))
+            calls += [(page.name, node) for node in nodes if getattr(node.func, "id", "") == "TuningLogger"]
+    for page, call in calls:
+        assert signature.bind(*call.args, **{keyword.arg: keyword.value for keyword in call.keywords}), page
+    assert {page for page, _ in calls} >= {"README.md", "guard.md"}
 
 
 def test_the_loop_over_trials(folder, monkeypatch):
