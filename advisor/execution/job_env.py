@@ -173,6 +173,15 @@ def fill_placeholders(
     return out
 
 
+def unknown_option_hint(error: str, parameters: Iterable[str]) -> str:
+    """Return how to spell hyperparameters with dashes, for a training that rejected options with underscores; else empty."""
+    if not re.search("unrecognized arguments|no such option", error, re.I):
+        return ""
+    rejected = [n for n in parameters if "_" in n and re.search(rf"--{re.escape(n)}(?![\w-])", error)]
+    options = [command_option(name) for name in rejected]
+    return f"if its options have dashes, write them yourself: {' '.join(options)}" if options else ""
+
+
 def command_fingerprint(words: Sequence[str]) -> str:
     """Return a digest of the command and of the scripts and configuration files that it names."""
     digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))

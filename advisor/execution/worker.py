@@ -16,7 +16,7 @@ from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines import Exit, Task, Training
 from advisor.execution.guarding import StudyGuard
 from advisor.execution.job import Job, Key
-from advisor.execution.job_env import check_command, create_private_folder, job_command, job_environment
+from advisor.execution.job_env import check_command, create_private_folder, job_command, job_environment, unknown_option_hint
 from advisor.execution.ledger import Ledger, record
 from advisor.execution.ledger.claims import HEARTBEAT_INTERVAL_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
@@ -297,10 +297,11 @@ class _JobLauncher:
             return
         logs, last = self._plan.folder, self._new_outcomes[-1].error
         if all(o.status == "infeasible" for o in self._new_outcomes):
+            hint = unknown_option_hint(last or "", self._plan.spec.parameters)
             raise TrialsFailed(
-                f"the first {MAX_FIRST_FAILURES} trials all failed, the last with: {last}; their output is in {logs}; fix the "
-                "command, or add the options that the training lacks, and run it again: trials that logged nothing are begun "
-                "again; --keep-going continues in spite of failures"
+                f"the first {MAX_FIRST_FAILURES} trials all failed, the last with: {last}; their output is in {logs}; "
+                f"{hint and hint + '; '}fix the command, or add the options that the training lacks, and run it again: trials "
+                "that logged nothing are begun again; --keep-going continues in spite of failures"
             )
         if all(o.status == "no_data" for o in self._new_outcomes):
             raise TrialsFailed(f"the first {MAX_FIRST_FAILURES} trials gave no result: {last}; their output is in {logs}")

@@ -16,6 +16,7 @@ from advisor.execution.job_env import (
     job_command,
     job_environment,
     study_folder,
+    unknown_option_hint,
 )
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter, Sampler
@@ -171,6 +172,24 @@ def test_an_adaptive_study_has_no_dry_run(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "to try one trial, pass --trials 1 instead of --dry-run" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (
+            "train.py: error: unrecognized arguments: --learning_rate 0.1 --batch_size=64 --lr 1",
+            "if its options have dashes, write them yourself: --learning-rate {learning_rate} --batch-size {batch_size}",
+        ),
+        ("Error: No such option: --batch_size", "if its options have dashes, write them yourself: --batch-size {batch_size}"),
+        ("unrecognized arguments: --learning_rate_decay 1 --batch_size-x 2", ""),
+        ("unrecognized arguments: --lr 1", ""),
+        ("ValueError: --learning_rate", ""),
+        ("", ""),
+    ],
+)
+def test_a_rejected_name_with_underscores_gets_its_spelling_with_dashes(error, hint):
+    assert unknown_option_hint(error, ["learning_rate", "batch_size", "lr"]) == hint
 
 
 def test_the_fingerprint_changes_with_the_command_and_its_scripts(tmp_path):
