@@ -14,6 +14,7 @@ from advisor.history.proposals import find_trials
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.study import Study
+from advisor.model.words import share
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import list_experiments
 
@@ -182,4 +183,5 @@ def _setting_summary_text(side: Summary) -> str:
 def _variance_text(variance: Variance) -> str:
     if variance.sd is None or variance.sure is None:
         return variance.note
-    return f"sd {variance.sd:.3g}, gain {min(max(variance.sure, 0.001), 0.999):.1%} sure ({variance.note})"
+    probability = share(min(max(variance.sure, 0.001), 0.999))
+    return f"sd {variance.sd:.3g}, better with a probability of {probability} ({variance.note})"
