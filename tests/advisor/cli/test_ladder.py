@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from functools import partial
 
@@ -81,6 +82,9 @@ def test_a_hyperparameter_is_the_size(advisor):
     assert status == 0
     assert brief["action"].startswith("The best lr falls with the size")
     assert (brief["size"], brief["next"]["size"]) == ("width", 200)
+    out = advisor("all", "--size", "width", "--next", "200")[1]
+    assert re.search(r"from width \d+ to \d+ \(95 % interval\)", out)
+    assert "\nAt width 200: best lr " in out
 
 
 @pytest.mark.parametrize(

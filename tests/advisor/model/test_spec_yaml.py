@@ -202,7 +202,10 @@ def test_a_comment_holds_no_invisible_characters() -> None:
         (HEAD + "parameters:\n  a: {low: 0, high: 1}\nforbidden:\n- where: {a: {}}\n", "line 6.*give low, high or both"),
         (HEAD + "checkpoints: {keep_best: 0}\n", "line 3, checkpoints.keep_best"),
         (HEAD + "sampler: {kind: sobol}\n", "line 3, sampler.kind"),
-        ("study: s\nobjective: {metric: m, direction: up}\n", "line 2, objective.direction: must be 'minimize' or 'maximize', not 'up'"),
+        (
+            "study: s\nobjective: {metric: m, direction: up}\n",
+            "line 2, objective.direction: must be 'minimize' or 'maximize', not 'up'",
+        ),
         ("objective: {metric: m, direction: minimize}\n", "study: is missing"),
         ("a: &a [1]\nb: *a\n", "aliases are not allowed"),
         ("study: !!python/object/apply:os.system ['true']", "tags such as .* are not allowed"),

@@ -14,6 +14,7 @@ from experiments import refused, same, trace
 from fault_servers import FaultyProxy
 
 from advisor.tracking.stores import client
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import list_experiments, read_experiment
 
 
@@ -94,6 +95,22 @@ def test_an_unreachable_server_is_soon_an_error_without_its_password(monkeypatch
         began = time.monotonic()
         message = refused("cannot reach", "x", tracking_uri=f"http://me:hunter2@127.0.0.1:{port}")
         assert time.monotonic() - began < wait_s * (1 + retries)
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    ("uri", "hint"),
+    [
+        ("postgresql://me:hunter2@host/db", 'pip install "tuning-advisor[postgres]"'),
+        ("postgresql+psycopg2://host/db", 'pip install "tuning-advisor[postgres]"'),
+        ("mysql+pymysql://host/db", 'pip install "tuning-advisor[mysql]"'),
+        ("mssql+pyodbc://me:hunter2@host/db", "install the database's Python driver"),
+    ],
+)
+def test_a_missing_driver_is_an_error_with_the_extra_that_has_it(uri: str, hint: str) -> None:
+    message = str(client.explain_error(ModuleNotFoundError("No module named 'x'"), parse_tracking_uri(uri)))
+    assert message.startswith("cannot open ")
+    assert message.endswith(f": No module named 'x'; {hint}")
     assert "hunter2" not in message
 
 
