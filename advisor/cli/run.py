@@ -130,4 +130,5 @@ def _print_launch_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None
         click.echo(f"{failed[0].upper()}{failed[1:]} failed; to start {them} again, run the same command with --retry failed.")
     if left:
         click.echo(f"Other launchers have {left} of the trials; run the same command again to check that all have ended.")
-    print_analyze_command(plan.experiment, plan.location)
+    if left or summary.failed < len(summary.outcomes) or summary.best is not None:
+        print_analyze_command(plan.experiment, plan.location)

@@ -69,6 +69,7 @@ def test_a_launch(store: Path, disk: Path, tmp_path: Path, advisor: Advisor, ref
     ballast.unlink()
     status, out, err = advisor(*words, "--", "true", "{lr}", "{max_train_steps}")
     assert (status, "1 of 1 trainings have ended: 1 without a result" in out) == (1, True), err  # it logged nothing
+    assert "advisor analyze" not in out
 
 
 def test_curves_too_many_for_memory(
