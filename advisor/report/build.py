@@ -183,8 +183,8 @@ def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
 
 
 def _repeat_spread(study: Study) -> RepeatSpread | None:
-    repeated = repeats.settings_of_equal_variance(repeats.full_length_settings(study))
-    variance = repeats.variance_between_seeds(repeated)
+    tried = repeats.full_length_settings(study)
+    repeated, variance = repeats.settings_of_equal_variance(tried), repeats.variance_between_seeds(tried)
     if variance is None or not any(t.params or t.commit for t in study.trials):
         return None
     return RepeatSpread(deviation=variance[0], settings=len(repeated), trials=sum(len(s.trials) for s in repeated))

@@ -108,7 +108,10 @@ class Best(FrozenModel):
 
 
 class RepeatSpread(FrozenModel):
-    """Pooled standard deviation of the objective between repeats of the same setting."""
+    """Pooled standard deviation of the objective between repeats of the same setting.
+
+    Settings that vary more between seeds than better ones are left out of all three figures.
+    """
 
     deviation: float
     settings: int

@@ -269,7 +269,7 @@ def curvature(slopes: Callable[[FloatArray], FloatArray], at: FloatArray, step: 
 # --- tests of interactions --------------------------------------------------------------------------------------------------------
 
 NULL_HYPOTHESIS_DRAWS = 1999
-"""Usual number of draws from the distribution of the results without interactions."""
+"""Usual number of draws from the distribution of the test statistic without interactions."""
 MAX_NULL_HYPOTHESIS_DRAWS = 19_999
 _KERNEL_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the kernels: a gentle bend over the range, and a sharp turn."""
@@ -308,13 +308,7 @@ def interaction_p_values(
 def draws_needed(level: float) -> int | None:
     """Return a number of draws for p-values as small as `level`; None if `MAX_NULL_HYPOTHESIS_DRAWS` are too few."""
     number = math.ceil(1 / level) - 1
-    return (
-        None
-        if number > MAX_NULL_HYPOTHESIS_DRAWS
-        else NULL_HYPOTHESIS_DRAWS
-        if number <= NULL_HYPOTHESIS_DRAWS
-        else MAX_NULL_HYPOTHESIS_DRAWS
-    )
+    return next((draws for draws in (NULL_HYPOTHESIS_DRAWS, MAX_NULL_HYPOTHESIS_DRAWS) if number <= draws), None)
 
 
 def _fit_variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:

@@ -26,7 +26,7 @@ MAX_COMPARED_SETTINGS = 4
 """Maximum number of settings of a comparison instead of a search. Our choice."""
 
 _UNEQUAL_VARIANCE_LEVEL = 0.05
-"""Maximum probability of leaving out a setting if the variance between seeds is the same at all settings."""
+"""Maximum probability that any setting is left out although all settings have the same variance between seeds."""
 
 SettingKeyFunction: TypeAlias = Callable[[Trial], SettingKey]
 

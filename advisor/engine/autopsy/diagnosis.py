@@ -326,7 +326,7 @@ def _unknown_cause(record: AutopsyRecord) -> Diagnosis:
     if suspects := [o for o in (record.graph.operations if record.graph else ()) if o in _SINGULAR_DERIVATIVES]:
         text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
     return Diagnosis(
-        "unknown", "open", text, "Replay the step as shown below: the hook then checks each value as soon as it is computed."
+        "unknown", "open", text, "Replay the step as shown below. The replay checks each value when it is computed."
     )
 
 

@@ -94,9 +94,10 @@ def find_signal_metrics(
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [m for m in names if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective)]
-    # Keras logs the training metric beside val_accuracy as accuracy.
     words = tuple(w for w in words_of_metric(objective) if w not in SPLIT_BY_WORD)
-    twins = twins or [m for m in names if split_of_metric(objective) == "valid" and words_of_metric(m) == words != ("loss",)]
+    if not twins and split_of_metric(objective) == "valid" and words != ("loss",):
+        # Beside val_accuracy, Keras calls the training metric accuracy.
+        twins = [m for m in names if words_of_metric(m) == words]
     twins = [m for m in twins if m not in summaries and m != objective]
     # A loss of the same quantity is comparable if it has at most twice as many points as the objective; a noisy loss of single
     # batches is not.

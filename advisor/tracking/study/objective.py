@@ -64,9 +64,8 @@ def choose_objective(
             f"By its name, {metric} is computed on test data: choose trials by a validation metric, and use the test data only "
             "once."
         )
-    if metric_direction.split_of_metric(metric) == "train" and not {"reward", "return"} & {
-        *metric_direction.words_of_metric(metric)
-    }:
+    rewarded = {"reward", "rewards", "return"} & {*metric_direction.quantity_words(metric)}
+    if metric_direction.split_of_metric(metric) == "train" and not rewarded:
         warnings.append(
             f"By its name, {metric} is computed on training data. If training sees examples more than once, it hides overfitting: "
             "log a validation metric and choose trials by it."

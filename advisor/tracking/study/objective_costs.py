@@ -28,8 +28,6 @@ accuracies are rounded."""
 _MAX_DETECTABLE_DIFFERENCE = 0.5
 """Maximum detectable difference between two accuracies, as a share of the range of all accuracies, if the number of validation
 examples is unknown. Our choice."""
-
-
 _BEST_SO_FAR_LEVEL = 0.01
 """Maximum p-value at which a metric counts as the best value so far."""
 

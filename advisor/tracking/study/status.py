@@ -22,7 +22,7 @@ from advisor.model.study import CurveBlock, TrialStatus
 from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
 from advisor.tracking.study.early_failures import find_launch_failures, find_memory_failures
-from advisor.tracking.study.objective_costs import ObjectiveCosts, objective_costs_of
+from advisor.tracking.study.objective_costs import ObjectiveCosts
 from advisor.tracking.study.silent_failures import TrialEnd, find_silent_failures
 
 _TAG_STATUSES: tuple[TrialStatus, ...] = (
@@ -57,6 +57,7 @@ class TrialEnds:
 def find_trial_ends(
     runs: Sequence[Run],
     blocks: Mapping[str, CurveBlock],
+    costs: ObjectiveCosts,
     objective: Objective,
     params: Sequence[Mapping[str, HyperparameterValue]],
     *,
@@ -66,7 +67,6 @@ def find_trial_ends(
     """Return the end status of each trial. params: hyperparameters of each trial; lengths: hyperparameters that are the length of
     training; steps_are_epochs: whether metrics were logged by epoch.
     """
-    costs = objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
     tagged = {i: _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
     stops = _guard_stops(runs)

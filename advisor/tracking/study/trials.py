@@ -12,7 +12,7 @@ from advisor import contract
 from advisor.model.reading import Decision
 from advisor.model.space import FloatArray, HyperparameterValue, IntArray, words_of_name
 from advisor.model.spec import Objective, StudySpec
-from advisor.model.study import CurveBlock, StepUnit, Trial
+from advisor.model.study import StepUnit, Trial
 from advisor.model.usual_rates import starts_from_pretrained, trains_adapter
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
@@ -20,6 +20,11 @@ from advisor.tracking.study.curves import ExperimentCurves
 from advisor.tracking.study.objective_costs import is_best_so_far, objective_costs_of
 from advisor.tracking.study.roles import ParameterRoles, parameter_roles
 from advisor.tracking.study.status import find_trial_ends
+
+_BEST_SO_FAR_WARNING = (
+    "No evaluation of {metric} is worse than an earlier one, so it seems to be the best value so far. Such curves hide "
+    "overfitting, instability and noise: log the value of each evaluation."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,8 @@ def build_trials(
     fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
     roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
     are_steps_epochs = axes.are_steps_epochs(last_steps, params)
-    how = find_trial_ends(runs, blocks, objective, params, lengths=roles.lengths, steps_are_epochs=are_steps_epochs)
+    costs = objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
+    how = find_trial_ends(runs, blocks, costs, objective, params, lengths=roles.lengths, steps_are_epochs=are_steps_epochs)
     epochs = axes.planned_epochs(params) if are_steps_epochs else None  # one more than the last step if steps count from 0
     facts = _facts_of_trials(runs, params, roles, last_steps, start, epochs)
     for i, error in how.errors.items():
@@ -73,20 +79,10 @@ def build_trials(
     )
     by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or are_steps_epochs
     warnings = ["Metrics were logged by epoch, so every step in this report is an epoch."] if by_epoch else []
-    warnings += _best_so_far_warnings(blocks, objective, len(runs))
-    unit: StepUnit = "epoch" if by_epoch else start.unit
-    return StudyTrials(trials, spec, unit, tuple(warnings), roles, (*roles.decisions, *how.decisions))
-
-
-def _best_so_far_warnings(blocks: Mapping[str, CurveBlock], objective: Objective, trials: int) -> list[str]:
-    if not is_best_so_far(
-        objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=trials)
-    ):
-        return []
-    return [
-        f"No evaluation of {objective.metric} is worse than an earlier one, so it seems to be the best value so far. Such curves "
-        "hide overfitting, instability and noise: log the value of each evaluation."
-    ]
+    warnings += [_BEST_SO_FAR_WARNING.format(metric=objective.metric)] if is_best_so_far(costs) else []
+    return StudyTrials(
+        trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, roles.decisions + how.decisions
+    )
 
 
 def _facts_of_trials(

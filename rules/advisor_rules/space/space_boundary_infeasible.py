@@ -30,7 +30,8 @@ class SpaceBoundaryInfeasible(Rule):
 
     ## What it looks at
     The rule examines both ends of every searched number, but only the high end of a learning rate. The rule looks for a
-    threshold beyond which nearly all trials diverged, crashed or learned nothing, and near which the best trial lies.
+    threshold beyond which nearly all trials diverged, crashed or learned nothing, and near which the best trial lies. At least
+    two settings must have failed beyond it, because a single failure may have any cause.
 
     ## Why it matters
     A threshold next to the best trial does not mean that the range is too narrow: extending the range only adds failures. The
@@ -56,8 +57,7 @@ class SpaceBoundaryInfeasible(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among the trials beyond the threshold."""
     least_failed: Count = 2
-    """Minimum number of failed settings beyond the threshold. A single failure may have any cause, such as another
-    hyperparameter."""
+    """Minimum number of failed settings beyond the threshold."""
     factor: Factor = 4.0
     """Maximum ratio between the threshold and the value of the best trial on a log scale. A ratio of 4 equals two doublings of
     the learning rate, the steps that probes take."""

@@ -90,8 +90,8 @@ def test_an_accuracy_that_falls_back_to_chance_need_not_be_constant(end, status)
 def test_a_gain_before_the_first_evaluation_can_be_lost(end, status):
     """The loss falls from 3 to 0.6 before the first evaluation and rises again, so its first evaluation is its best one."""
     lost = [0.6 + (end - 0.6) * min(s / 6, 1) + 0.01 * (s % 3) for s in range(20)]
-    value = lambda i, s: lost[s] if i == 2 else 0.6 / (s + 1)  # noqa: E731
-    rows = [(i, 5 * s + 5, value(i, s), 100 + s) for i in range(6) for s in range(20)]
+    gained = [0.6 / (s + 1) for s in range(20)]
+    rows = [(i, 5 * s + 5, (lost if i == 2 else gained)[s], 100 + s) for i in range(6) for s in range(20)]
     loss, train = points(*rows), points(*((i, 0, 3.0, 99) for i in range(6)), *rows)
     study = study_of(_trials(), val__loss=loss, train__loss=train, objective="val/loss")
     assert study.trials[2].status == status
