@@ -50,8 +50,7 @@ def build_trials(
     spec = spec or from_study_file.find_spec(experiment, params)
     if spec is not None:
         params = [spec.with_computed_values(trial) for trial in params]
-    blocks, start = curves.blocks, curves.start
-    last_steps = axes.last_steps(blocks)
+    blocks, start, last_steps = curves.blocks, curves.start, axes.last_steps(curves.blocks)
     fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
     roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
     are_steps_epochs = axes.are_steps_epochs(last_steps, params)
@@ -80,9 +79,8 @@ def build_trials(
     by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or are_steps_epochs
     warnings = ["Metrics were logged by epoch, so every step in this report is an epoch."] if by_epoch else []
     warnings += [_BEST_SO_FAR_WARNING.format(metric=objective.metric)] if is_best_so_far(costs) else []
-    return StudyTrials(
-        trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, roles.decisions + how.decisions
-    )
+    unit: StepUnit = "epoch" if by_epoch else start.unit
+    return StudyTrials(trials, spec, unit, tuple(warnings), roles, roles.decisions + how.decisions)
 
 
 def _facts_of_trials(
