@@ -171,6 +171,8 @@ class Shipper:
             path = self._folder / artifact.rpartition("/")[2]
             if path.exists() and self._autopsies.get(path) != (written := path.stat().st_mtime_ns):
                 store.log_file(path, artifact)
+                if artifact == contract.AUTOPSY_PATH:
+                    store.set_tags({contract.TAG_AUTOPSY: "true"})
                 self._autopsies[path] = written
 
     def _store_sidecar(self, store: MlflowStore) -> None:

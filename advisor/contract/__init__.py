@@ -154,6 +154,8 @@ TAG_CURVE_FILES = "advisor.sidecar"
 The artifact has every point from step `from_step` to step `to_step`, which is the last step. Earlier points are only in the
 tracking store, because of a disk quota or because an earlier process logged them.
 """
+TAG_AUTOPSY = "advisor.autopsy"
+"""`true` if the run has an artifact `AUTOPSY_PATH`."""
 AUTOPSY_PATH = "advisor/autopsy.json"
 """Artifact about the first non-finite loss or gradient norm of a training: a JSON object that `advisor.model.autopsy` parses.
 With `autopsy="batch"`, `AUTOPSY_BATCH_PATH` holds the batches, in the format of `torch.load`."""

@@ -8,19 +8,18 @@ from typing import Any, NamedTuple
 from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points.artifacts import UnusableFileError, open_artifact
+from advisor.tracking.points.autopsies import read_autopsy_text
 from advisor.tracking.stores.client import connect
 from advisor.tracking.stores.location import StoreLocation
 
 MAX_LISTED_RUNS = 5
 """Maximum number of runs of the same name that an error message lists."""
-MAX_AUTOPSY_BYTES = 1_000_000
-"""Maximum bytes of an autopsy file."""
 
 
 class RunAutopsy(NamedTuple):
     """The autopsy file of a run, with the run's name, id and tags."""
 
-    text: bytes
+    text: str
     name: str
     run_id: str
     tags: dict[str, str]
@@ -35,9 +34,7 @@ def read_autopsy(run: str, location: StoreLocation) -> RunAutopsy:
         name = found.info.run_name or found.info.run_id
         try:
             with open_artifact(root, contract.AUTOPSY_PATH, location.uri) as path:
-                if path.stat().st_size > MAX_AUTOPSY_BYTES:
-                    raise UnusableFileError("is larger than any autopsy can be")
-                text = path.read_bytes()
+                text = read_autopsy_text(path)
         except UnusableFileError as error:
             raise AdvisorError(_missing_autopsy_message(name, str(error))) from error
         has_batches = True

@@ -26,6 +26,8 @@ class Run:
     started: float | None = None
     """Start time in seconds since 1970; None if unknown."""
     ended: float | None = None
+    autopsy: str = ""
+    """Record of the run's first non-finite value, as JSON (`advisor.model.autopsy`); empty if the run has none."""
 
     @property
     def unfinished(self) -> bool:

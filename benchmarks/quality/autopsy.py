@@ -23,7 +23,7 @@ import torch
 from autopsy_faults import FAULTS
 from autopsy_training import Training
 
-from advisor.engine.autopsy.diagnosis import diagnose
+from advisor.computed.stability.autopsy import diagnose
 from advisor.model.autopsy import AutopsyRecord, read_autopsy_record
 from advisor_pytorch.autopsy.record import History, autopsy_json
 from advisor_pytorch.autopsy.watch import Autopsy, SeenBatch

@@ -19,7 +19,7 @@ class Training:
     """A training of a regression or classification model without a fault."""
 
     cause: ClassVar[str] = ""
-    """Cause that the autopsy should name (see `advisor.engine.autopsy`); empty without a fault."""
+    """Cause that the autopsy should name (see `advisor.computed.stability.autopsy`); empty without a fault."""
     names: ClassVar[str] = ""
     """Text that the autopsy's sentence about the faulty tensor, layer or operation should contain."""
     steps: ClassVar[int] = 150

@@ -5,8 +5,8 @@ from advisor.model.finding import MissingData
 
 OF_OTHER_STUDIES = set(
     "adam-epsilon attention-logits batch-changed chosen-unlikely completions-truncated curve-staircase entropy-collapse "
-    "eval-sample-skew forgetting groups-without-advantage loss-scale params-ignored policy-jumps preferences-unlearned "
-    "rollout-mismatch schedule-ignored steps-to-fit warmup-shortest weight-decay-weak".split()
+    "eval-sample-skew forgetting groups-without-advantage loss-scale non-finite-cause params-ignored policy-jumps "
+    "preferences-unlearned rollout-mismatch schedule-ignored steps-to-fit warmup-shortest weight-decay-weak".split()
 )
 """Rules that need a study of another kind."""
 

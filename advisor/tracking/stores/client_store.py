@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from advisor.tracking.points import collect
+from advisor.tracking.points.autopsies import add_autopsies
 from advisor.tracking.points.cache import cache_of_experiment
 from advisor.tracking.points.load import LastPoint, StoredRun, read_points
 from advisor.tracking.points.sidecar import SidecarCurves
@@ -55,7 +56,8 @@ class ClientStore:
                     min_points_to_cache=MIN_POINTS_TO_CACHE,
                     on_progress=on_progress,
                 )
-            return Experiment(chosen.name, tuple(s.run for s in stored), points, tags, warnings)
+                stored, autopsy_warnings = add_autopsies(stored, self.location.uri)
+            return Experiment(chosen.name, tuple(s.run for s in stored), points, tags, (*warnings, *autopsy_warnings))
 
 
 def _list_experiments(client: Any) -> list[ExperimentListing]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points import collect
+from advisor.tracking.points.autopsies import add_autopsies
 from advisor.tracking.points.cache import cache_of_experiment
 from advisor.tracking.points.load import LastPoint, StoredRun, read_points
 from advisor.tracking.points.sidecar import SidecarCurves
@@ -141,7 +142,9 @@ class SqlTrackingStore(ABC):
                 min_points_to_cache=MIN_POINTS_TO_CACHE,
                 on_progress=on_progress,
             )
-            return Experiment(chosen.name, tuple(s.run for s in stored), points, collect.select_tags(tags), warnings)
+            runs, autopsy_warnings = add_autopsies(stored, None)
+            all_warnings = (*warnings, *autopsy_warnings)
+            return Experiment(chosen.name, tuple(s.run for s in runs), points, collect.select_tags(tags), all_warnings)
 
 
 def _experiments(database: RunDatabase) -> list[ExperimentListing]:

@@ -120,7 +120,7 @@ def _logged_facts(run: Run) -> dict[str, str]:
         "source_commit": run.tags.get("mlflow.source.git.commit"),
     }
     logged = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
-    return {k: v for k, v in facts.items() if v} | logged
+    return {k: v for k, v in facts.items() if v} | logged | ({"autopsy": run.autopsy} if run.autopsy else {})
 
 
 def _seed_of_run(run: Run) -> int | None:

@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 from torch import nn
 
 from advisor import contract
-from advisor.engine.autopsy.diagnosis import diagnose
+from advisor.computed.stability.autopsy import diagnose
 from advisor.model.autopsy import read_autopsy_record
 from advisor_pytorch import TuningLogger
 from tests.adapters.fixture_types import History, OnlyRun

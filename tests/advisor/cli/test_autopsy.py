@@ -56,7 +56,7 @@ def test_five_lines_say_what_happened(database: str, tmp_path: Path, advisor: co
         f"t ({run_id}): the loss became nan at step 12 of 50.",
         "The batch: tensor [0] of step 12 (batch 2 of epoch 1, from 0) has 3 non-finite values. (certain)",
         "Before: step 11 had loss 0.5, gradient norm 2, rate 0.1; 0 of 4 parameters not finite.",
-        "Do: Repair or drop these examples, and check the data for more.",
+        "Do: Repair or drop the non-finite examples, and check the data for more.",
         "Replay: from the checkpoint of step 10 (c/10.pt), with seed 3, to step 12: ADVISOR_AUTOPSY=replay python train.py.",
     ]
     status, out, _ = advisor(run_id, "--json")

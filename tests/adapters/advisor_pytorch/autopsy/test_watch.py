@@ -59,7 +59,7 @@ def artifact(uri: str, log: TuningLogger, folder: Path) -> dict[str, Any] | None
 
 
 @pytest.mark.parametrize("clip", [0.0, 1.0])
-def test_on_the_cpu_the_model_is_seen_before_the_bad_update(run: Run, clip: float) -> None:
+def test_on_the_cpu_the_model_is_seen_before_the_bad_update(uri: str, run: Run, clip: float) -> None:
     log, record = run(clip=clip)
     assert record is not None
     assert (record["step"], record["metric"], record["value"], record["late"]) == (BAD, "grad_norm", "nan", False)
@@ -68,6 +68,7 @@ def test_on_the_cpu_the_model_is_seen_before_the_bad_update(run: Run, clip: floa
     assert (record["parameters"]["bad"], record["gradients"]["bad"] > 0) == (0, True)
     assert [row[0] for row in record["history"]["before"]] == list(range(BAD))
     assert [row[0] for row in record["history"]["after"]][:1] == [BAD]
+    assert MlflowClient(uri).get_run(str(log.run_id)).data.tags[contract.TAG_AUTOPSY] == "true"
     assert log._autopsy is not None
     assert log._autopsy._listener not in backward_patches.listeners
 

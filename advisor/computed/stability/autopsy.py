@@ -3,13 +3,17 @@ record of the training hook does not show it."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.model.autopsy import AutopsyRecord, ForwardFault, HistoryRow
+from advisor.computed import computed
+from advisor.model.autopsy import AutopsyRecord, ForwardFault, HistoryRow, read_autopsy_record
+from advisor.model.errors import AdvisorError
+from advisor.model.study import Study, Trial
 from advisor.model.words import count, share
 
 Certainty = Literal["certain", "likely", "open"]
@@ -53,6 +57,17 @@ class Diagnosis:
     advice: str
 
 
+@computed
+def diagnosed_trials(study: Study) -> tuple[tuple[Trial, Diagnosis], ...]:
+    """Return each trial that has a readable autopsy record, with its diagnosis."""
+    diagnosed = []
+    for trial in study.trials:
+        with contextlib.suppress(AdvisorError):  # a trial may have a damaged record, or the tag but no readable file
+            if "autopsy" in trial.facts:
+                diagnosed.append((trial, diagnose(read_autopsy_record(trial.facts["autopsy"]))))
+    return tuple(diagnosed)
+
+
 def diagnose(record: AutopsyRecord) -> Diagnosis:
     for check in _DIAGNOSTIC_CHECKS:
         if (found := check(record)) is not None:
@@ -71,14 +86,16 @@ def _diagnose_batch(record: AutopsyRecord) -> Diagnosis | None:
             usual = [one for batch in place.following for one in batch if one.name == tensor.name]
             if tensor.bad and not any(one.bad for one in usual):
                 bad = f"The batch: {where} has {count(tensor.bad, 'non-finite value')}."
-                return Diagnosis("batch", "certain", bad, "Repair or drop these examples, and check the data for more.")
+                return Diagnosis(
+                    "batch", "certain", bad, "Repair or drop the non-finite examples, and check the data for more."
+                )
             if tensor.ignored == 1 and place is record:
                 ignored = f"The batch: all labels in {where} are -100, so the mean loss divides by 0."
                 return Diagnosis("batch", "certain", ignored, "Skip batches in which all labels are ignored.")
             largest = max((one.max or 0.0 for one in usual), default=0.0)
             if tensor.max and largest and tensor.max > MIN_OUTLIER_BATCH_RATIO * largest:
                 huge = f"The batch: {where} has a value of size {tensor.max:.3g}; later batches reach {largest:.3g}."
-                return Diagnosis("batch", "certain", huge, "Repair these examples, or clip the inputs.")
+                return Diagnosis("batch", "certain", huge, "Repair the examples with huge values, or clip the inputs.")
     return None
 
 
@@ -244,7 +261,12 @@ def _diagnose_layer(record: AutopsyRecord) -> Diagnosis | None:
     rows = f", in rows {', '.join(map(str, first.bad_rows))}" if first.bad_rows else ""
     values = count(first.bad, "non-finite value")
     text = f"The layer {layers[0]}: {first.name} has {values}{rows}, before any gradient was non-finite."
-    return Diagnosis("layer", "certain", text, "Find what wrote these values; the optimizer's last gradient was finite.")
+    return Diagnosis(
+        "layer",
+        "certain",
+        text,
+        f"Find what wrote the non-finite values of {first.name}; the optimizer's last gradient was finite.",
+    )
 
 
 def _diagnose_buffer(record: AutopsyRecord) -> Diagnosis | None:
@@ -255,7 +277,7 @@ def _diagnose_buffer(record: AutopsyRecord) -> Diagnosis | None:
         return None
     values = count(frozen[0].bad, "non-finite value")
     text = f"The buffer {frozen[0].name}: it has {values}, and its layer does not update it in training."
-    return Diagnosis("buffer", "certain", text, "Restore the buffer from a good checkpoint, or recompute it.")
+    return Diagnosis("buffer", "certain", text, f"Restore the buffer {frozen[0].name} from a good checkpoint, or recompute it.")
 
 
 def _forward_fault(record: AutopsyRecord) -> ForwardFault | None:
@@ -269,7 +291,7 @@ def _diagnose_precision(record: AutopsyRecord) -> Diagnosis | None:
         return None
     limit = "65,504" if fault.dtype == "float16" else "3.4e38"
     text = f"The precision: {fault.operation}{_locate(fault.after, fault.before)} exceeds {limit}, the limit of {fault.dtype}."
-    return Diagnosis("precision", "likely", text, "Compute this part in float32, or use bfloat16 in place of float16.")
+    return Diagnosis("precision", "likely", text, f"Compute {fault.operation} in float32, or use bfloat16 in place of float16.")
 
 
 def _diagnose_forward_pass(record: AutopsyRecord) -> Diagnosis | None:
@@ -279,15 +301,19 @@ def _diagnose_forward_pass(record: AutopsyRecord) -> Diagnosis | None:
     around = _locate(fault.after, fault.before)
     if fault.why not in ("result", "input"):
         text = f"The operation {fault.operation}{around}: {fault.why}."
-        return Diagnosis("operation", "certain", text, "Keep its argument in range: clamp it, or add a small constant.")
+        return Diagnosis(
+            "operation", "certain", text, f"Keep the argument of {fault.operation} in range: clamp it, or add a small constant."
+        )
     if fault.why == "input":
         return Diagnosis("batch", "likely", f"The input of {fault.operation}{around} is not finite.", "Check the data.")
     if "softmax" in fault.operation.lower() or "Attention" in fault.operation:
         mask = "a row is masked entirely" if fault.masked else "a row has no finite entry"
         text = f"The operation {fault.operation}{around}: {mask}."
-        return Diagnosis("operation", "certain" if fault.masked else "likely", text, "Leave one entry of each row unmasked.")
+        return Diagnosis(
+            "operation", "certain" if fault.masked else "likely", text, "Leave one entry of each attention row unmasked."
+        )
     text = f"The operation {fault.operation}{around} made the first non-finite value of the forward pass."
-    return Diagnosis("operation", "likely", text, "Check the arguments of this operation.")
+    return Diagnosis("operation", "likely", text, f"Check the arguments of {fault.operation}.")
 
 
 def _diagnose_backward_pass(record: AutopsyRecord) -> Diagnosis | None:
@@ -299,17 +325,17 @@ def _diagnose_backward_pass(record: AutopsyRecord) -> Diagnosis | None:
     around = _locate(graph.after, graph.before)
     if graph.custom:
         text = f"The backward pass of {graph.custom[-1]}{around}, an operation of your own: gradients are finite up to it."
-        return Diagnosis("operation", "likely", text, "Test this operation with torch.autograd.gradcheck.")
+        return Diagnosis("operation", "likely", text, f"Test {graph.custom[-1]} with torch.autograd.gradcheck.")
     if not gradients.bad:
         grows = next((one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None)
         if grows is None:
             return None
         text = f"The operation {grows}{around}: its result is so large that the norm of the gradient overflows."
-        return Diagnosis("operation", "likely", text, "Bound its argument.")
+        return Diagnosis("operation", "likely", text, f"Bound the argument of {grows}.")
     for operation in reversed(graph.operations):
         if operation in _SINGULAR_DERIVATIVES:
             text = f"The backward pass of {operation}{around}: {_SINGULAR_DERIVATIVES[operation]}. The loss is finite."
-            return Diagnosis("operation", "likely", text, "Add a small constant to its argument.")
+            return Diagnosis("operation", "likely", text, f"Add a small constant to the argument of {operation}.")
     return None
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from advisor.engine.autopsy.diagnosis import diagnose
-from advisor.engine.autopsy.summary import RunFacts, summary_lines
+from advisor.cli.autopsy import RunFacts, summary_lines
+from advisor.computed.stability.autopsy import diagnose
 from advisor.model.autopsy import AutopsyRecord
 
 
