@@ -35,6 +35,8 @@ _MIN_SCORE_REPETITIONS = 3
 """Minimum number of evaluations per distinct score at which each score counts as the share of a single class. Our choice."""
 _MIN_EQUAL_EVALUATION_SHARE = 0.8
 """Minimum share of equal evaluations for a curve to count as constant."""
+_MAX_DISTANCE_FROM_UNIFORM = 0.02
+"""Maximum relative distance of the lowest validation loss from the entropy of equally large classes to infer their number."""
 _MIN_RELATIVE_LOSS_FALL = 0.02
 """Minimum relative fall of a training loss that shows that a trial learned."""
 
@@ -100,7 +102,7 @@ class SkillOverGuessing:
 def compute_skills(study: Study, trials: Sequence[Trial]) -> list[SkillOverGuessing]:
     """Return the gain over random guessing for each trial with a chance level. If a chance level is known for the study, the
     result contains all trials."""
-    known = _known_chance_level(study)
+    known = _known_chance_level(study, trials)
     observed = _level_of_constant_trials(study, trials) or _constant_prediction_level(study, trials)
     if known is None:
         known = observed
@@ -126,13 +128,16 @@ def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> SkillOver
     return SkillOverGuessing(trial, level, best, level.error, min(1.0, len(values) * chance), scale)
 
 
-def _known_chance_level(study: Study) -> ChanceLevel | None:
-    """Return the chance level that was logged, or that follows from the classes, their sizes or the metric's name."""
+def _known_chance_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
+    """Return the chance level that was logged, or that follows from the classes, their sizes, the metric's name or the validation
+    loss."""
     facts = {name: text for trial in reversed(study.trials) for name, text in trial.facts.items()}
     metric, examples = study.spec.objective.metric, as_number(facts.get("n_valid"))
     declared = _parse_json(facts.get("chance"))
     score = as_number(declared.get(metric)) if isinstance(declared, Mapping) else math.nan
-    by_name = _chance_by_metric_name(metric, _validation_class_shares(facts), percentage_factor(study))
+    shares = _validation_class_shares(facts)
+    shares = shares if len(shares) else _class_shares_from_loss(study, trials)
+    by_name = _chance_by_metric_name(metric, shares, percentage_factor(study))
     if by_name is not None and by_name[1] == 0.0 and _has_other_loss_unit(study, by_name[0]):
         by_name = None
     if math.isfinite(score) and (by_name is None or _objective_to_cost(study, score) <= _objective_to_cost(study, by_name[0])):
@@ -148,6 +153,22 @@ def _validation_class_shares(facts: Mapping[str, str]) -> FloatArray:
         return np.array(counts, dtype=np.float64) / sum(counts)
     classes = as_number(facts.get("classes"))
     return np.full(int(classes), 1 / int(classes)) if 2 <= classes <= 1e6 else np.empty(0)
+
+
+def _class_shares_from_loss(study: Study, trials: Sequence[Trial]) -> FloatArray:
+    """Return the shares of K equally large classes if the lowest validation loss of all trials is the loss of guessing among
+    them, log K; else an empty array.
+
+    A model that learned something has a much higher accuracy than 1/K at this loss, so a wrong K does no harm.
+    """
+    metric = study.signals.get("valid_loss")
+    if metric in (None, study.spec.objective.metric) or not set(words_of_name(metric)) & _CROSS_ENTROPY_WORDS:
+        return np.empty(0)
+    lowest = min((float(c.values.min()) for t in trials if len(c := study.curve(t, "valid_loss").finite)), default=math.nan)
+    classes = round(math.exp(lowest)) if 0 < lowest < math.log(1e6) else 0
+    if classes < 2 or abs(lowest - math.log(classes)) > _MAX_DISTANCE_FROM_UNIFORM * math.log(classes):
+        return np.empty(0)
+    return np.full(classes, 1 / classes)
 
 
 def _has_other_loss_unit(study: Study, entropy: float) -> bool:

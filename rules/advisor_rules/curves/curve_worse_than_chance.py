@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from advisor.computed.space import extension, failures
 from advisor.computed.space.inside import trials_in_space
 from advisor.computed.stability.loss_blowups import unstable as unstable_loss
@@ -27,13 +29,14 @@ class CurveWorseThanChance(Rule):
     ## What it looks at
     The rule compares the objective of the trials with the score of guessing. Trials may log the score of guessing. If it was
     not logged, the score of guessing follows from the classes, their sizes and the metric's name: for an accuracy the share of
-    the most frequent class, for a loss the entropy of the classes, for an AUC one half. If the scores of several trials stay
-    constant at a higher share of one class, that share is the chance level. If neither the score of guessing nor the classes
-    are known, the chance level is the evaluation before training (or a later one if the training loss had not fallen by then).
-    The best level of each trial, a median over a tenth of its evaluations, is compared with guessing. A trial is clearly better
-    than guessing if it covers, beyond noise, 2 % of the distance from guessing to a perfect score. If the metric is a share of
-    right answers, the trial must double the share that guessing gets right, or cover a tenth of the distance to a perfect
-    score. The rule is quiet if one trial is clearly better than guessing.
+    the most frequent class, for a loss the entropy of the classes, for an AUC one half. If the classes are unknown too, but the
+    lowest validation loss is log K for an integer K, guessing among K classes is the chance level of the accuracy. If the
+    scores of several trials stay constant at a higher share of one class, that share is the chance level. If neither the score
+    of guessing nor the classes are known, the chance level is the evaluation before training (or a later one if the training
+    loss had not fallen by then). The best level of each trial, a median over a tenth of its evaluations, is compared with
+    guessing. A trial is clearly better than guessing if it covers, beyond noise, 2 % of the distance from guessing to a perfect
+    score. If the metric is a share of right answers, the trial must double the share that guessing gets right, or cover a tenth
+    of the distance to a perfect score. The rule is quiet if one trial is clearly better than guessing.
 
     ## Why it matters
     If no trial learned anything, hyperparameters are not the reason. Part of the pipeline is broken, and tuning is useless
@@ -46,7 +49,8 @@ class CurveWorseThanChance(Rule):
     check the loss, the gradients and the learning rates. If the loss of the best trial, or of half of the trials, blew up, the
     learning rates are probably too high, so the next study searches the two decades below the tried rates. If the loss on one
     batch falls to near zero, check the data: labels that belong to other examples, inputs that are all alike, validation data
-    prepared differently.
+    prepared differently. If the training loss already fell below half of its first value, the model fits its training data, so
+    the data is the first suspect.
 
     ## How sure
     Confidence is the probability, given the noise and the number of validation examples, that the best trial's true gain is
@@ -135,6 +139,11 @@ class CurveWorseThanChance(Rule):
             advice = f"Search learning rates that are orders of magnitude lower. If lower rates do not help, {advice}"
         elif changes := _search_higher_learning_rates(study, top, hardly=small_gain):
             advice = f"Search higher learning rates. If no trial learns there either, {advice}"
+        elif any(_fits_training_data(study, t) for t in study.ranked()[: self.trials]):
+            advice = (
+                "Fix the data before you tune: the training loss falls by more than half, so check that labels belong to their "
+                "examples and that validation data is prepared like training data."
+            )
         else:
             advice = f"Fix the pipeline before you tune: {advice}"
         caption = say("{metric} stays near {guessed}.", metric=Name(metric), guessed=Objective(guessed))
@@ -160,6 +169,12 @@ class CurveWorseThanChance(Rule):
             ),
             changes=(Advise(text=advice), *changes),
         )
+
+
+def _fits_training_data(study: Study, trial: Trial) -> bool:
+    """Return whether the trial's training loss ended below half of its first value."""
+    loss = training_loss_curve(study, trial)
+    return loss is not None and 0 <= float(np.median(loss[1].values[-3:])) < loss[1].values[0] / 2
 
 
 def _best_level(study: Study, top: SkillOverGuessing) -> Objective:

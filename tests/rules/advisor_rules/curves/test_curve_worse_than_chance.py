@@ -155,6 +155,30 @@ def test_says_whether_training_learns_what_validation_does_not_show():
     assert "train/loss, falls" in finding.message
 
 
+def test_a_loss_that_falls_on_training_data_only_points_at_the_data():
+    falling = {"train/loss": [2.3 * np.exp(-3 * T)] * 2}
+    (finding,) = verdict(RULE, accuracy([guessed(0), guessed(1)], TEN, more=falling)).findings
+    assert "Fix the data before you tune: the training loss falls by more than half" in finding.action
+
+
+@pytest.mark.parametrize(
+    ("lowest", "right", "status"),
+    [
+        (np.log(10), 0.1, "fired"),
+        (np.log(10), 0.4, "quiet"),  # more than 10 classes, and learned
+        (np.log(2.5), 0.4, "not-assessed"),  # no number of classes
+        (np.log(2), 0.5, "fired"),
+        (np.log(1.02), 0.5, "not-assessed"),
+        (-1.0, 0.5, "not-assessed"),
+    ],
+)
+def test_the_lowest_validation_loss_shows_the_number_of_classes(lowest, right, status):
+    more = {"val/loss": [lowest + 0.3 * np.exp(-5 * T), lowest + 0.01 + T]}
+    study = accuracy([guessed(i, right=right) for i in range(2)], more=more, steps=[*STEPS[1:], 100 * N])
+    assert study.signals["valid_loss"] == "val/loss"
+    assert verdict(RULE, study).status == status
+
+
 def test_a_loss_that_blew_up_explains_it():
     steps = {"val/accuracy": [STEPS], "train/loss": [list(range(200))]}
     blown = np.r_[2.3, np.full(9, 2.3), np.full(190, 90.0)] + np.random.default_rng(0).normal(0, 0.05, 200)
