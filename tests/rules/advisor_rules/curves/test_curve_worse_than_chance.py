@@ -157,7 +157,7 @@ def test_says_whether_training_learns_what_validation_does_not_show():
 
 def test_a_loss_that_falls_on_training_data_only_points_at_the_data():
     falling = {"train/loss": [2.3 * np.exp(-3 * T)] * 2}
-    (finding,) = verdict(RULE, accuracy([guessed(0), guessed(1)], TEN, more=falling)).findings
+    (finding,) = verdict(RULE, accuracy([guessed(0), guessed(1)], TEN, more=falling, steps=STEPS)).findings
     assert "Fix the data before you tune: the training loss falls by more than half" in finding.action
 
 
