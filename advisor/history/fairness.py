@@ -133,7 +133,10 @@ def _is_time_fixed(study: Study) -> bool:
 
 def _trained_steps(study: Study, trial: Trial) -> float:
     steps = study.cost_curve(trial).steps
-    return float(steps[-1]) if len(steps) else math.nan
+    if not len(steps):
+        return math.nan
+    last, planned = float(steps[-1]), study.planned_steps(trial)
+    return planned if planned == last + 1 else last  # steps may be counted from 0
 
 
 def _training_tokens(study: Study, trial: Trial) -> float:

@@ -46,6 +46,12 @@ def test_runs_that_were_copied_have_no_time():
     assert median_budget(study, study.trials, "steps") == 400
 
 
+@pytest.mark.parametrize(("planned", "steps"), [(401, 401), (400, 400), (500, 400)])
+def test_a_training_that_counts_from_0_has_as_many_steps_as_planned(planned, steps):
+    study = loop(("a", 1.0, {"tags": {"advisor.max_train_steps": str(planned)}}))
+    assert median_budget(study, study.trials, "steps") == steps
+
+
 def test_a_limit_takes_the_last_values():
     study = loop(("a", 1.0, {"metrics": {"memory": 10}}), ("b", 1.0, {"metrics": {"memory": 14}}), ("c", 1.0, {}))
     limit = parse_metric_limit(study, study.trials[:2], "memory=13", at_most=True)
