@@ -115,14 +115,15 @@ def _batch_size_parameter(study: Study, name: str, best: HyperparameterValue | N
     if parameter.role == "scientific" or best is None:
         return _batch_size_choices(parameter, name, limit)
     fastest = throughput.recommended_batch_size(study, name)
-    size = fastest or batches.largest_good_batch_size(study, name) or as_number(best)
+    good, reason = batches.batch_size_by_results(study, name)
+    size = fastest or good or as_number(best)
     if not size > 0:  # the choice is not a number but a word, such as "auto"
         return parameter.fix_value(best, why="as in the best trial")
     value = batches.usable_batch_size(study, name, size)
     enough = size < max(as_number(t.params[name]) for t in study.trials if name in t.params)
     if fastest is None:
         near = "" if value == size else f", {size:g}, as a power of two"
-        why = f"the largest among the best trials{near}; once each size is tuned, choose by throughput instead"
+        why = f"{reason}{near}; once each size is tuned, choose by throughput instead"
     elif value == size:
         why = "larger batches hardly raise the throughput" if enough else "the highest throughput that was tried"
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from advisor.computed.pipeline import ranks
 from advisor.model import parameter_kinds
 from advisor.model.space import as_number, words_of_name
@@ -65,16 +67,35 @@ def usable_batch_size(study: Study, name: str, size: float) -> float:
     return nearest if nearest >= lowest else size
 
 
-def largest_good_batch_size(study: Study, name: str) -> float | None:
-    """Return the largest batch size (hyperparameter `name`) among the best quarter of the trials, at least three; None if
-    unknown.
+def batch_size_by_results(study: Study, name: str) -> tuple[float | None, str]:
+    """Return (the batch size, hyperparameter `name`, to use if throughput is unknown; the reason as a phrase). The size is None
+    if it is unknown.
 
-    If throughput is unknown, the largest good batch size is the best choice, because larger batches rarely take longer per
-    example.
+    Larger batches rarely take longer per example, so it is the largest batch size among the best quarter of the trials, at
+    least three. If all trials saw equally many examples, larger batches took fewer steps. A large batch is then at a
+    disadvantage until it trains for more epochs, so it is the batch size of the best trial.
     """
     ranked = study.ranked()
-    good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
-    return max((size for size in good if size > 0), default=None)
+    equal_epochs = saw_equally_many_examples(study)
+    good = [as_number(t.params.get(name)) for t in ranked[: 1 if equal_epochs else max(math.ceil(len(ranked) / 4), 3)]]
+    reason = "that of the best trial; larger batches take fewer steps in equally many epochs"
+    size = max((size for size in good if size > 0), default=None)
+    return size, reason if equal_epochs else "the largest among the best trials"
+
+
+def saw_equally_many_examples(study: Study) -> bool:
+    """Return whether trials with different batch sizes trained for equally many epochs, not for equally many steps."""
+    ended = [t for t in study.trials if study.ended[t.index]]
+    if study.unit == "epoch":
+        return True
+    lengths = np.array([study.planned_steps(t) for t in ended])
+    examples = lengths * [parameter_kinds.batch_size(t) for t in ended]
+    known = np.isfinite(examples)
+    if not known.any():
+        return False
+    # The last batch of an epoch may be smaller or left out.
+    steps_vary, examples_vary = (np.ptp(x[known]) > 0.1 * x[known].max() for x in (lengths, examples))
+    return bool(steps_vary and not examples_vary)
 
 
 def smallest_oom_batch_size(study: Study) -> float:

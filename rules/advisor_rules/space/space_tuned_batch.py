@@ -41,9 +41,9 @@ class SpaceTunedBatch(Rule):
     ## What to do
     Choose the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller
     one, as in the rule `batch-throughput`. Until you have measured the throughput, use the largest batch size among the best
-    trials. To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size, with equally
-    many steps. With equally many epochs, a larger batch takes fewer steps, so the comparison shows at most that the larger
-    batch needs no more examples.
+    trials or, if all trials trained for equally many epochs, that of the best trial. To compare batch sizes, tune the optimizer
+    and the regularisation in a separate study for each size, with equally many steps. With equally many epochs, a larger batch
+    takes fewer steps, so the comparison shows at most that the larger batch needs no more examples.
 
     ## How sure
     The rule only counts and estimates nothing. Confidence is the share of the batch sizes with too few learning rates.
@@ -119,11 +119,11 @@ class SpaceTunedBatch(Rule):
     def _choose_batch_size(self, study: Study, name: str, largest: float) -> tuple[float, str, bool]:
         """Return (batch size to fix, reason as a phrase that follows it, whether throughput decides)."""
         fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
-        good = batches.largest_good_batch_size(study, name)
+        good, reason_by_results = batches.batch_size_by_results(study, name)
         size = batches.usable_batch_size(study, name, fastest or good or largest)
         reason = "beyond which the throughput hardly grows" if size < largest else "the one with the highest throughput"
         if fastest is None:
-            reason = f"{'' if size == good else 'the power of two next to '}the largest among the best trials"
+            reason = f"{'' if size == good else 'the power of two next to '}{reason_by_results}"
         return size, reason, bool(fastest)
 
 

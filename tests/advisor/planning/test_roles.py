@@ -112,6 +112,15 @@ def test_a_range_becomes_the_power_of_two_next_to_the_best_trials() -> None:
     assert MEASURE_THROUGHPUT_ADVICE in made.notes
 
 
+@pytest.mark.parametrize(("tags", "size"), [({}, 128), ({"step_unit": "epoch"}, 32), (None, 32)])
+def test_at_equally_many_epochs_the_best_trial_decides(tags: dict[str, str] | None, size: int) -> None:
+    sizes = [32, 64, 128, 32, 64, 128]
+    planned = [{"max_train_steps": str(-(-5000 // s))} if tags is None else tags for s in sizes]
+    made = base(batch_study(sizes, best=0, tags=planned))
+    assert made.parameters["batch_size"].value == size
+    assert ("equally many epochs" in (made.parameters["batch_size"].why or "")) == (size == 32)
+
+
 def test_a_listed_size_stays_as_it_is() -> None:
     made = base(batch_study([24, 48, 24, 48, 24, 48], best=1, parameter=Parameter(type="int", choices=(24, 48))))
     assert made.parameters["batch_size"].value == 48
