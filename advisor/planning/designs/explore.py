@@ -10,26 +10,36 @@ all compared values equally often.
 
 *What.* The same study with more trials, enough to detect an effect of `MIN_EFFECT_IN_SEED_SD` standard deviations between seeds
 and to fit a quadratic response. The number of trials is at most doubled, or raised to `TRIALS_FOR_RATE_ONLY` in total if that
-is more. The existing trials count as data of this study. The study's notes state the smallest effect that the trials can
-detect."""
+is more. If at most `MAX_FEW_RATES` learning rates were tried and the user declared no range, the next study searches a decade
+on each side of the best one. The existing trials count as data of this study. The study's notes state the smallest effect that
+the trials can detect."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
+
+import numpy as np
 
 from advisor.computed.space import settings
 from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
+from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
+from advisor.model.prediction import round_significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.model.words import plain_number
+from advisor.model.words import count, plain_number, spelled
 from advisor.planning import price
 from advisor.planning.designs.exploit import best_trial_lies_inside
+from advisor.planning.designs.rate_sweep import DECADE
 from advisor.planning.states import ExplorationEvidence, trials_needed
 
-ADD_TRIALS_GOAL = "Add trials"
+MORE_SETTINGS_GOAL = re.compile(r"Try [\d,]+ more settings?\b")
 """First words of the goal of a study that adds trials in the same space."""
+MAX_FEW_RATES = 3
+"""Maximum number of tried learning rates for which the next study searches beyond them, unless the user declared a range. Our
+choice."""
 
 
 def explore(
@@ -45,9 +55,27 @@ def explore(
     if trials <= 0:
         return None
     trials = max(trials, *(len(p.options) for p in base.searched.values()))
+    base, sweep = _widen_few_rates(study, base)
     more = base.model_copy(update={"trials": trials})
     notes = (*base.notes, price.power_sentence(study, settings.read_settings(study).result_count, trials, len(base.searched)))
-    return more.model_copy(update={"goal": goal(more), "notes": notes})
+    return more.model_copy(update={"goal": sweep or goal(more), "notes": notes})
+
+
+def _widen_few_rates(study: Study, base: StudySpec) -> tuple[StudySpec, str]:
+    """Return (the study with a decade on each side of the best learning rate, its goal) if the range was inferred from few
+    tried rates; else (the study, "")."""
+    found = searched_learning_rates(study)
+    if found is None or found[0] not in study.inferred or not (parameter := base.parameters[found[0]]).numeric:
+        return base, ""
+    name, rates = found
+    best, tried = float(rates[study.ranked()[0].index]), np.unique(rates[np.isfinite(rates)])
+    if len(tried) > MAX_FEW_RATES or not best > 0:
+        return base, ""
+    ends = min(best / DECADE, float(tried[0])), max(best * DECADE, float(tried[-1]))
+    low, high = (round_significant(end, 3) for end in ends)
+    why = f"a decade on each side of {plain_number(best)}, the best of the {spelled(len(tried), 'rate')} that were tried"
+    wider = parameter.model_copy(update={"low": low, "high": high, "scale": "log", "why": why})
+    return base.with_parameter(name, wider), f"Sweep {name}: {plain_number(low)} to {plain_number(high)}"
 
 
 def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
@@ -55,7 +83,7 @@ def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
     names = list(narrowed or spec.searched)
     said = [f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric]
     shown = ", ".join((said or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{ADD_TRIALS_GOAL}: {spec.trials:,} {'with' if said else 'of'} {shown}"
+    return f"Try {count(spec.trials or 1, 'more setting')}{':' if said else ' of'} {shown}"
 
 
 def missing_trial_count(study: Study, base: StudySpec, evidence: ExplorationEvidence, at_end: bool) -> int:

@@ -14,7 +14,7 @@ from advisor.model.space import RangeSide, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capitalise, clean, count, spelled
 from advisor.planning.closing import STOP_GOAL
-from advisor.planning.designs.explore import ADD_TRIALS_GOAL
+from advisor.planning.designs.explore import MORE_SETTINGS_GOAL
 from advisor.planning.goals import goal_after_manual_fix
 from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, needs_new_scores
 from advisor.planning.stages import MIN_FEASIBLE, MIN_SURE_CONFIDENCE, says_to_stop_tuning
@@ -293,7 +293,7 @@ def _study_purpose(report: ReportData, spec: StudySpec) -> str:
         return "Too few settings were repeated to say if the best trial leads by more than chance."
     if spec.sampler.kind == "adaptive":
         return "The best settings lie inside all ranges, so this study searches more closely around these settings."
-    if spec.goal.startswith(ADD_TRIALS_GOAL):
+    if MORE_SETTINGS_GOAL.match(spec.goal):
         tried = report.counts.feasible
         trials = capitalise(spelled(tried, "trial is", "trials are"))
         return f"{trials} too few to show which values are best. {_checks_summary(report)}"

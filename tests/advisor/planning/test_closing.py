@@ -37,7 +37,7 @@ def test_long_runs_wait_for_an_effect() -> None:
 def test_more_trials_that_a_rule_asks_for_state_their_power_if_nothing_can_be_told() -> None:
     more = found("under", "sampling", SetField(field="trials", value=20, why="w"), severity="note")
     spec = only_study(bowl(7), more)
-    assert (spec.goal, spec.trials) == ("Add trials: 20 of lr, weight_decay", 20)
+    assert (spec.goal, spec.trials) == ("Try 20 more settings of lr, weight_decay", 20)
     assert spec.notes[0].startswith("These 20 trials")
 
 

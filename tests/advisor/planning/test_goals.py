@@ -44,7 +44,7 @@ def span(low: float, high: float, name: str = "lr") -> SetRange:
         ),
         ([SetField(field="max_train_steps", value=3000, why="w")], "Lengthen training: 2,000 to 3,000 steps"),
         ([SetField(field="max_train_steps", value=900, why="w")], "Shorten training: 2,000 to 900 steps"),
-        ([SetField(field="trials", value=48, why="w")], "Add trials: 48 of lr, weight_decay"),
+        ([SetField(field="trials", value=48, why="w")], "Try 48 more settings of lr, weight_decay"),
         ([AddParameter(name="dropout", parameter=Parameter(low=0.0, high=0.5))], "Add dropout: 0 to 0.5"),
         (
             [AddParameter(name="dropout", parameter=Parameter(role="scientific", type="float", choices=(0.0, 0.1)))],

@@ -175,7 +175,7 @@ def test_longer_training_is_never_shorter_than_the_length_of_the_study():
 
 def test_an_unsure_finding_changes_nothing():
     made = plan(few(), [found("edge", "boundary", wider(), confidence=0.3)])
-    assert made.specs[0].goal.startswith("Add trials")
+    assert made.specs[0].goal.startswith("Try ")
     assert "30 %" in made.deferred[0].reason
 
 
@@ -201,7 +201,7 @@ def test_new_parameters_are_added_once():
     made = plan(few(), [found("over", "regularisation", AddParameter(name="label_smoothing", parameter=dropout))])
     assert made.specs[0].parameters["label_smoothing"].high == 0.5
     kept = plan(few(), [found("over", "regularisation", AddParameter(name="dropout", parameter=dropout))])
-    assert kept.specs[0].goal.startswith("Add trials")
+    assert kept.specs[0].goal.startswith("Try ")
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])

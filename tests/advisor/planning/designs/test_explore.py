@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from planning_studies import QUIET, bowl, only_study
 from studies import make_study
 
@@ -20,11 +21,28 @@ UNKNOWN = ExplorationEvidence(space="fine", effect="cannot be told", variation="
 def test_too_few_settings_near_an_end_are_followed_by_more_of_them() -> None:
     few = bowl(8, centre=1.0)
     spec = only_study(few, *QUIET)
-    assert (spec.goal, spec.trials) == ("Add trials: 4 with lr 0.0049 to 0.1, weight_decay 1.6e-4 to 0.01", 4)
+    assert (spec.goal, spec.trials) == ("Try 4 more settings: lr 0.0049 to 0.1, weight_decay 1.6e-4 to 0.01", 4)
     assert price.cost(few, spec).sentence.startswith("This costs 8,000 steps: 4 runs of 2,000 steps")
     assert spec.searches_within(few.spec)
     assert [(n, p.high) for n, p in spec.searched.items()] == [(n, p.high) for n, p in few.searched.items()]
     assert only_study(bowl(12), *QUIET).sampler.kind == "adaptive"
+
+
+@pytest.mark.parametrize(
+    ("rates", "declared", "low", "high"),
+    [
+        ([1e-3, 3e-3], False, 3e-4, 3e-2),
+        ([1e-5, 1e-3, 3e-3], False, 1e-5, 3e-2),
+        ([1e-3, 3e-3], True, 1e-3, 3e-3),
+        ([1e-4, 1e-3, 3e-3, 1e-2], False, 1e-4, 1e-2),
+    ],
+)
+def test_few_tried_rates_are_no_range(rates: list[float], declared: bool, low: float, high: float) -> None:
+    space = {"lr": Parameter(low=rates[0], high=rates[-1], scale="log")} if declared else None
+    costs = [1.0 if rate != 3e-3 else 0.9 for rate in rates]
+    spec = only_study(make_study([{"lr": r} for r in rates], {"val/loss": [[2.0, c] for c in costs]}, space=space), *QUIET)
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == pytest.approx((low, high))
+    assert spec.goal.startswith("Sweep lr: " if (low, high) != (rates[0], rates[-1]) else "Try ")
 
 
 def test_without_an_effect_more_trials_follow_up_to_the_number_that_would_show_one() -> None:
@@ -36,7 +54,7 @@ def test_without_an_effect_more_trials_follow_up_to_the_number_that_would_show_o
         assert spec.sampler.kind != "adaptive"
         assert (spec.trials if more else 0) == more
         assert "80 %" in spec.notes[-1]
-        assert spec.goal.startswith("Add trials" if more else REPEAT_GOAL)
+        assert spec.goal.startswith(f"Try {more} more settings" if more else REPEAT_GOAL)
 
 
 def test_failed_trials_are_no_data() -> None:

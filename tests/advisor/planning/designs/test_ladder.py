@@ -97,7 +97,7 @@ def test_the_hyperparameter_that_matters_stays_with_the_learning_rate() -> None:
 
 
 def test_enough_trials_for_all_hyperparameters_need_no_ladder() -> None:
-    assert only_study(study(9, 2), *QUIET).goal.startswith("Add trials")
+    assert only_study(study(9, 2), *QUIET).goal.startswith("Try ")
     assert only_study(study(30, 6), *QUIET).goal.startswith(REPEAT_GOAL)
 
 
