@@ -84,8 +84,12 @@ def _create_or_empty_folder(out: Path) -> None:
 def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
     count = len(jobs(spec))
     futures = [pool.submit(_train_next_trial, file, uri, out.parent / "checkpoints", seed) for _ in range(count)]
-    for future in track(as_completed(futures), description="Training", total=count, transient=True):
-        future.result()
+    try:
+        for future in track(as_completed(futures), description="Training", total=count, transient=True):
+            future.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl+C or an error, train no further trial
+        raise
     report = analyze(
         spec.study, tracking_uri=uri, study=file, settings={}, command=f"advisor analyze {spec.study} --study {file.name}"
     )
