@@ -136,7 +136,9 @@ def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
         best = as_number(good[0].params.get(name))
         reach = 10.0 if best == max(usable) else HALF_DECADE
         high = round_significant(min(math.sqrt(max(usable) * min(bad)), reach * max(usable)), 2)
-        low = old.low if old.low is None or not best < 3 * old.low else round_significant(best / 3, 2)
+        low = old.low
+        if low is not None and best < 3 * low:
+            low = max(round_significant(best / 3, 2), old.declared_limits[0])
         if low is not None and low < high < old.high:
             failed_at = f"{'every trial' if len(bad) > 1 else 'the trial'} at {min(bad):.3g}{' or above' * (len(bad) > 1)}"
             trained = f"the highest rate that trained is {max(usable):.3g}"

@@ -46,15 +46,20 @@ def test_fewer_trials_than_tune_a_learning_rate_are_followed_by_a_search_of_it_a
     assert (list(spec.searched), spec.trials) == (["lr"], 10)
 
 
-def test_few_trials_stay_below_the_rates_that_diverged() -> None:
+@pytest.mark.parametrize(
+    ("limits", "best", "low"), [(None, 3e-3, 1e-3), (None, 2e-3, 6.7e-4), ((1e-3, 2.0), 2e-3, 1e-3), ((8e-4, 2.0), 2e-3, 8e-4)]
+)
+def test_few_trials_stay_below_the_rates_that_diverged(limits: tuple[float, float] | None, best: float, low: float) -> None:
     rates = [1e-3, 2e-3, 3e-3, 4e-3, 2.0]
     params = [{"lr": r, **dict.fromkeys(NAMES[1:], 0.1 * (i + 1))} for i, r in enumerate(rates)]
-    ends = [0.5, 0.42, 0.4, 0.45, 3.0]
+    ends = [0.39 if r == best else 0.4 + 0.01 * i for i, r in enumerate(rates)]
     data = make_study(params, {"val/loss": [[1.0, 0.9, end] for end in ends]}, status=[*["complete"] * 4, "diverged"])
-    parameters = dict.fromkeys(NAMES, Parameter(low=0.1, high=1.0)) | {"lr": Parameter(low=1e-3, high=2.0, scale="log")}
+    parameters = dict.fromkeys(NAMES, Parameter(low=0.1, high=1.0)) | {
+        "lr": Parameter(low=1e-3, high=2.0, scale="log", limits=limits)
+    }
     made = replace(data, spec=StudySpec(study="s", objective=AIM, parameters=parameters, max_train_steps=1000))
     rate = only_study(made, *QUIET).parameters["lr"]
-    assert (rate.low, rate.high) == (1e-3, 0.013)  # half a decade above the highest usable rate
+    assert (rate.low, rate.high) == (low, 0.013)  # half a decade above the highest usable rate
     assert rate.why == "ends at 0.013 instead of 2: the highest rate that trained is 0.004, and the trial at 2 diverged"
 
 
