@@ -47,6 +47,9 @@ of trials."""
 
 
 _RELATIVE_ROUNDING_ERROR = 1e-9
+_LINEAR_SHARE = 0.25
+"""Share of the best settings whose costs are not compressed for the forecast. With half of them, settings near the chance level
+hid the differences between good ones, so gains beyond a range seemed improbable."""
 
 PredictedResult = tuple[Expected, float | None]
 """(Expected result, its probability or None.)"""
@@ -187,7 +190,7 @@ def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyo
     columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
     threshold = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
     costs = np.append(tried.costs[chosen], threshold)
-    values = surface.compress_costs(costs)[: len(chosen)]
+    values = surface.compress_costs(costs, _LINEAR_SHARE)[: len(chosen)]
     results = surface.draw_results_at(columns[0], columns[1], values, new_positions)
     if not len(results) or expectation.parameter not in names:
         return None
@@ -195,7 +198,7 @@ def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyo
     beyond = positions > 1 if expectation.side == "high" else positions < 0
     if not beyond.any():
         return None
-    results = np.maximum(surface.expand_costs(results, costs), curve_tails.lowest_possible_cost(study, costs))
+    results = np.maximum(surface.expand_costs(results, costs, _LINEAR_SHARE), curve_tails.lowest_possible_cost(study, costs))
     rival = np.min(results, axis=1, where=~beyond, initial=min(threshold, default=math.inf))
     return float(np.mean(rival - results[:, beyond].min(1) > expectation.min_lead))
 

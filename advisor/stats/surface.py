@@ -94,22 +94,23 @@ def draw_results_at(
     return np.asarray(centre + spread * drawn, dtype=np.float64)
 
 
-def compress_costs(costs: FloatArray) -> FloatArray:
-    """Return the costs on an asinh scale, in units of the median above the lowest, so that bad trials hide no differences."""
-    best, unit = _scale_of_costs(costs)
+def compress_costs(costs: FloatArray, quantile: float = 0.5) -> FloatArray:
+    """Return the costs on an asinh scale, so that bad trials hide no differences. The unit is the distance of a quantile, by
+    default the median, from the lowest cost."""
+    best, unit = _scale_of_costs(costs, quantile)
     return np.asarray(np.arcsinh((costs - best) / unit), dtype=np.float64)
 
 
-def expand_costs(compressed: FloatArray, costs: FloatArray) -> FloatArray:
-    """Convert values on the asinh scale of `compress_costs(costs)` to costs."""
-    best, unit = _scale_of_costs(costs)
+def expand_costs(compressed: FloatArray, costs: FloatArray, quantile: float = 0.5) -> FloatArray:
+    """Convert values on the asinh scale of `compress_costs(costs, quantile)` to costs."""
+    best, unit = _scale_of_costs(costs, quantile)
     return np.asarray(best + unit * np.sinh(np.clip(compressed, -20, 20)), dtype=np.float64)
 
 
-def _scale_of_costs(costs: FloatArray) -> tuple[float, float]:
-    """Return (lowest cost, distance of the median from it)."""
+def _scale_of_costs(costs: FloatArray, quantile: float) -> tuple[float, float]:
+    """Return (lowest cost, distance of the quantile from it)."""
     best = float(costs.min())
-    unit = float(np.median(costs)) - best
+    unit = float(np.quantile(costs, quantile)) - best
     return best, unit if unit > 0 else 1.0
 
 
