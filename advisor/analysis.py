@@ -59,7 +59,7 @@ def analyze(
     If the input cannot be analysed, raises AdvisorError with one line that says what to do.
     """
     report_progress = on_progress or ignore_progress
-    loaded = load_rules(
+    loaded_rules = load_rules(
         settings=find_settings(Path.cwd()) if settings is None else settings, directories=[Path(folder) for folder in rules]
     )
     rounds = read_rounds(
@@ -75,7 +75,7 @@ def analyze(
     )
     report = analyze_study(
         rounds.own,
-        rules=loaded,
+        rules=loaded_rules,
         earlier=rounds.earlier_studies,
         notes=rounds.notes,
         only_this_round=only_this_round,
@@ -83,8 +83,8 @@ def analyze(
         command=command,
         on_progress=report_progress,
     )
-    found = {"runs_url": runs_url(experiment, tracking_uri=tracking_uri), "advice": advice_records(tracking_uri)}
-    return report.model_copy(update=found)
+    report_context = {"runs_url": runs_url(experiment, tracking_uri=tracking_uri), "advice": advice_records(tracking_uri)}
+    return report.model_copy(update=report_context)
 
 
 def analyze_study(
@@ -105,19 +105,23 @@ def analyze_study(
     report_progress = on_progress or ignore_progress
     limit = None if budget is None else planning_budget.parse_budget(budget)
     rules = tuple(rules)
-    done = iter(range(1, len(rules) + 1))
+    rule_numbers = iter(range(1, len(rules) + 1))
 
     pooled = add_earlier_trials(study, () if only_this_round else earlier)
-    verdicts = judge(pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules)))
+    verdicts = judge(
+        pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(rule_numbers), len(rules))
+    )
     next_round = plan(pooled.study, verdicts, rules)
     specs = _complete_specs(pooled.study, verdicts, next_round, rules, limit)
-    past = None
+    round_history = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)
-        past = build_history([*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts))
+        round_history = build_history(
+            [*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts)
+        )
     report_progress("Drawing the report", 0, 1)
     stop, deferred = next_round.stop, next_round.deferred
-    return build_report(pooled.study, verdicts, specs, deferred, rules=rules, stop=stop, command=command, history=past)
+    return build_report(pooled.study, verdicts, specs, deferred, rules=rules, stop=stop, command=command, history=round_history)
 
 
 def _complete_specs(
@@ -125,14 +129,14 @@ def _complete_specs(
 ) -> list[StudySpec]:
     """Return the next studies, each with its number of trials, predicted effects and cost. limit: maximum total cost of the
     studies."""
-    sized = planning_budget.with_trial_numbers(study, next_round)
+    planned_specs = planning_budget.with_trial_numbers(study, next_round)
     if limit is not None:
-        sized = planning_budget.within(study, sized, limit)
+        planned_specs = planning_budget.within(study, planned_specs, limit)
     if next_round.new_scores:  # the change makes scores incomparable with earlier scores
-        sized = (new_scores.with_best_setting_first(study, sized[0]), *sized[1:])
+        planned_specs = (new_scores.with_best_setting_first(study, planned_specs[0]), *planned_specs[1:])
     else:
-        sized = add_predictions(study, verdicts, sized, rules)
-    return [price.with_cost_note(study, spec) for spec in sized]
+        planned_specs = add_predictions(study, verdicts, planned_specs, rules)
+    return [price.with_cost_note(study, spec) for spec in planned_specs]
 
 
 def first_study(

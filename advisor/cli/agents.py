@@ -70,19 +70,19 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
     a file cannot be read or written."""
     section, skill = (Path(os.path.realpath(folder / file)) for file in (AGENTS_FILE, SKILL_FILE))
     try:
-        before = {file: _read_if_exists(file) for file in (skill, section)}
-        after = {skill: SKILL_TEXT, section: _replace_agents_section(before[section] or "")}
-        changed = {file: text for file, text in after.items() if text != before[file]}
-        for file in changed:
-            if before[file] is not None:
+        old_texts = {file: _read_if_exists(file) for file in (skill, section)}
+        new_texts = {skill: SKILL_TEXT, section: _replace_agents_section(old_texts[section] or "")}
+        changed_files = {file: text for file, text in new_texts.items() if text != old_texts[file]}
+        for file in changed_files:
+            if old_texts[file] is not None:
                 file.open("r+b").close()  # fail for a read-only file, which `write_files` would replace
         skill.parent.mkdir(parents=True, exist_ok=True)
-        write_files(changed)
+        write_files(changed_files)
     except UnicodeDecodeError:
         raise AdvisorError(f"{AGENTS_FILE} or {SKILL_FILE} is not text in UTF-8; convert or move it") from None
     except OSError as error:
         raise AdvisorError(f"cannot write {error.filename or folder}: {error.strerror or error}") from None
-    return tuple(name for name, file in ((SKILL_FILE, skill), (AGENTS_FILE, section)) if file in changed)
+    return tuple(name for name, file in ((SKILL_FILE, skill), (AGENTS_FILE, section)) if file in changed_files)
 
 
 def _read_if_exists(file: Path) -> str | None:
@@ -96,10 +96,10 @@ def _replace_agents_section(text: str) -> str:
     """Return AGENTS.md with our section replaced or, if it has none, appended. Line endings are preserved."""
     line_end = "\r\n" if "\r\n" in text else "\n"
     section = SECTION.replace("\n", line_end)
-    marks = text.count(BEGIN), text.count(END)
-    if marks == (0, 0):
+    marker_counts = text.count(BEGIN), text.count(END)
+    if marker_counts == (0, 0):
         return f"{text.rstrip()}{2 * line_end}{section}" if text.strip() else section
     start, end = text.find(BEGIN), text.find(END)
-    if marks != (1, 1) or end < start:
+    if marker_counts != (1, 1) or end < start:
         raise AdvisorError(f"{AGENTS_FILE} must hold {BEGIN!r} once, then {END!r}; correct or remove these lines")
     return text[:start] + section.rstrip() + text[end + len(END) :]

@@ -74,7 +74,7 @@ def short_report_json(report: Report, out: Path | None, show: Callable[[MessageP
     """Return the main points and the paths of the report's files in `out`, if any. show: function that formats a name or
     another text from the store for use in a sentence."""
     best = report.best
-    data: dict[str, Json] = {
+    answer: dict[str, Json] = {
         "action": join_items(headline_goal_and_reason(report), " ").render(show).strip(),
         "experiment": report.spec.study,
         "metric": report.spec.objective.metric,
@@ -95,7 +95,7 @@ def short_report_json(report: Report, out: Path | None, show: Callable[[MessageP
         ],
         "more": [str(out / name) for name in ("findings.json", "report.html")] if out is not None else (),
     }
-    return brief_json(data)
+    return brief_json(answer)
 
 
 def make_report(
@@ -125,10 +125,10 @@ def write_report(
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
     if not log_to_mlflow:
         return None
-    logged = publish(report, experiment, tracking_uri=options.tracking_uri)
+    published_report = publish(report, experiment, tracking_uri=options.tracking_uri)
     # If the MLflow server is too old for artifact pages, this address shows the run's page.
-    where = f"{logged.url}/artifacts/report.html" if logged.url else f"run {logged.run}"
-    return f"In MLflow: {where}{'' if logged.changed else ' (was there already)'}"
+    report_address = f"{published_report.url}/artifacts/report.html" if published_report.url else f"run {published_report.run}"
+    return f"In MLflow: {report_address}{'' if published_report.changed else ' (was there already)'}"
 
 
 def print_report_summary(report: Report, out: Path, location: str | None) -> None:

@@ -34,24 +34,24 @@ def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) 
     list ends with "… N more". Keys keep their order, floats have four significant digits, and keys with empty values are
     omitted, except those in `always`."""
     for items, chars in _ANSWER_SIZE_LIMITS:
-        text = _bounded_json_line(data, always, items, chars)
-        if len(text) <= MAX_ANSWER_CHARS:
-            return text
+        json_line = _bounded_json_line(data, always, items, chars)
+        if len(json_line) <= MAX_ANSWER_CHARS:
+            return json_line
     # If there are still too many keys, drop the last one, which is the least important.
-    while len(text) > MAX_ANSWER_CHARS and data:
+    while len(json_line) > MAX_ANSWER_CHARS and data:
         data = dict(list(data.items())[:-1])
-        text = _bounded_json_line(data, always, *_ANSWER_SIZE_LIMITS[-1])
-    return text
+        json_line = _bounded_json_line(data, always, *_ANSWER_SIZE_LIMITS[-1])
+    return json_line
 
 
 def _bounded_json_line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
-    parts: dict[str, Json] = {}
+    short_data: dict[str, Json] = {}
     for key, value in data.items():
-        part = _shorten_value({key: value}, items, chars)
-        parts.update(part if isinstance(part, Mapping) else {})
-        if not part and key in always:
-            parts[key] = _shorten_value(value, items, chars)
-    return json.dumps(parts, separators=(",", ":"))
+        short_item = _shorten_value({key: value}, items, chars)
+        short_data.update(short_item if isinstance(short_item, Mapping) else {})
+        if not short_item and key in always:
+            short_data[key] = _shorten_value(value, items, chars)
+    return json.dumps(short_data, separators=(",", ":"))
 
 
 def _shorten_value(value: Json, items: int, chars: int) -> Json:
@@ -62,10 +62,10 @@ def _shorten_value(value: Json, items: int, chars: int) -> Json:
     if isinstance(value, float):
         return float(f"{value:.4g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        parts = {shorten(clean(k), chars): _shorten_value(v, items, chars) for k, v in value.items()}
-        return {k: v for k, v in parts.items() if v is not None and v not in ([], {}, "")}
-    kept = [_shorten_value(v, items, chars) for v in value[:items]]
-    return [*kept, f"… {len(value) - items} more"] if len(value) > items else kept
+        short_mapping = {shorten(clean(k), chars): _shorten_value(v, items, chars) for k, v in value.items()}
+        return {k: v for k, v in short_mapping.items() if v is not None and v not in ([], {}, "")}
+    short_items = [_shorten_value(v, items, chars) for v in value[:items]]
+    return [*short_items, f"… {len(value) - items} more"] if len(value) > items else short_items
 
 
 def write_markdown_file(text: str, file: Path) -> None:

@@ -91,9 +91,9 @@ def compare_settings(
     max_seeds: int = DEFAULT_MAX_SEEDS,
 ) -> Comparison:
     """Compare two settings, named as in the arguments of `advisor compare`. Raises AdvisorError if either setting is unknown."""
-    sides = _parse_side(candidate, experiment, experiments), _parse_side(incumbent, experiment, experiments)
-    gain = _parse_gain(complexity, sides[1]) if complexity is not None else None
-    return decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
+    compared_settings = _parse_side(candidate, experiment, experiments), _parse_side(incumbent, experiment, experiments)
+    required_gain = _parse_gain(complexity, compared_settings[1]) if complexity is not None else None
+    return decide(*compared_settings, complexity=required_gain, power=power, max_seeds=max_seeds)
 
 
 def brief_comparison(result: Comparison) -> str:
@@ -140,31 +140,31 @@ def _parse_gain(text: str, incumbent: ComparedTrials) -> float:
     """Convert the value of `--complexity`, such as 0.002 or 1%, to units of the objective."""
     percent = text.strip().endswith("%")
     try:
-        gain = float(text.strip().rstrip("%"))
+        parsed_gain = float(text.strip().rstrip("%"))
     except ValueError:
-        gain = -1.0
-    if not 0 <= gain < float("inf"):
+        parsed_gain = -1.0
+    if not 0 <= parsed_gain < float("inf"):
         raise AdvisorError(f"--complexity takes a gain of 0 or more, such as 0.002 or 1%, not {text!r}")
     if not percent:
-        return gain
-    best = incumbent.study.ranked(incumbent.trials)[:1]
-    return gain / 100 * abs(float(incumbent.study.costs[best[0].index])) if best else gain
+        return parsed_gain
+    best_trials = incumbent.study.ranked(incumbent.trials)[:1]
+    return parsed_gain / 100 * abs(float(incumbent.study.costs[best_trials[0].index])) if best_trials else parsed_gain
 
 
 def _comparison_text(result: Comparison) -> str:
-    interval = f" (95 % interval {result.interval[0]:.3g} to {result.interval[1]:.3g})" if result.interval else ""
-    asked = f", {result.complexity:.3g} required" if result.complexity > 0 else ""
-    decision: str = result.decision
-    if decision == "run more seeds":
+    interval_text = f" (95 % interval {result.interval[0]:.3g} to {result.interval[1]:.3g})" if result.interval else ""
+    required_gain_text = f", {result.complexity:.3g} required" if result.complexity > 0 else ""
+    decision_text: str = result.decision
+    if decision_text == "run more seeds":
         one, other = result.more_seeds
-        both = [f"{n} of {s.name}" for n, s in ((one, result.candidate), (other, result.incumbent)) if n]
-        decision = f"run more seeds: {' and '.join(both)}"
+        advised_seeds = [f"{n} of {s.name}" for n, s in ((one, result.candidate), (other, result.incumbent)) if n]
+        decision_text = f"run more seeds: {' and '.join(advised_seeds)}"
     lines = [
-        f"{decision[0].upper()}{decision[1:]}. {result.reason}",
+        f"{decision_text[0].upper()}{decision_text[1:]}. {result.reason}",
         "",
         f"candidate       {_setting_summary_text(result.candidate)}",
         f"incumbent       {_setting_summary_text(result.incumbent)}",
-        f"gain            {result.gain:.4g}{interval} in {result.metric}, {result.direction}d{asked}",
+        f"gain            {result.gain:.4g}{interval_text} in {result.metric}, {result.direction}d{required_gain_text}",
         f"trial variance  {_variance_text(result.trial_variance)}",
     ]
     if result.study_variance is not None:
@@ -174,10 +174,10 @@ def _comparison_text(result: Comparison) -> str:
 
 
 def _setting_summary_text(side: Summary) -> str:
-    runs = "1 run" if side.runs == 1 else f"mean of {side.runs} runs"
-    failed = f", {side.failed} more failed" if side.failed else ""
+    runs_text = "1 run" if side.runs == 1 else f"mean of {side.runs} runs"
+    failed_text = f", {side.failed} more failed" if side.failed else ""
     of = f", best of {side.settings} settings" if side.settings > 1 else ""
-    return f"{side.value:.5g}  {side.name} ({runs}{of}{failed})"
+    return f"{side.value:.5g}  {side.name} ({runs_text}{of}{failed_text})"
 
 
 def _variance_text(variance: Variance) -> str:

@@ -69,12 +69,12 @@ def export(
     if not points and (count is not None or skip):
         raise AdvisorError("-n and --skip select trials to export; add --points, which exports trials instead of the space")
     spec = load_study_file(study)
-    drawn = list(draw_trials(spec, count or spec.trials or 10, skip=skip)) if points else None
-    text = render(kind, spec, points=drawn, past=_read_past_trials(spec, experiment, tracking_uri))
+    drawn_trials = list(draw_trials(spec, count or spec.trials or 10, skip=skip)) if points else None
+    exported_text = render(kind, spec, points=drawn_trials, past=_read_past_trials(spec, experiment, tracking_uri))
     if out is None:
-        click.echo(text.encode(), nl=False)  # write UTF-8 even if the terminal has another encoding, as in a file
+        click.echo(exported_text.encode(), nl=False)  # write UTF-8 even if the terminal has another encoding, as in a file
         return
-    _write_export_file(text, out, force=force)
+    _write_export_file(exported_text, out, force=force)
     if kind == "optuna" and experiment not in (None, spec.study):
         _store_study_file(spec, tracking_uri)
 
@@ -104,14 +104,14 @@ def _read_past_trials(spec: StudySpec, experiment: str | None, tracking_uri: str
     if experiment is None:
         return []
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
-    sign = 1 if spec.objective.direction == "minimize" else -1
+    cost_sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]
-    inside = [t for t in ended if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
-    if len(inside) < len(ended):
+    in_space = [t for t in ended if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
+    if len(in_space) < len(ended):
         click.echo(
-            f"advisor: {len(ended) - len(inside)} of {len(ended)} trials are outside the space and were left out", err=True
+            f"advisor: {len(ended) - len(in_space)} of {len(ended)} trials are outside the space and were left out", err=True
         )
     return [
-        PastTrial(t.params, sign * float(study.costs[t.index]) if study.feasible[t.index] else None)
-        for t in sorted(inside, key=lambda t: (t.started or 0, t.index))
+        PastTrial(t.params, cost_sign * float(study.costs[t.index]) if study.feasible[t.index] else None)
+        for t in sorted(in_space, key=lambda t: (t.started or 0, t.index))
     ]

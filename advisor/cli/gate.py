@@ -103,8 +103,8 @@ def gate(
     answer = answer_gate_question(experiments, question, experiment, record=record)
     if markdown is not None:
         write_markdown_file(_answer_as_markdown(answer), markdown)
-    text = "\n".join([clean(answer.action), "", *_answer_detail_lines(answer)])
-    click.echo(short_gate_json(answer) if brief else answer.ascii_json() if as_json else text)
+    answer_text = "\n".join([clean(answer.action), "", *_answer_detail_lines(answer)])
+    click.echo(short_gate_json(answer) if brief else answer.ascii_json() if as_json else answer_text)
     sys.exit(answer.exit_status)
 
 
@@ -120,8 +120,8 @@ def answer_gate_question(
 
 
 def short_gate_json(answer: Answer) -> str:
-    first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
-    return brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
+    leading_keys = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
+    return brief_json({**leading_keys, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
 
 
 def _locate_candidate(candidate: str, experiment: str | None, experiments: ExperimentCache) -> tuple[str, str]:
@@ -132,22 +132,24 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
     name, part = experiments.split_setting(candidate)
     if part and experiments.experiment_names is not None and name in experiments.experiment_names:
         return name, part
-    others = [n for n in experiments.experiment_names or () if n != "Default"] or list(experiments.experiment_names or ())
-    if len(others) != 1:
-        some = ", ".join(others[:5]) or "none"
-        raise AdvisorError(f"pass --experiment NAME; the store has {count(len(others), 'experiment')}: {some}")
-    return others[0], candidate
+    candidates = [n for n in experiments.experiment_names or () if n != "Default"] or list(experiments.experiment_names or ())
+    if len(candidates) != 1:
+        listed_names = ", ".join(candidates[:5]) or "none"
+        raise AdvisorError(f"pass --experiment NAME; the store has {count(len(candidates), 'experiment')}: {listed_names}")
+    return candidates[0], candidate
 
 
 def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
     """Store the answer in MLflow. If that fails, the answer is valid, but the next call may choose a wrong default
     incumbent."""
-    former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
+    old_answer = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_gate_record(answer.candidate.run, updated_tag_text(make_gate_record(answer), former), tracking_uri=tracking_uri)
+        write_gate_record(
+            answer.candidate.run, updated_tag_text(make_gate_record(answer), old_answer), tracking_uri=tracking_uri
+        )
     except AdvisorError as error:
-        note = f"The answer could not be stored, so later answers do not count it; pass --against next time ({error})."
-        return answer.model_copy(update={"notes": (*answer.notes, note)})
+        warning = f"The answer could not be stored, so later answers do not count it; pass --against next time ({error})."
+        return answer.model_copy(update={"notes": (*answer.notes, warning)})
     return answer.model_copy(update={"recorded": True})
 
 
@@ -164,15 +166,15 @@ def _answer_detail_lines(answer: Answer) -> list[str]:
             f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent_text(answer.chance or 0)} probability"
         )
         evidence = f"to keep {_evidence_text(answer.evidence_to_keep)}, to discard {_evidence_text(answer.evidence_to_discard)}"
-        place = f"proposal {answer.question} in this experiment, {answer.kept_before} kept so far"
+        question_text = f"proposal {answer.question} in this experiment, {answer.kept_before} kept so far"
         lines += [
             ("gain", f"{gain}, {answer.direction}d"),
             ("noise", f"{noise}; {worthwhile}"),
-            ("evidence", f"{evidence} of the required evidence ({place})"),
+            ("evidence", f"{evidence} of the required evidence ({question_text})"),
         ]
     for limit in answer.limits:
-        bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
-        lines.append(("limit", f"{limit.metric} {bound}: {number(limit.value)}"))
+        bound_text = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
+        lines.append(("limit", f"{limit.metric} {bound_text}: {number(limit.value)}"))
     lines += [("note", text) for text in answer.notes]
     return [f"{label:11} {clean(text)}" for label, text in lines]
 
@@ -183,11 +185,11 @@ def _answer_as_markdown(answer: Answer) -> str:
         fenced_code_lines,
     )
 
-    todo = answer.action.removesuffix(answer.reason)
-    label = answer.decision.replace(" ", "_")
-    badge = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{label}-{_BADGE_COLORS[answer.decision]})"
-    head = [badge, "", f"## {escape_markdown(todo)}", "", escape_markdown(answer.reason), ""]
-    return "\n".join([*head, *fenced_code_lines("text", _answer_detail_lines(answer)), ""])
+    action = answer.action.removesuffix(answer.reason)
+    decision_label = answer.decision.replace(" ", "_")
+    badge = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{decision_label}-{_BADGE_COLORS[answer.decision]})"
+    head_lines = [badge, "", f"## {escape_markdown(action)}", "", escape_markdown(answer.reason), ""]
+    return "\n".join([*head_lines, *fenced_code_lines("text", _answer_detail_lines(answer)), ""])
 
 
 def _evidence_text(share: float | None) -> str:
@@ -195,7 +197,7 @@ def _evidence_text(share: float | None) -> str:
 
 
 def _setting_text(side: Side) -> str:
-    value = f"{number(side.value)} " if side.value is not None else ""
-    more = [f"{n} {what}" for n, what in ((side.failed, "failed"), (side.running, "running")) if n]
-    commit = f", commit {side.commit[:12]}" if side.commit else ""
-    return f"{value}{side.name} ({', '.join([count(side.runs, 'run'), *more])}{commit})"
+    value_text = f"{number(side.value)} " if side.value is not None else ""
+    other_runs = [f"{n} {what}" for n, what in ((side.failed, "failed"), (side.running, "running")) if n]
+    commit_text = f", commit {side.commit[:12]}" if side.commit else ""
+    return f"{value_text}{side.name} ({', '.join([count(side.runs, 'run'), *other_runs])}{commit_text})"

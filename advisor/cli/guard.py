@@ -66,11 +66,11 @@ def guard(
         raise AdvisorError("--json prints the verdicts once, and --watch updates a file; leave out either option")
     location = parse_tracking_uri(tracking_uri)
     spec = None if study_file is None else load_study_file(study_file)
-    guarded = GuardedStudy(experiment, location, spec, objective=objective, direction=direction)
+    guarded_study = GuardedStudy(experiment, location, spec, objective=objective, direction=direction)
     if file is not None and run_id is not None:
-        _update_verdict_file(guarded, file, run_id)
+        _update_verdict_file(guarded_study, file, run_id)
         return
-    reading = guarded.read()
+    reading = guarded_study.read()
     if reading.error is not None:
         raise AdvisorError(reading.error)
     if as_json:
@@ -84,8 +84,11 @@ def guard(
 def _verdict_table(verdicts: Sequence[RunVerdict]) -> list[str]:
     if not verdicts:
         return ["No trial is running."]
-    ends = ["" if v.length is None else f" of {v.length:,.0f}" for v in verdicts]
-    rows = [(clean(v.trial), v.state, f"step {v.step:,}{end}", clean(v.message)) for v, end in zip(verdicts, ends, strict=True)]
+    length_texts = ["" if v.length is None else f" of {v.length:,.0f}" for v in verdicts]
+    rows = [
+        (clean(v.trial), v.state, f"step {v.step:,}{end}", clean(v.message))
+        for v, end in zip(verdicts, length_texts, strict=True)
+    ]
     stoppable = sum(v.stop for v in verdicts)
     end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "No trial needs to be stopped."
     return [*align_columns(rows), "", end]
@@ -99,9 +102,9 @@ def _update_verdict_file(guarded: GuardedStudy, file: Path, run_id: str) -> None
     run = WatchedRun(guarded, run_id)
     run.check()
     lower_priority()
-    pause = 0.0
-    while _sleep_while_parent_runs(pause, parent):
-        began = time.monotonic()
+    pause_s = 0.0
+    while _sleep_while_parent_runs(pause_s, parent):
+        read_start = time.monotonic()
         if run.has_ended():
             return
         verdict = next((v for v in guarded.read().running if v.run_id == run_id), None)
@@ -111,15 +114,15 @@ def _update_verdict_file(guarded: GuardedStudy, file: Path, run_id: str) -> None
             )
             with convert_os_errors(f"cannot write {str(file)!r}"):
                 write_verdict(file, new)
-        pause = store_read_pause_s(time.monotonic() - began, guarded.interval_s)
+        pause_s = store_read_pause_s(time.monotonic() - read_start, guarded.interval_s)
 
 
 def _sleep_while_parent_runs(seconds: float, parent: int) -> bool:
     """Sleep for `seconds` seconds and return True. If the process `parent` exits first, return False within about a second."""
-    until = time.monotonic() + seconds
+    end_time = time.monotonic() + seconds
     while os.getppid() == parent and psutil.pid_exists(parent):
-        left = until - time.monotonic()
-        if left <= 0:
+        remaining_s = end_time - time.monotonic()
+        if remaining_s <= 0:
             return True
-        time.sleep(min(left, _PARENT_POLL_S))
+        time.sleep(min(remaining_s, _PARENT_POLL_S))
     return False

@@ -59,11 +59,11 @@ def history(
     format_ = "json" if as_json else format_
     result: Lineages | NearbySettings
     if near is None:
-        loaded = load_rules(directories=rules, settings=find_settings(Path.cwd()))
+        loaded_rules = load_rules(directories=rules, settings=find_settings(Path.cwd()))
         with progress_bar(enabled=not quiet) as on_progress:
             result = read_lineages(
                 study,
-                loaded,
+                loaded_rules,
                 tracking_uri=tracking_uri,
                 on_progress=lambda done, total: on_progress("Reading runs", done, total),
             )
@@ -89,8 +89,8 @@ def short_history_json(result: Lineages | NearbySettings) -> str:
 def _recommended_action(result: Lineages) -> str:
     if not result.lineages:
         return "No study of this store continues another study. Run a study from next/ and analyze it."
-    last = result.lineages[-1]
-    return last.stop or f"Go on from {quote_name(last.rounds[-1].study)}: {count(len(last.rounds), 'round')} so far."
+    lineage = result.lineages[-1]
+    return lineage.stop or f"Go on from {quote_name(lineage.rounds[-1].study)}: {count(len(lineage.rounds), 'round')} so far."
 
 
 def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
@@ -100,8 +100,8 @@ def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> 
 
 
 def _tried_setting_line(tried: TriedSetting) -> str:
-    values = ", ".join(f"{clean(n)} {setting(v)}" for n, v in list(tried.settings.items())[:6])
-    result = number(tried.value) if tried.value is not None else "no result"
+    settings_text = ", ".join(f"{clean(n)} {setting(v)}" for n, v in list(tried.settings.items())[:6])
+    result_text = number(tried.value) if tried.value is not None else "no result"
     why = f": {clean(tried.why)}" if tried.why else ""
-    about = "; ".join(text for text in (count(tried.runs, "run"), values, clean(tried.change)) if text)
-    return f"{clean(tried.name)}  {result}  {tried.outcome}{why}  ({about})"
+    details = "; ".join(text for text in (count(tried.runs, "run"), settings_text, clean(tried.change)) if text)
+    return f"{clean(tried.name)}  {result_text}  {tried.outcome}{why}  ({details})"

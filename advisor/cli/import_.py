@@ -72,8 +72,8 @@ def _run_import(importer: Importer, source: str | Path, *, quiet: bool, **option
 
     with progress_bar(enabled=not quiet) as on_progress:
         on_progress("Looking for runs", 0, 1)
-        found = importer.find_runs(source)
-        summary = import_runs(found, **options, on_progress=lambda done, total: on_progress("Importing runs", done, total))
+        run_list = importer.find_runs(source)
+        summary = import_runs(run_list, **options, on_progress=lambda done, total: on_progress("Importing runs", done, total))
     _print_import_summary(summary, quiet)
 
 
@@ -83,18 +83,18 @@ def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
     if not quiet:
         for warning in summary.warnings:
             click.echo(f"Note: {warning}", err=True)
-        were = "was" if summary.skipped == 1 else "were"
-        already = f", {summary.skipped:,} {were} imported before" if summary.skipped else ""
-        grown = f", {summary.completed:,} extended" if summary.completed else ""
+        verb = "was" if summary.skipped == 1 else "were"
+        skipped_text = f", {summary.skipped:,} {verb} imported before" if summary.skipped else ""
+        extended_text = f", {summary.completed:,} extended" if summary.completed else ""
         trials, points = count(summary.written, "trial"), count(summary.points, "point")
-        click.echo(f"Imported {trials} with {points}{grown}{already}. Experiments:")
+        click.echo(f"Imported {trials} with {points}{extended_text}{skipped_text}. Experiments:")
         for name in summary.experiments[:10]:
             click.echo(f"  {short_text(name)}")
         if len(summary.experiments) > 10:
             click.echo(f"  and {len(summary.experiments) - 10} more")
     if summary.unreadable:
-        what = ("run could not be read and was left out", "runs could not be read and were left out")
-        raise AdvisorError(f"{count(len(summary.unreadable), *what)}: {summary.unreadable[0]}")
+        problem = ("run could not be read and was left out", "runs could not be read and were left out")
+        raise AdvisorError(f"{count(len(summary.unreadable), *problem)}: {summary.unreadable[0]}")
 
 
 @import_.command()
@@ -253,8 +253,8 @@ def wandb(path: Path | None, **options: Any) -> None:
     """
     from advisor.interop.importers import wandb as importer
 
-    beside = Path("wandb")
-    _run_import(importer, path or (beside if beside.is_dir() else Path()), **options)
+    default_path = Path("wandb")
+    _run_import(importer, path or (default_path if default_path.is_dir() else Path()), **options)
 
 
 @import_.command()

@@ -45,8 +45,8 @@ _RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$
 
 def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
     if requested and not ctx.resilient_parsing:
-        changed = write_agent_files(Path.cwd())
-        click.echo("\n".join(f"{file}: written" for file in changed) or "The files for coding agents are up to date.")
+        changed_files = write_agent_files(Path.cwd())
+        click.echo("\n".join(f"{file}: written" for file in changed_files) or "The files for coding agents are up to date.")
         ctx.exit()
 
 
@@ -143,40 +143,44 @@ def init(
         print_hint_without_gpu()
         return
     refuse_recipe_options(lengths)
-    compared = _parse_parameter(compare, "compare") if compare else None
-    optimizer = _choose_optimizer(optimizer, parameters, compared)
+    compared_parameter = _parse_parameter(compare, "compare") if compare else None
+    optimizer = _choose_optimizer(optimizer, parameters, compared_parameter)
     metric = metric or _ask_user("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
-    usual = direction_of_metric(metric)
-    if direction is None and (usual is None or sys.stdin.isatty()):
-        which = click.Choice(["minimize", "maximize"])
-        direction = _ask_user("Direction in which the metric improves", usual or "minimize", which, "--direction")
+    likely_direction = direction_of_metric(metric)
+    if direction is None and (likely_direction is None or sys.stdin.isatty()):
+        direction_type = click.Choice(["minimize", "maximize"])
+        direction = _ask_user(
+            "Direction in which the metric improves", likely_direction or "minimize", direction_type, "--direction"
+        )
     trials = trials or _ask_user("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:
         max_train_steps = _ask_user("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
     try:
-        wish = FirstStudyRequest(
+        request = FirstStudyRequest(
             study=name or out.stem,
-            objective=Objective(metric=metric, direction=direction or usual),
+            objective=Objective(metric=metric, direction=direction or likely_direction),
             optimizer=optimizer.lower(),
             trials=trials,
             max_train_steps=max_train_steps,
             final_train_steps=final_train_steps,
-            parameters=parameters | ({compared[0]: compared[1]} if compared else {}),
+            parameters=parameters | ({compared_parameter[0]: compared_parameter[1]} if compared_parameter else {}),
         )
-        specs = _first_studies(wish, compared[0] if compared else None, find_steps)
+        specs = _first_studies(request, compared_parameter[0] if compared_parameter else None, find_steps)
     except ValidationError as error:
         raise AdvisorError(_validation_error_line(error)) from None
-    _write_study_files(specs, compared[0] if compared else "", wish.parameters, out, force=force)
+    _write_study_files(specs, compared_parameter[0] if compared_parameter else "", request.parameters, out, force=force)
 
 
 def _choose_optimizer(chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None) -> str:
-    listed = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
-    if listed is not None:
-        values = ",".join(map(str, parameters[listed].options))
-        raise AdvisorError(f"--tune {listed}: each optimizer has ranges of its own; pass --compare {listed}={values}")
+    optimizer_parameter = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
+    if optimizer_parameter is not None:
+        values = ",".join(map(str, parameters[optimizer_parameter].options))
+        raise AdvisorError(
+            f"--tune {optimizer_parameter}: each optimizer has ranges of its own; pass --compare {optimizer_parameter}={values}"
+        )
     if compared is not None and parameter_kinds.chooses_optimizer(compared[0]):
-        first = next((name for v in compared[1].options if (name := optimizer_in_value(v)) is not None), None)
-        return first or OPTIMIZER_NAMES[0]
+        first_optimizer = next((name for v in compared[1].options if (name := optimizer_in_value(v)) is not None), None)
+        return first_optimizer or OPTIMIZER_NAMES[0]
     return chosen or str(_ask_user(OPTIMIZER_QUESTION, "adam", click.Choice(OPTIMIZER_NAMES), "--optimizer"))
 
 
@@ -195,12 +199,12 @@ def _first_studies(wish: FirstStudyRequest, compared: str | None, find_steps: in
 
 
 def _validation_error_line(error: ValidationError) -> str:
-    first = error.errors()[0]
-    keys = [str(key) for key in first["loc"]]
-    subject = next((f"--{key}: " for key in keys if key in ("metric", "study")), "")
-    if keys[:1] == ["parameters"] and len(keys) > 1:
-        subject = f"hyperparameter {keys[1][:40]!r}: "
-    return subject + first["msg"].removeprefix("Value error, ")
+    first_error = error.errors()[0]
+    field_keys = [str(key) for key in first_error["loc"]]
+    subject_text = next((f"--{key}: " for key in field_keys if key in ("metric", "study")), "")
+    if field_keys[:1] == ["parameters"] and len(field_keys) > 1:
+        subject_text = f"hyperparameter {field_keys[1][:40]!r}: "
+    return subject_text + first_error["msg"].removeprefix("Value error, ")
 
 
 def _ask_user(question: str, default: object, kind: Any, flag: str) -> Any:
@@ -220,11 +224,14 @@ def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tupl
             return name, Parameter(role="fixed", value=_parse_parameter_value(value))
         if bounds:
             low, high = _parse_range_end(bounds[1], text), _parse_range_end(bounds[2], text)
-            decays = parameter_kinds.is_regulariser(name) and set(words_of_name(name)) & {"decay", "wd", "weightdecay", "l2"}
-            usual = "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
-            whole = low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual == "linear"
-            values = {"type": "int" if whole else "float", "low": low, "high": high, "scale": bounds[3] or usual}
-            return name, Parameter.model_validate({"role": "nuisance", **values})
+            decay_words = {"decay", "wd", "weightdecay", "l2"}
+            is_weight_decay = parameter_kinds.is_regulariser(name) and decay_words & set(words_of_name(name))
+            usual_scale = "log" if is_learning_rate(name) or (is_weight_decay and low > 0) else "linear"
+            is_integer_range = (
+                low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual_scale == "linear"
+            )
+            fields = {"type": "int" if is_integer_range else "float", "low": low, "high": high}
+            return name, Parameter.model_validate({"role": "nuisance", "scale": bounds[3] or usual_scale, **fields})
         role: Literal["scientific", "nuisance"] = "scientific" if what == "compare" else "nuisance"
         return name, Parameter(role=role, choices=tuple(map(_parse_parameter_value, choices)))
     except ValidationError as error:
@@ -272,18 +279,18 @@ def _write_study_files(
     hyperparameters that the user set by options and that the commands pass even if they are fixed."""
     slugs = [] if len(specs) == 1 else _unique_file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
-    named = [s.model_copy(update={"study": f"{s.study}-{slug}"}) for s, slug in zip(specs, slugs, strict=False)] or specs
-    existing = [str(f) for f in files if f.exists()]
-    if existing and not force:
-        raise AdvisorError(f"{', '.join(existing)} exists already; pass another --out, or --force to overwrite it")
+    named_specs = [s.model_copy(update={"study": f"{s.study}-{slug}"}) for s, slug in zip(specs, slugs, strict=False)] or specs
+    existing_files = [str(f) for f in files if f.exists()]
+    if existing_files and not force:
+        raise AdvisorError(f"{', '.join(existing_files)} exists already; pass another --out, or --force to overwrite it")
     with convert_os_errors(f"cannot write {str(out)!r}", "pass another --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_files({file.resolve(): comment + format_study_file(spec) for file, spec in zip(files, named, strict=True)})
-    for file, spec in zip(files, named, strict=True):
+        write_files({file.resolve(): comment + format_study_file(spec) for file, spec in zip(files, named_specs, strict=True)})
+    for file, spec in zip(files, named_specs, strict=True):
         click.echo(f"{file}: {spec.goal}")
-    passed = [options_of(spec, explicit) for spec in specs]
-    shown = files if any(options != passed[0] for options in passed) else files[:1]
-    for file, options in zip(shown, passed, strict=False):
+    command_options = [options_of(spec, explicit) for spec in specs]
+    shown_files = files if any(options != command_options[0] for options in command_options) else files[:1]
+    for file, options in zip(shown_files, command_options, strict=False):
         click.echo(f"\nadvisor run {shell.quote_word(str(file))} -- python train.py {options}")
 
 
@@ -292,7 +299,9 @@ def _unique_file_name_parts(values: Sequence[str]) -> list[str]:
     slugs: list[str] = []
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"
-        numbered = (f"{slug}_{number}" for number in range(2, len(values) + 2))
-        taken = {other.lower() for other in slugs}  # in lower case, because some file systems ignore case
-        slugs.append(slug if slug.lower() not in taken else next(n for n in numbered if n.lower() not in taken))
+        numbered_slugs = (f"{slug}_{number}" for number in range(2, len(values) + 2))
+        taken_slugs = {other.lower() for other in slugs}  # in lower case, because some file systems ignore case
+        slugs.append(
+            slug if slug.lower() not in taken_slugs else next(n for n in numbered_slugs if n.lower() not in taken_slugs)
+        )
     return slugs

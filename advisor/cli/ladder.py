@@ -78,10 +78,10 @@ def _ladder_text(result: Ladder) -> str:
         f"At {_size_text(result, result.next.size)}: {_prediction_text(result, result.next)}.",
     ]
     if (last := result.last) is not None:
-        words: dict[PredictionResult, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
-        judged = f"the rate was {words[result.last_rate]}"
-        judged += f", the value {words[result.last_value]}" if last.value is not None else ""
-        lines.append(f"The smaller sizes predicted for {_size(last.size)}: {_prediction_text(result, last)}; {judged}.")
+        verdict_words: dict[PredictionResult, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
+        rate_verdict = f"the rate was {verdict_words[result.last_rate]}"
+        rate_verdict += f", the value {verdict_words[result.last_value]}" if last.value is not None else ""
+        lines.append(f"The smaller sizes predicted for {_size(last.size)}: {_prediction_text(result, last)}; {rate_verdict}.")
     rows = [(result.size, "trials", f"best {clean(result.rate)}", f"best {clean(result.metric)}")]
     for r in result.rungs:
         rate = _interval_text(r.rate) + (f" (open: {r.open})" if r.open else "")
@@ -92,28 +92,28 @@ def _ladder_text(result: Ladder) -> str:
 
 def _rate_transfer_text(result: Ladder) -> str:
     rate, (first, *_, last) = clean(result.rate), result.rungs
-    change = f"a factor of {_interval_text(result.factor)} from {_size_text(result, first.size, last.size)}"
+    change_text = f"a factor of {_interval_text(result.factor)} from {_size_text(result, first.size, last.size)}"
     if result.transfer == "stays":
-        return f"The best {rate} stays within a factor of 2 over the sizes: {change} (95 % interval)."
+        return f"The best {rate} stays within a factor of 2 over the sizes: {change_text} (95 % interval)."
     if result.transfer == "moves":
         verb = "falls" if result.factor.value < 1 else "rises"
-        return f"The best {rate} {verb} with the size: {change} (95 % interval). Do not use the same rate at another size."
-    ends = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
-    why = f"the best rate may lie {listed(ends, 4)}" if ends else f"{change} (95 % interval)"
+        return f"The best {rate} {verb} with the size: {change_text} (95 % interval). Do not use the same rate at another size."
+    open_end_texts = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
+    why = f"the best rate may lie {listed(open_end_texts, 4)}" if open_end_texts else f"{change_text} (95 % interval)"
     return f"The sweeps do not show whether the best {rate} changes with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."
 
 
 def _runs(runs: FurtherRuns) -> str:
-    rates = listed((number(r, 3) for r in runs.rates), 6)
-    seeds = count(runs.seeds, "new seed")
-    return f"{rates} at {_size(runs.size)} with {seeds}{' each' if runs.seeds > 1 or len(runs.rates) > 1 else ''}"
+    rates_text = listed((number(r, 3) for r in runs.rates), 6)
+    seeds_text = count(runs.seeds, "new seed")
+    return f"{rates_text} at {_size(runs.size)} with {seeds_text}{' each' if runs.seeds > 1 or len(runs.rates) > 1 else ''}"
 
 
 def _prediction_text(result: Ladder, predicted: SizePrediction) -> str:
     rate, metric = clean(result.rate), clean(result.metric)
-    best = "cannot be told" if predicted.rate is None else _interval_text(predicted.rate)
-    value = "needs a third size" if predicted.value is None else _interval_text(predicted.value)
-    return f"best {rate} {best}, best {metric} {value} (90 % intervals)"
+    rate_text = "cannot be told" if predicted.rate is None else _interval_text(predicted.rate)
+    value_text = "needs a third size" if predicted.value is None else _interval_text(predicted.value)
+    return f"best {rate} {rate_text}, best {metric} {value_text} (90 % intervals)"
 
 
 def _interval_text(estimate: Estimate) -> str:

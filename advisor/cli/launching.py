@@ -167,7 +167,7 @@ class Launcher:
         """Train the trials that have not ended yet. trials: their total number; None for that of the study file."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry))
-        watched = self.options.stop_doomed or self.notifier is not None
+        guard_reads_trials = self.options.stop_doomed or self.notifier is not None
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.preceding_trials),
@@ -179,15 +179,17 @@ class Launcher:
             timeout_s=self.options.timeout_s,
             append=self.options.appends_parameters,
             keep_going=self.options.keep_going,
-            guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds) if watched else None,
+            guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds)
+            if guard_reads_trials
+            else None,
             stop_doomed=self.options.stop_doomed,
             notifier=self.notifier,
         )
-        continuing = [line for trial in self.trials_to_continue for line in _continue_trial(ledger, plan, trial)]
-        append = self.options.appends_parameters
-        warnings = command_warnings(spec, self.command_words, append=append) if self.warns_about_command else ()
+        continuation_lines = [line for trial in self.trials_to_continue for line in _continue_trial(ledger, plan, trial)]
+        appends_options = self.options.appends_parameters
+        warnings = command_warnings(spec, self.command_words, append=appends_options) if self.warns_about_command else ()
         with _launch_progress_bar(plan, first_seed, warnings, enabled=not self.options.quiet) as on_update:
-            for line in continuing if not self.options.quiet else ():
+            for line in continuation_lines if not self.options.quiet else ():
                 click.echo(line, err=True)
             return plan, launch(plan, ledger, on_update)
 
@@ -224,16 +226,16 @@ def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
-        task = bar.add_task("", total=plan.queue.total)
-        lines = EndedRunLines(plan.spec.objective.metric, seed)
-        pending = [warnings]
+        task_id = bar.add_task("", total=plan.queue.total)
+        ended_run_lines = EndedRunLines(plan.spec.objective.metric, seed)
+        pending_warnings = [warnings]
 
         def update(summary: Summary, news: str, /) -> None:
-            while pending:  # before the first trial starts, and never if an error prevents the launch
-                print_warnings(pending.pop())
-            bar.update(task, completed=len(summary.outcomes), description=launch_progress_text(plan, summary, seed))
-            ended = lines.new_lines(summary)
-            for line in (news, *(() if console.is_terminal else ended)):
+            while pending_warnings:  # before the first trial starts, and never if an error prevents the launch
+                print_warnings(pending_warnings.pop())
+            bar.update(task_id, completed=len(summary.outcomes), description=launch_progress_text(plan, summary, seed))
+            new_lines = ended_run_lines.new_lines(summary)
+            for line in (news, *(() if console.is_terminal else new_lines)):
                 if line and enabled:
                     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -243,16 +245,16 @@ def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *
 def launch_progress_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
     """Return a text with the best value so far and the number of trials with each status except complete."""
     best, others = summary.best, len(summary.leaders) - 1
-    equal = f" and {spelled(others, 'other')}" if others > 0 else ""
-    parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{equal})"] if best else []
-    words = {"infeasible": "failed", "no_data": "without a result"}
+    tied_trials_text = f" and {spelled(others, 'other')}" if others > 0 else ""
+    parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{tied_trials_text})"] if best else []
+    status_labels = {"infeasible": "failed", "no_data": "without a result"}
     counts = sorted(summary.counts().items())
-    parts += [f"{count} {words.get(status, status)}" for status, count in counts if status != "complete"]
+    parts += [f"{count} {status_labels.get(status, status)}" for status, count in counts if status != "complete"]
     return ", ".join(parts)
 
 
 def print_analyze_command(experiment: str, location: StoreLocation) -> None:
-    words = ["advisor", "analyze", experiment]
+    command_words = ["advisor", "analyze", experiment]
     if redact(location.uri) == location.uri:  # print the URI only if it contains no password
-        words += ["--tracking-uri", location.uri]
-    click.echo(f"Next: {shell.command_line(words)}")
+        command_words += ["--tracking-uri", location.uri]
+    click.echo(f"Next: {shell.command_line(command_words)}")

@@ -97,8 +97,8 @@ def main(arguments: list[str] | None = None) -> None:
     except AdvisorError as error:
         _exit_with_error(str(error), error.exit_status)
     except (KeyboardInterrupt, click.Abort) as error:
-        cause = error.__cause__ or error  # click raises Abort from the KeyboardInterrupt
-        click.echo("; ".join(["advisor: interrupted", *map(str, cause.args)]), err=True)
+        os_error = error.__cause__ or error  # click raises Abort from the KeyboardInterrupt
+        click.echo("; ".join(["advisor: interrupted", *map(str, os_error.args)]), err=True)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -110,8 +110,8 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(error, FileNotFoundError) and error.filename is None:
             _exit_with_error("the working directory was deleted; change to another one")
         if isinstance(error, OSError) and error.errno in _UNUSABLE_PATH_ERRNOS:
-            place = "write the output" if error.filename is None else f"use {str(error.filename)[:100]!r}"
-            _exit_with_error(f"cannot {place}: {os.strerror(error.errno).lower()}")
+            intended_use = "write the output" if error.filename is None else f"use {str(error.filename)[:100]!r}"
+            _exit_with_error(f"cannot {intended_use}: {os.strerror(error.errno).lower()}")
         _exit_with_error(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
 
 

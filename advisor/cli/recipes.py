@@ -49,22 +49,22 @@ class CountType(click.ParamType[int]):
         if isinstance(value, int):
             return value
         match = _COUNT_VALUE_PATTERN.match(str(value).strip().lower())
-        count = float(re.sub("[_,]", "", match[1])) * _COUNT_SUFFIXES[match[2]] if match else 0.0
-        if not 1 <= count <= MAX_TOKENS_OR_PARAMETERS:
+        number = float(re.sub("[_,]", "", match[1])) * _COUNT_SUFFIXES[match[2]] if match else 0.0
+        if not 1 <= number <= MAX_TOKENS_OR_PARAMETERS:
             self.fail(f"{value!r} is not a number such as 50000, 124M or 2.5B", param, ctx)
-        return round(count)
+        return round(number)
 
 
 def add_recipe_options(command: Command) -> Command:
-    recipe = click.Choice(RECIPE_NAMES)
+    recipe_type = click.Choice(RECIPE_NAMES)
     for name, kind, metavar, help in (
         ("--params", CountType(), "N", "Number of parameters to pre-train, without embeddings."),
         ("--batch-tokens", CountType(), "N", "Tokens per batch, to convert --tokens to steps."),
         ("--tokens", CountType(), "N", "Training tokens per trial, for the recipes sft, lora and pretrain."),
-        ("--recipe", recipe, None, "Write the first study of a language model, for TRL or Transformers."),
+        ("--recipe", recipe_type, None, "Write the first study of a language model, for TRL or Transformers."),
     ):
-        names = (name, "model_parameters") if name == "--params" else (name,)
-        command = click.option(*names, type=kind, metavar=metavar, help=help)(command)  # type: ignore[type-var]
+        option_names = (name, "model_parameters") if name == "--params" else (name,)
+        command = click.option(*option_names, type=kind, metavar=metavar, help=help)(command)  # type: ignore[type-var]
     return command
 
 
@@ -84,15 +84,15 @@ def recipe_study(ctx: click.Context, parameters: Mapping[str, Parameter]) -> tup
         direction = direction_of_metric(options["metric"])
         if direction is None:
             raise AdvisorError("--direction is missing: the metric's name does not say in which direction it improves")
-    named = ctx.get_parameter_source("out") is not ParameterSource.DEFAULT
-    wish = RecipeRequest(
+    has_file_name = ctx.get_parameter_source("out") is not ParameterSource.DEFAULT
+    request = RecipeRequest(
         recipe=recipe,
-        study=options["name"] or (options["out"].stem if named else recipe),
+        study=options["name"] or (options["out"].stem if has_file_name else recipe),
         direction=direction,
         parameters=parameters,
         **{name: options[name] for name in ("metric", "trials", "max_train_steps", *_RECIPE_ONLY_OPTIONS)},
     )
-    return first_study_of_recipe(wish)
+    return first_study_of_recipe(request)
 
 
 def _check_recipe_options(options: Mapping[str, Any], recipe: str) -> None:
@@ -112,11 +112,11 @@ def _check_recipe_options(options: Mapping[str, Any], recipe: str) -> None:
 def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
     """Return the options with which a script that parses TrainingArguments gets these hyperparameters and the study's
     lengths."""
-    model = [] if recipe == "pretrain" else [_MODEL_OPTION]
+    model_option = [] if recipe == "pretrain" else [_MODEL_OPTION]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]
     logging = [_POLICY_LOGGING_OPTION] if "num_generations" in spec.parameters else []
-    options = [*model, *map(_transformers_option, names), *map(_transformers_option, lengths), *evaluations, *logging]
+    options = [*model_option, *map(_transformers_option, names), *map(_transformers_option, lengths), *evaluations, *logging]
     return " ".join([*options, _transformers_option("seed"), placeholders.TRAINER_OUTPUT_OPTION])
 
 

@@ -118,17 +118,19 @@ def run(
 
 
 def _ended_trainings_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    state = launch_progress_text(plan, summary, seed)
-    return f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}."
+    status_text = launch_progress_text(plan, summary, seed)
+    return f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + status_text if status_text else ''}."
 
 
 def _print_launch_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
-    left = summary.total - len(summary.outcomes)
+    remaining_count = summary.total - len(summary.outcomes)
     click.echo(_ended_trainings_text(plan, summary, seed))
     if summary.failed:
         failed, them = spelled(summary.failed, "trial"), "it" if summary.failed == 1 else "them"
         click.echo(f"{failed[0].upper()}{failed[1:]} failed; to start {them} again, run the same command with --retry failed.")
-    if left:
-        click.echo(f"Other launchers have {left} of the trials; run the same command again to check that all have ended.")
-    if left or summary.failed < len(summary.outcomes) or summary.best is not None:
+    if remaining_count:
+        click.echo(
+            f"Other launchers have {remaining_count} of the trials; run the same command again to check that all have ended."
+        )
+    if remaining_count or summary.failed < len(summary.outcomes) or summary.best is not None:
         print_analyze_command(plan.experiment, plan.location)

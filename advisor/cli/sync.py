@@ -40,26 +40,26 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
     advisor sync node7/spool --tracking-uri http://...   deliver a copy from another machine
     """
     try:
-        found = [inspect_spool(folder) for folder in (find_spools(spools) if spools else find_own_spools())]
+        spools_found = [inspect_spool(folder) for folder in (find_spools(spools) if spools else find_own_spools())]
     except ValueError as error:
         raise AdvisorError(str(error)) from None
     if not quiet:
-        click.echo(_undelivered_logs_table(found) if found else "No logs are waiting: everything was delivered.")
-    if only_list or not found:
+        click.echo(_undelivered_logs_table(spools_found) if spools_found else "No logs are waiting: everything was delivered.")
+    if only_list or not spools_found:
         return
-    left = _deliver_spools(found, tracking_uri, as_recorded=as_recorded, show=not quiet)
+    remaining_spools = _deliver_spools(spools_found, tracking_uri, as_recorded=as_recorded, show=not quiet)
     if not quiet:
-        click.echo(f"Delivered the logs of {len(found) - len(left):,} of {len(found):,} runs.")
-    for spool, reason in left:
+        click.echo(f"Delivered the logs of {len(spools_found) - len(remaining_spools):,} of {len(spools_found):,} runs.")
+    for spool, reason in remaining_spools:
         click.echo(f"advisor: {spool.run_name} remains in {spool.folder}: {reason}", err=True)
-    if left:
+    if remaining_spools:
         sys.exit(1)
 
 
 def _deliver_spools(
     spools: Sequence[SpoolDescription], tracking_uri: str | None, *, as_recorded: bool, show: bool
 ) -> list[tuple[SpoolDescription, str]]:
-    left = []
+    remaining_spools = []
     with progress_bar(enabled=show) as on_progress:
         for spool in spools:
 
@@ -70,20 +70,20 @@ def _deliver_spools(
                 if note := deliver(spool, tracking_uri, show_delivered_points, as_recorded=as_recorded):
                     click.echo(f"advisor: {spool.run_name}: {note}", err=True)
             except NotDelivered as reason:
-                left.append((spool, str(reason)))
+                remaining_spools.append((spool, str(reason)))
             except OSError as error:
-                left.append((spool, f"{error.strerror or error}"))
-    return left
+                remaining_spools.append((spool, f"{error.strerror or error}"))
+    return remaining_spools
 
 
 def _undelivered_logs_table(spools: Sequence[SpoolDescription]) -> str:
     rows = [("run", "experiment", "age", "points", "size", "to", "")]
     for s in spools:
-        state = s.state if s.state != "left" else "" if s.end is not None else "the training was interrupted"
-        size = f"{s.size / 2**20:,.1f} MB"
-        rows.append((s.run_name, s.experiment, _spool_age_text(s), f"{s.points:,}", size, s.destination, state))
-    clean = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
-    return "\n".join(align_columns(clean))
+        state_text = s.state if s.state != "left" else "" if s.end is not None else "the training was interrupted"
+        size_text = f"{s.size / 2**20:,.1f} MB"
+        rows.append((s.run_name, s.experiment, _spool_age_text(s), f"{s.points:,}", size_text, s.destination, state_text))
+    printable_rows = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
+    return "\n".join(align_columns(printable_rows))
 
 
 def _spool_age_text(spool: SpoolDescription) -> str:

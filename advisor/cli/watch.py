@@ -49,36 +49,36 @@ def watch(
     advisor watch cifar --port 8080 --log-to-mlflow
     advisor watch cifar --notify ./notify.sh
     """
-    echo = ignore_progress if options.quiet else click.echo
+    print_line = ignore_progress if options.quiet else click.echo
     make = partial(make_report, experiment, options, study_file, unfinished=True)
     write = partial(write_report, experiment=experiment, options=options, study_file=study_file, log_to_mlflow=log_to_mlflow)
-    guarded = GuardedStudy(
+    guarded_study = GuardedStudy(
         experiment,
         parse_tracking_uri(options.tracking_uri),
         None if study_file is None else load_study_file(study_file),
         objective=options.objective,
         direction=options.direction,
     )
-    with notify_of_study_events(notify, guarded, quiet=options.quiet):
-        report = wait_for_report(partial(make, show_progress=not options.quiet), echo)
+    with notify_of_study_events(notify, guarded_study, quiet=options.quiet):
+        report = wait_for_report(partial(make, show_progress=not options.quiet), print_line)
         location = write(report)
         if not options.quiet:
             print_report_summary(report, options.out, location)
-        serve_live_report(report, analyze=partial(make, show_progress=False), write=write, port=port, echo=echo)
+        serve_live_report(report, analyze=partial(make, show_progress=False), write=write, port=port, echo=print_line)
 
 
 def wait_for_report(
     analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = ANALYSIS_INTERVAL_S
 ) -> Report:
     """Repeat the analysis until a trial can be judged, and return the report. While no trial can be judged, print the reason."""
-    reason = ""
+    last_reason = ""
     while True:
         try:
             return analyze()
         except NothingToJudge as error:
-            if str(error) != reason:
-                reason = str(error)
-                echo(f"{_clock_time()} Waiting for the first value: {redact(reason)}. Ctrl+C ends it.")
+            if str(error) != last_reason:
+                last_reason = str(error)
+                echo(f"{_clock_time()} Waiting for the first value: {redact(last_reason)}. Ctrl+C ends it.")
             time.sleep(interval_s)
 
 
@@ -97,32 +97,32 @@ def serve_live_report(
     AdvisorError if the port is in use.
     """
     with convert_os_errors(f"cannot serve on port {port}", "choose another --port"):
-        live = LiveReport(port)
-    announced: set[tuple[str, str]] = set()
+        live_report = LiveReport(port)
+    announced_alarms: set[tuple[str, str]] = set()
 
     def announce_alarms(report: Report) -> None:
-        for key, line in trial_alarms(report, announced):
-            announced.add(key)
+        for key, line in trial_alarms(report, announced_alarms):
+            announced_alarms.add(key)
             echo(f"{_clock_time()} {line}")
 
-    with live, suppress(KeyboardInterrupt):
-        _show_live_report(live, report)
-        echo(f"Live report at {live.url} (this machine only). Ctrl+C ends it.")
+    with live_report, suppress(KeyboardInterrupt):
+        _show_live_report(live_report, report)
+        echo(f"Live report at {live_report.url} (this machine only). Ctrl+C ends it.")
         announce_alarms(report)
         duration_s, failure = 0.0, None
         while True:
             time.sleep(max(interval_s, duration_s))
-            began = time.monotonic()
+            analysis_start = time.monotonic()
             try:
-                report, failure = _update_live_report(report, live, analyze, write, echo), None
+                report, failure = _update_live_report(report, live_report, analyze, write, echo), None
                 announce_alarms(report)
             except Exception as error:
                 text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
                 if (reason := " ".join(redact(text).split())) != failure:
                     failure = reason
                     echo(f"{_clock_time()} The analysis failed and will be repeated: {failure}")
-            live.fail(failure)
-            duration_s = time.monotonic() - began
+            live_report.fail(failure)
+            duration_s = time.monotonic() - analysis_start
     echo("")
 
 
@@ -133,15 +133,15 @@ def _update_live_report(
     write: Callable[[Report], object],
     echo: Callable[[str], object],
 ) -> Report:
-    after = analyze()
-    if after.provenance.data == before.provenance.data:
+    new_report = analyze()
+    if new_report.provenance.data == before.provenance.data:
         return before
-    write(after)
-    news = describe_report_changes(before, after)
-    _show_live_report(live, after, news)
-    for line in news or ("More values were logged; the findings are the same.",):
+    write(new_report)
+    change_sentences = describe_report_changes(before, new_report)
+    _show_live_report(live, new_report, change_sentences)
+    for line in change_sentences or ("More values were logged; the findings are the same.",):
         echo(f"{_clock_time()} {line}")
-    return after
+    return new_report
 
 
 def _show_live_report(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
@@ -160,11 +160,11 @@ def describe_report_changes(before: ReportData, after: ReportData) -> tuple[str,
 def _trial_and_value_changes(before: ReportData, after: ReportData) -> Iterator[str]:
     known, best = before.figures.by_id, after.best
     new = [t for t in after.figures.trials if t.id not in known]
-    ended = [t for t in after.figures.trials if t.id in known and known[t.id].status == "running" != t.status]
+    ended_trials = [t for t in after.figures.trials if t.id in known and known[t.id].status == "running" != t.status]
     if new:
         yield f"{count(len(new), 'new trial')} ({after.counts.total:,} in total, {after.counts.running:,} running)."
-    if ended:
-        yield f"{count(len(ended), 'trial')} ended: {listed(f'{clean(t.name)} ({t.status})' for t in ended)}."
+    if ended_trials:
+        yield f"{count(len(ended_trials), 'trial')} ended: {listed(f'{clean(t.name)} ({t.status})' for t in ended_trials)}."
     if best is not None and (before.best is None or before.best.value != best.value):
         metric, now = clean(after.spec.objective.metric), f"{number(best.value)} ({clean(best.name)})"
         yield (
@@ -179,8 +179,8 @@ def _finding_and_check_changes(before: ReportData, after: ReportData) -> Iterato
     old, new = ({(f.rule, f.subject, f.side): sentence(clean(str(f.message))) for f in r.findings} for r in (before, after))
     yield from (f"New finding: {text}" for key, text in new.items() if key not in old)
     yield from (f"Resolved: {text}" for key, text in old.items() if key not in new)
-    unknown = {v.rule for v in before.verdicts_with_status("not-assessed")}
-    if assessed := [v.rule for v in after.verdicts if v.rule in unknown and v.status in ("fired", "quiet")]:
+    unassessed_rules = {v.rule for v in before.verdicts_with_status("not-assessed")}
+    if assessed := [v.rule for v in after.verdicts if v.rule in unassessed_rules and v.status in ("fired", "quiet")]:
         yield f"{count(len(assessed), 'more check has', 'more checks have')} enough data: {listed(assessed)}."
     files, texts = ({n.file: n.yaml for n in r.next_studies} for r in (before, after))
     if changed := [f"next/{file}" for file, text in texts.items() if files.get(file) != text]:

@@ -22,8 +22,8 @@ def _load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tens
     """Return training images (n, 64) in 0..1, training labels (n,), validation images and validation labels of a fixed
     split."""
     images, labels = load_digits(return_X_y=True)
-    split = train_test_split(images / 16.0, labels, test_size=797, random_state=0, stratify=labels)
-    x, x_val, y, y_val = (torch.as_tensor(part) for part in split)
+    train_count = train_test_split(images / 16.0, labels, test_size=797, random_state=0, stratify=labels)
+    x, x_val, y, y_val = (torch.as_tensor(part) for part in train_count)
     return x.float(), y.long(), x_val.float(), y_val.long()
 
 
@@ -34,13 +34,15 @@ def train_digits_network(
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x, y, x_val, y_val = _load_digits()
-    width = int(params.get("width", 128))
-    model = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10))
+    hidden_units = int(params.get("width", 128))
+    model = nn.Sequential(
+        nn.Linear(64, hidden_units), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(hidden_units, 10)
+    )
     optimizer = _make_optimizer(model, params)
     warmup = max(int(params.get("warmup_steps", 1)), 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
-    loss_of = nn.CrossEntropyLoss(label_smoothing=float(params.get("label_smoothing", 0.0)))
-    order = torch.Generator().manual_seed(seed)
+    loss_function = nn.CrossEntropyLoss(label_smoothing=float(params.get("label_smoothing", 0.0)))
+    shuffle_generator = torch.Generator().manual_seed(seed)
     with TuningLogger(
         model,
         optimizer,
@@ -55,8 +57,8 @@ def train_digits_network(
         spool=f"{checkpoint_dir}/spool",
     ) as log:
         for step in range(1, max_train_steps + 1):
-            batch = torch.randint(len(x), (BATCH_SIZE,), generator=order)
-            loss = loss_of(model(x[batch]), y[batch])
+            batch = torch.randint(len(x), (BATCH_SIZE,), generator=shuffle_generator)
+            loss = loss_function(model(x[batch]), y[batch])
             optimizer.zero_grad()
             loss.backward()
             if "grad_clip_norm" in params:

@@ -29,10 +29,10 @@ _INVISIBLE_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uf
 def quote_store_texts(data: Mapping[str, Json], note: str | None = None) -> str:
     """Return the data as one line of ASCII JSON, in which our notice marks all texts as quotations. note: a sentence that we
     wrote, without text from the store."""
-    ours = {"notice": NOTICE} | ({"note": note} if note is not None else {})
-    text = json.dumps({**ours, "quoted": _redact_texts(data)}, separators=(",", ":"))
+    own_texts = {"notice": NOTICE} | ({"note": note} if note is not None else {})
+    json_line = json.dumps({**own_texts, "quoted": _redact_texts(data)}, separators=(",", ":"))
     # Escape angle brackets: some models mark the turns of a conversation with them.
-    return text.replace("<", "\\u003c").replace(">", "\\u003e")
+    return json_line.replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def quote_error_message(error: str) -> str:
@@ -56,8 +56,8 @@ def without_invisible_characters(text: str) -> str:
 
 def _is_invisible(char: str) -> bool:
     # Variation selectors can hide any text behind a visible character.
-    selector = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
-    return selector or char in _INVISIBLE_CHARACTERS or unicodedata.category(char) in _INVISIBLE_CATEGORIES
+    is_variation_selector = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+    return is_variation_selector or char in _INVISIBLE_CHARACTERS or unicodedata.category(char) in _INVISIBLE_CATEGORIES
 
 
 def _redact_texts(value: Json) -> Json:

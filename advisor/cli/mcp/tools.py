@@ -60,9 +60,9 @@ class StoreTools:
 
     def list_experiments(self, pattern: Annotated[str, Field(description="Pattern such as cifar-*.")] = "*") -> str:
         """List the experiments of the store, newest first, with the ids that all tools accept."""
-        found = [e for e in active_experiments(self.tracking_uri) if fnmatchcase(e.name, pattern)]
-        entries = [{"id": e.id, "name": e.name} for e in reversed(found)]
-        return _quoted_answer(bounded_answer_json({"action": f"{count(len(found), 'experiment')}.", "experiments": entries}))
+        matching = [e for e in active_experiments(self.tracking_uri) if fnmatchcase(e.name, pattern)]
+        entries = [{"id": e.id, "name": e.name} for e in reversed(matching)]
+        return _quoted_answer(bounded_answer_json({"action": f"{count(len(matching), 'experiment')}.", "experiments": entries}))
 
     def analyze_experiment(
         self, experiment: ExperimentArgument, objective: MetricArgument = None, direction: DirectionArgument = None
@@ -157,8 +157,8 @@ class StoreTools:
         if len(text) > MAX_STUDY_CHARS:
             raise AdvisorError(f"the text is longer than {MAX_STUDY_CHARS:,} characters")
         spec = parse_study_file(text)
-        space = {name: describe_parameter(parameter, "search") for name, parameter in spec.parameters.items()}
-        data = {"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space}
+        space_texts = {name: describe_parameter(parameter, "search") for name, parameter in spec.parameters.items()}
+        data = {"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space_texts}
         return _quoted_answer(bounded_answer_json(data))
 
 

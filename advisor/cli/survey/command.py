@@ -58,8 +58,8 @@ def analyze_experiments(
     if on == "ray":
         results = _analyze_on_ray(experiments, options, jobs, ray_address)
     else:
-        work = partial(_analyze_and_save, words=options.command_words(), out=out, arguments=options.analyze_arguments())
-        results = map_in_processes(work, experiments, jobs=jobs or usable_cpus(), failed=_outcome_of_process_failure)
+        analyze_one = partial(_analyze_and_save, words=options.command_words(), out=out, arguments=options.analyze_arguments())
+        results = map_in_processes(analyze_one, experiments, jobs=jobs or usable_cpus(), failed=_outcome_of_process_failure)
     outcomes: list[AnalysisOutcome] = []
     for result in results:
         outcomes.append(result)
@@ -88,8 +88,8 @@ def _analyze_on_ray(
         return experiment, (AnalysisOutcome(experiment.name, "broken", f"not analyzed: {reason}"), {})
 
     job = pack_remote_job(options.analyze_arguments(), [experiment.name for experiment in experiments])
-    work = partial(_analyze_remotely, words=options.command_words(), out=options.out, job=job)
-    for experiment, analysis in map_on_ray(work, experiments, jobs=jobs, address=ray_address, failed=failed):
+    analyze_one = partial(_analyze_remotely, words=options.command_words(), out=options.out, job=job)
+    for experiment, analysis in map_on_ray(analyze_one, experiments, jobs=jobs, address=ray_address, failed=failed):
         yield _save_report(experiment, analysis, options.out)
 
 
@@ -123,8 +123,8 @@ def _save_report(experiment: SurveyExperiment, analysis: _Analysis, out: Path) -
 
 
 def _outcome_of_error(experiment: SurveyExperiment, error: BaseException) -> AnalysisOutcome:
-    known = isinstance(error, AdvisorError)
-    reason = redact(str(error) if known else f"unexpected {type(error).__name__}: {error} (a bug)")
+    is_user_error = isinstance(error, AdvisorError)
+    reason = redact(str(error) if is_user_error else f"unexpected {type(error).__name__}: {error} (a bug)")
     return AnalysisOutcome(experiment.name, "unknown" if isinstance(error, NothingToJudge) else "broken", reason)
 
 
@@ -151,23 +151,23 @@ class SurveyExperiment:
 
 def select_experiments(pattern: str, tracking_uri: str | None) -> list[SurveyExperiment]:
     """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if no name matches."""
-    listed = active_experiments(tracking_uri)
-    names = Counter(e.name for e in listed)
-    selected = [
-        SurveyExperiment(e.name, e.name if names[e.name] == 1 else e.id, _report_folder_name(e))
-        for e in listed
+    active = active_experiments(tracking_uri)
+    name_counts = Counter(e.name for e in active)
+    matching = [
+        SurveyExperiment(e.name, e.name if name_counts[e.name] == 1 else e.id, _report_folder_name(e))
+        for e in active
         if fnmatchcase(e.name, pattern)
     ]
-    if not selected:
+    if not matching:
         store = parse_tracking_uri(tracking_uri).display
-        raise AdvisorError(f"none of the {len(listed)} experiments in {store} has a name like {pattern!r}")
-    return selected
+        raise AdvisorError(f"none of the {len(active)} experiments in {store} has a name like {pattern!r}")
+    return matching
 
 
 def _report_folder_name(experiment: ExperimentListing) -> str:
     """Return a readable folder name that ends with the experiment's id, or with a hash if the id is no safe file name."""
-    safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
-    suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
+    is_safe_name = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
+    suffix = experiment.id if is_safe_name else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
     return f"{slug(experiment.name)}-{suffix}"
 
 
@@ -216,10 +216,10 @@ def survey(
     if not options.quiet:
         print_experiment_list(outcomes, Console())
         click.echo(f"\nReports: {options.out / INDEX_PAGE_FILE}")
-    broken = [o for o in outcomes if o.state == "broken"]
-    if broken:
+    failures = [o for o in outcomes if o.state == "broken"]
+    if failures:
         raise AdvisorError(
-            f"{len(broken)} of {len(outcomes)} experiments could not be analyzed; the reason for the first one: {broken[0].verdict}"
+            f"{len(failures)} of {len(outcomes)} experiments could not be analyzed; the first error is: {failures[0].verdict}"
         )
     if all(o.state == "unknown" for o in outcomes):
         raise AdvisorError(f"no experiment has results to judge; the reason for the first one: {outcomes[0].verdict}")

@@ -97,11 +97,11 @@ def _check_store_identity(tracking_uri: str, experiments: frozenset[str]) -> Non
     advice = "pass a --tracking-uri that every node can reach: a tracking server, a database, or a file on a shared disk"
     node = platform.node()
     try:
-        seen = experiments.intersection(list_experiments(tracking_uri))
+        visible_experiments = experiments.intersection(list_experiments(tracking_uri))
     except AdvisorError as error:
         raise AdvisorError(f"node {node} cannot open the store; {advice} ({error})") from None
     # A few names may be missing, because experiments may have been deleted since the job was packed.
-    if 2 * len(seen) < len(experiments):
+    if 2 * len(visible_experiments) < len(experiments):
         raise AdvisorError(
-            f"node {node} sees a different store, with {len(seen)} of the {len(experiments)} experiments; {advice}"
+            f"node {node} sees a different store, with {len(visible_experiments)} of the {len(experiments)} experiments; {advice}"
         )

@@ -80,9 +80,9 @@ def tune(
     folder = study_folder(out or DEFAULT_SEARCH_FOLDER, record.experiment)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
-        first = search.next_block([])
-        assert first is not None
-        print_commands(first.spec, None, first_seed, command, folder, append=options.appends_parameters)
+        first_block = search.next_block([])
+        assert first_block is not None
+        print_commands(first_block.spec, None, first_seed, command, folder, append=options.appends_parameters)
         return
     blocks = _train_blocks(search, record, options, folder, first_seed)
     if not options.quiet:
@@ -95,23 +95,23 @@ def tune(
 def _open_search(
     spec: StudySpec, command: Sequence[str], budget: int, options: LaunchOptions, rules: Sequence[Path]
 ) -> tuple[Search, SearchRecord]:
-    start = _study_to_search(spec, command, append=options.appends_parameters)
+    starting_study = _study_to_search(spec, command, append=options.appends_parameters)
     uri, loaded = options.tracking_uri, load_rules(settings=find_settings(Path.cwd()), directories=rules)
     record = SearchRecord(
         options.experiment or spec.study,
         parse_tracking_uri(uri) if uri else default_location_for_writing(),
-        start,
+        starting_study,
         command,
         options.appends_parameters,
         loaded,
     )
-    slots = make_slots(find_gpus(), options.gpus_per_trial, options.parallel) if options.on == "local" else ()
-    search = Search(start, budget, record, parallel=len(slots) or options.parallel or 1)
-    least = (BLOCKS_BEFORE_ANALYSIS + 1) * search.trials_per_block
-    if search.trials < least:
+    gpu_slots = make_slots(find_gpus(), options.gpus_per_trial, options.parallel) if options.on == "local" else ()
+    search = Search(starting_study, budget, record, parallel=len(gpu_slots) or options.parallel or 1)
+    min_trials = (BLOCKS_BEFORE_ANALYSIS + 1) * search.trials_per_block
+    if search.trials < min_trials:
         at_a_time = f" at {search.parallel} trials at a time" if search.parallel > 1 else ""
         raise AdvisorError(
-            f"{search.trials} trials are too few to decide anything after the first block; pass --trials {least} or more"
+            f"{search.trials} trials are too few to decide anything after the first block; pass --trials {min_trials} or more"
             f"{at_a_time}, or train the study with `advisor run`"
         )
     return search, record

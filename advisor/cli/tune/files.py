@@ -42,19 +42,21 @@ class BlockFile:
 def read_block_files(folder: Path) -> list[BlockFile]:
     """Return the study files of the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or
     duplicate."""
-    found = sorted((int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(path.name)))
-    twice = next((a[0] for a, b in pairwise(found) if a[0] == b[0]), None)
-    if twice is not None:
+    block_paths = sorted(
+        (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(path.name))
+    )
+    duplicate = next((a[0] for a, b in pairwise(block_paths) if a[0] == b[0]), None)
+    if duplicate is not None:
         raise AdvisorError(
-            f"{folder} has two files for block {twice}, perhaps from two searches at once; keep the file whose study has runs in "
-            "the experiment, and remove the other"
+            f"{folder} has two files for block {duplicate}, perhaps from two searches at once; keep the file whose study has runs "
+            "in the experiment, and remove the other"
         )
-    if [number for number, _, _ in found] != list(range(1, len(found) + 1)):
+    if [number for number, _, _ in block_paths] != list(range(1, len(block_paths) + 1)):
         raise AdvisorError(
             f"a block's file is missing in {folder}: block files are numbered from 01; restore it, or pass another --out"
         )
     kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
-    return [BlockFile(path, kinds[kind], load_study_file(path)) for _, kind, path in found]
+    return [BlockFile(path, kinds[kind], load_study_file(path)) for _, kind, path in block_paths]
 
 
 def write_block_file(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
@@ -69,11 +71,11 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
 def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
     """Raise AdvisorError if the search started from another study. correctable: whether `start` may have another objective than
     the blocks, because no trial has logged the blocks' objective."""
-    parts = [part for part in _FIXED_SEARCH_FIELDS if not (correctable and part == "objective")]
-    changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
-    if changed:
+    fixed_fields = [part for part in _FIXED_SEARCH_FIELDS if not (correctable and part == "objective")]
+    changed_fields = [part for part in fixed_fields if files and getattr(files[0].spec, part) != getattr(start, part)]
+    if changed_fields:
         raise AdvisorError(
-            f"{folder} holds a search that started with a different value of {changed[0]!r}; for a new search, pass "
+            f"{folder} holds a search that started with a different value of {changed_fields[0]!r}; for a new search, pass "
             "--experiment with a new name"
         )
 

@@ -65,17 +65,17 @@ class SearchRecord:
 
     def check_runs_of_blocks(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
         """Raise AdvisorError if an ended block has no runs, because the user named another store or deleted the runs."""
-        empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
-        if empty is not None:
+        without_runs = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
+        if without_runs is not None:
             raise AdvisorError(
-                f"{self.location.display} has no runs of {empty.path}; pass the --tracking-uri of that search, or another --out"
+                f"{self.location.display} has no runs of {without_runs.path}; pass the --tracking-uri of its search, or another --out"
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
         """Return the blocks with their trained trials. A running trial counts with the values that it has logged so far."""
-        runs = self._last_read_runs = self._read()
-        trained = {t.id: t for group in _group_similar_blocks(files) for t in _read_block_group(runs, group)}
-        return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of_block(runs, f))) for f in files]
+        store_runs = self._last_read_runs = self._read()
+        trained_trials = {t.id: t for group in _group_similar_blocks(files) for t in _read_block_group(store_runs, group)}
+        return [replace(f.block, trained=tuple(trained_trials[r.id] for r in _runs_of_block(store_runs, f))) for f in files]
 
     def has_metric_values(self, metric: str) -> bool:
         """Return whether any run had a value of the metric at the last read of the store."""
@@ -88,8 +88,8 @@ class SearchRecord:
             return no_runs
         reader = StudyReader(self.location.uri)
         try:
-            exists = self.experiment in {place.experiment for place in reader.studies_in_store}
-            return reader.experiment(self.experiment) if exists else no_runs
+            experiment_exists = self.experiment in {place.experiment for place in reader.studies_in_store}
+            return reader.experiment(self.experiment) if experiment_exists else no_runs
         except NothingToJudge:
             return no_runs
 
@@ -113,17 +113,17 @@ class SearchRecord:
         """
         if self.starting_study.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
-        unpassed = (
+        unpassed_names = (
             [n for n in unpassed_study_settings(spec, self.command_words) if n != "seed"] if self.appends_parameters else []
         )
-        if unpassed and not same_length_and_schedule(spec, before):
-            self.declined_changes.append(_declined_change_sentence(spec, before, unpassed))
+        if unpassed_names and not same_length_and_schedule(spec, before):
+            self.declined_changes.append(_declined_change_sentence(spec, before, unpassed_names))
             if spec.probe is not None:
                 return before
-            kept = {name: getattr(before, name) for name in ("max_train_steps", "evaluate_every", "schedule")}
-            spec = spec.model_copy(update=kept)
-        known = {*self.starting_study.parameters, *_formula_inputs(spec, self.starting_study)}
-        parameters = {name: p for name, p in spec.parameters.items() if name in known}
+            kept_fields = {name: getattr(before, name) for name in ("max_train_steps", "evaluate_every", "schedule")}
+            spec = spec.model_copy(update=kept_fields)
+        known_parameters = {*self.starting_study.parameters, *_formula_inputs(spec, self.starting_study)}
+        parameters = {name: p for name, p in spec.parameters.items() if name in known_parameters}
         baseline = None if spec.baseline is None else self.supported_study(spec.baseline, before)
         try:
             spec = validate_spec(spec.model_copy(update={"parameters": parameters, "baseline": baseline}))
@@ -134,10 +134,12 @@ class SearchRecord:
 
 
 def _declined_change_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[str]) -> str:
-    bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
-    asked = "; ".join(describe_study_changes(previous.model_copy(update=bare), spec.model_copy(update=bare)))
+    empty_fields: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
+    changes_text = "; ".join(
+        describe_study_changes(previous.model_copy(update=empty_fields), spec.model_copy(update=empty_fields))
+    )
     options = " ".join(map(placeholders.command_option, unpassed))
-    return f"The analysis asks for {asked}; to allow this, add {options} to the command."
+    return f"The analysis asks for {changes_text}; to allow this, add {options} to the command."
 
 
 def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
@@ -148,9 +150,9 @@ def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
 
 def _group_similar_blocks(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
     """Group blocks of equal training steps and schedule, whose trials are read as one study. A probe is a group by itself."""
-    keys = [(steps_per_trial(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
-    order = sorted(range(len(files)), key=lambda i: keys[i])
-    return [[files[i] for i in group] for _, group in groupby(order, key=lambda i: keys[i])]
+    group_keys = [(steps_per_trial(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
+    file_order = sorted(range(len(files)), key=lambda i: group_keys[i])
+    return [[files[i] for i in group] for _, group in groupby(file_order, key=lambda i: group_keys[i])]
 
 
 def _runs_of_block(experiment: Experiment, file: BlockFile) -> list[Run]:
@@ -171,19 +173,19 @@ def _read_block_group(experiment: Experiment, files: Sequence[BlockFile]) -> lis
 
 def _study_of_runs(experiment: Experiment, ids: Sequence[str], spec: StudySpec) -> Study:
     """Return a study that consists of the runs with the given ids. Raises AdvisorError if none of these runs has a result."""
-    wanted = set(ids)
-    part = select_runs(experiment, np.array([run.id in wanted for run in experiment.runs], dtype=np.bool_))
-    return assemble(part, spec=spec)
+    wanted_ids = set(ids)
+    selected_runs = select_runs(experiment, np.array([run.id in wanted_ids for run in experiment.runs], dtype=np.bool_))
+    return assemble(selected_runs, spec=spec)
 
 
 def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None) -> Trained:
     params = parse_params(spec, run.params, anywhere=True) or {}
-    comparable = study is not None and trial is not None and bool(study.comparable[trial.index])
+    is_comparable = study is not None and trial is not None and bool(study.comparable[trial.index])
     return Trained(
         id=run.id,
         setting=params,
         params=params,
-        cost=float(study.costs[trial.index]) if comparable and study is not None and trial is not None else math.nan,
+        cost=float(study.costs[trial.index]) if is_comparable and study is not None and trial is not None else math.nan,
         steps=steps_per_trial(spec),
         schedule=dict(spec.schedule or {}),
         probe=spec.probe,
@@ -196,5 +198,5 @@ def _trial_cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | N
     steps = study.cost_curve(trial).steps
     if trial.status not in _EARLY_END_STATUSES or spec.max_train_steps is None or study.unit != "step" or not len(steps):
         return None
-    planned = spec.max_train_steps
-    return min(max(int(steps[-1]), math.ceil(MIN_TRIAL_COST_SHARE * planned)), planned)
+    planned_steps = spec.max_train_steps
+    return min(max(int(steps[-1]), math.ceil(MIN_TRIAL_COST_SHARE * planned_steps)), planned_steps)

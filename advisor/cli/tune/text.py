@@ -33,7 +33,7 @@ def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str
         if block.kind == "extend" and block.spec.sampler.kind == "adaptive"
         else _BLOCK_REASONS[block.kind]
     )
-    update = {
+    new_fields = {
         "study": study,
         "parent": parent,
         "round": round,
@@ -41,7 +41,7 @@ def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str
         "notes": (*(() if previous is None else _reasons_for_change(block, previous)), why),
         "predictions": block.spec.predictions if block.changes_space else (),
     }
-    return Block(block.kind, block.spec.model_copy(update=update))
+    return Block(block.kind, block.spec.model_copy(update=new_fields))
 
 
 def _block_goal(block: Block, previous: StudySpec | None) -> str:
@@ -77,9 +77,9 @@ def block_subject(block: Block, previous: StudySpec | None) -> str:
 
 def block_decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
     """Return the line to show before a block of trials starts: the decision, its reasons, and the best result so far."""
-    size = count((block.spec.trials or 1) * (block.spec.seeds or 1), "trial")
+    size_text = count((block.spec.trials or 1) * (block.spec.seeds or 1), "trial")
     parts = (sentence(block.spec.goal), *block.spec.notes, best_so_far_sentence(block.spec, trials))
-    return f"Block {number}, {size}: {' '.join(filter(None, parts))}"
+    return f"Block {number}, {size_text}: {' '.join(filter(None, parts))}"
 
 
 def best_so_far_sentence(spec: StudySpec, trials: Sequence[Trained]) -> str:
@@ -97,16 +97,17 @@ def search_result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[st
     if not leader.any_setting_has_result(trials):
         yield "No setting has a result in all of its runs."
         return
-    best = leader.best(trials)
-    block = next(b for b in blocks if best[0] in b.trained)
-    searched = [f"{n} {short_text(v)}" for n, v in best[0].setting.items() if n in block.spec.searched]
-    metric, mean = spec.objective.metric, _objective_text(spec, leader.mean_cost(best))
+    best_trials = leader.best(trials)
+    block = next(b for b in blocks if best_trials[0] in b.trained)
+    searched = [f"{n} {short_text(v)}" for n, v in best_trials[0].setting.items() if n in block.spec.searched]
+    metric, mean = spec.objective.metric, _objective_text(spec, leader.mean_cost(best_trials))
     yield f"Best setting: {', '.join(searched)}."
-    if len(best) == 1:
+    if len(best_trials) == 1:
         yield f"The only run of this setting has {metric} {mean}."
     else:
-        ends = [_objective_text(spec, end(t.cost for t in best)) for end in (min, max)]
-        yield f"The {len(best)} runs of this setting with different seeds have {metric} {mean} on average ({ends[0]} to {ends[1]})."
+        extremes = [_objective_text(spec, end(t.cost for t in best_trials)) for end in (min, max)]
+        interval = f"{extremes[0]} to {extremes[1]}"
+        yield f"The {len(best_trials)} runs of this setting with different seeds have {metric} {mean} on average ({interval})."
 
 
 def _objective_text(spec: StudySpec, cost: float) -> str:

@@ -83,11 +83,11 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
     yield "import optuna"
     yield ""
     yield "# Past trials: the values that Optuna would have drawn, and the objective (None if the trial failed)."
-    past = [(_params_drawn_by_optuna(spec, p.params), p.value) for p in export.past]
-    first = [_params_drawn_by_optuna(spec, params) for params in points]
-    yield from ("PAST = [", *(f"    {trial!r}," for trial in past), "]") if past else ("PAST = []",)
+    past_params = [(_params_drawn_by_optuna(spec, p.params), p.value) for p in export.past]
+    first_params = [_params_drawn_by_optuna(spec, params) for params in points]
+    yield from ("PAST = [", *(f"    {trial!r}," for trial in past_params), "]") if past_params else ("PAST = []",)
     yield "# Trials to run first."
-    yield from ("POINTS = [", *(f"    {params!r}," for params in first), "]") if first else ("POINTS = []",)
+    yield from ("POINTS = [", *(f"    {params!r}," for params in first_params), "]") if first_params else ("POINTS = []",)
     yield ""
     yield ""
     yield "def suggest(trial):"
@@ -97,8 +97,10 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
         yield from _suggestion_lines(name, spec.parameters[name])
     for region in spec.forbidden:
         reason = comment_line("forbidden: " + (region.why or "the study excludes this region"))
-        tests = [test for name, limits in region.where.items() for test in _membership_tests(f"params.get({name!r})", limits)]
-        yield f"    if {' and '.join(tests)}:"
+        membership_tests = [
+            test for name, limits in region.where.items() for test in _membership_tests(f"params.get({name!r})", limits)
+        ]
+        yield f"    if {' and '.join(membership_tests)}:"
         yield f"        raise optuna.TrialPruned({reason!r})"
     yield "    return params"
     seed = spec.sampler.seed % 2**32
@@ -132,11 +134,11 @@ def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
     if parameter.formula is not None:
         names = sorted(formula.parse_formula(parameter.formula).names)
         conditions += [f"{other!r} in params" for other in names]
-    margin = "    "
+    indent = "    "
     if conditions:
         yield f"    if {' and '.join(conditions)}:"
-        margin = "        "
-    yield f"{margin}params[{name!r}] = {_value_expression(name, parameter)}{reason_comment(parameter)}"
+        indent = "        "
+    yield f"{indent}params[{name!r}] = {_value_expression(name, parameter)}{reason_comment(parameter)}"
 
 
 class _ParamsLookup(ast.NodeTransformer):
@@ -149,16 +151,16 @@ class _ParamsLookup(ast.NodeTransformer):
 def _value_expression(name: str, parameter: Parameter) -> str:
     if parameter.formula is not None:
         tree = _ParamsLookup().visit(copy.deepcopy(formula.parse_formula(parameter.formula).syntax_tree))
-        computed = ast.unparse(ast.fix_missing_locations(tree))
-        return f"round({computed})" if parameter.type == "int" else computed
+        formula_code = ast.unparse(ast.fix_missing_locations(tree))
+        return f"round({formula_code})" if parameter.type == "int" else formula_code
     if (value := only_possible_value(parameter)) is not None:
         return repr(value)
     if not parameter.numeric:
         return f"trial.suggest_categorical({name!r}, {list(parameter.options)!r})"
     low, high = parameter_bounds(parameter)
     if parameter.scale == "reverse-log":
-        complement = f"1 - {name}"
-        return f"1 - trial.suggest_float({complement!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"
+        complement_name = f"1 - {name}"
+        return f"1 - trial.suggest_float({complement_name!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"
     log = ", log=True" if parameter.scale == "log" else ""
     return f"trial.suggest_{'int' if parameter.type == 'int' else 'float'}({name!r}, {low!r}, {high!r}{log})"
 
@@ -173,9 +175,11 @@ def _membership_tests(value: str, limits: Bounds) -> list[str]:
 
 def _params_drawn_by_optuna(spec: StudySpec, params: Any) -> dict[str, Any]:
     """Return the values that Optuna would have drawn in a trial with these hyperparameters."""
-    drawn = {}
+    drawn_params = {}
     for name, parameter in spec.searched.items():
         if name in params:
-            reverse = parameter.scale == "reverse-log"
-            drawn[f"1 - {name}" if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
-    return drawn
+            is_reverse_log = parameter.scale == "reverse-log"
+            drawn_params[f"1 - {name}" if is_reverse_log else name] = (
+                round(1 - params[name], 15) if is_reverse_log else params[name]
+            )
+    return drawn_params

@@ -52,17 +52,17 @@ class GuardPruner(optuna.pruners.BasePruner):
         if not len(own.steps):
             return False
         at = len(own.steps) - 1
-        others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number and t.intermediate_values]
-        progress = [(t, self._trial_progress(study, t)) for t in others]
+        other_trials = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number and t.intermediate_values]
+        trial_progress = [(t, self._trial_progress(study, t)) for t in other_trials]
         # A trial is complete if, at the current distance between reports, the next report would reach `max_steps`.
-        ended = [p for t, p in progress if t.state == TrialState.COMPLETE and len(p.steps) > 1]
-        completed = [p for p in ended if 2 * p.steps[-1] - p.steps[-2] >= self._max_steps]
-        if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in progress))):
-            completed = []
-        return guard_stopper(self._policy)(own, at, completed)
+        ended_progress = [p for t, p in trial_progress if t.state == TrialState.COMPLETE and len(p.steps) > 1]
+        complete_progress = [p for p in ended_progress if 2 * p.steps[-1] - p.steps[-2] >= self._max_steps]
+        if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in trial_progress))):
+            complete_progress = []
+        return guard_stopper(self._policy)(own, at, complete_progress)
 
     def _trial_progress(self, study: optuna.Study, trial: FrozenTrial) -> TrialProgress:
-        reports = sorted(trial.intermediate_values.items())
-        sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
-        steps, values = np.array([s for s, _ in reports]), np.array([sign * v for _, v in reports], float)
+        sorted_reports = sorted(trial.intermediate_values.items())
+        cost_sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
+        steps, values = np.array([s for s, _ in sorted_reports]), np.array([cost_sign * v for _, v in sorted_reports], float)
         return TrialProgress(steps, values, float(self._max_steps))

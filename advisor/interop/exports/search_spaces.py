@@ -59,12 +59,14 @@ def require_plain_space(spec: StudySpec, tool: str) -> None:
 def study_comments(spec: StudySpec) -> Iterator[str]:
     """Yield comment lines with the goal of the study, its notes, and the settings that the tool cannot express."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
-    data = spec.model_dump(mode="json", exclude_defaults=True)
+    study_fields = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
-        if key in data:
-            value = yaml.safe_dump(data[key], default_flow_style=True, width=10**6, sort_keys=False)
-            text = data[key] if isinstance(data[key], str) else value.removesuffix("\n").removesuffix("\n...")
-            yield f"# To be set in the training: {key}: {comment_line(text)}"
+        if key in study_fields:
+            yaml_text = yaml.safe_dump(study_fields[key], default_flow_style=True, width=10**6, sort_keys=False)
+            value_text = (
+                study_fields[key] if isinstance(study_fields[key], str) else yaml_text.removesuffix("\n").removesuffix("\n...")
+            )
+            yield f"# To be set in the training: {key}: {comment_line(value_text)}"
     yield from (f"# Note: {comment_line(note)}" for note in spec.notes)
 
 
@@ -113,8 +115,8 @@ def algoperf(export: StudyExport) -> str:
             raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")
     if export.points is None:
         require_plain_space(export.spec, "an AlgoPerf search space")
-        space = {name: _algoperf_domain(name, p) for name, p in export.spec.parameters.items()}
-        return json.dumps(space, indent=2) + "\n"
+        domains = {name: _algoperf_domain(name, p) for name, p in export.spec.parameters.items()}
+        return json.dumps(domains, indent=2) + "\n"
     if any(set(trial) != set(export.points[0]) for trial in export.points):
         raise AdvisorError("AlgoPerf's trials must all have the same hyperparameters; fix those that only some have")
     return json.dumps([dict(trial) for trial in export.points], indent=2) + "\n"
@@ -199,8 +201,8 @@ def _wandb_domain(parameter: Parameter) -> dict[str, Any]:
     low, high = parameter_bounds(parameter)
     if parameter.type == "int" and parameter.scale == "log":
         return {"distribution": "q_log_uniform_values", "q": 1, "min": low, "max": high}
-    kind = "int_uniform" if parameter.type == "int" else "log_uniform_values" if parameter.scale == "log" else "uniform"
-    return {"distribution": kind, "min": low, "max": high}
+    distribution = "int_uniform" if parameter.type == "int" else "log_uniform_values" if parameter.scale == "log" else "uniform"
+    return {"distribution": distribution, "min": low, "max": high}
 
 
 _UNQUOTED_WORD_PATTERN = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
@@ -217,8 +219,8 @@ def hydra(export: StudyExport) -> str:
     lines = list(study_comments(spec))
     if export.points is not None:
         lines.append("# Run with --multirun. The key `trial` contains the hyperparameters of a job.")
-        texts = (", ".join(f"{name}: {_hydra_text(value)}" for name, value in trial.items()) for trial in export.points)
-        trials = ", ".join(f"{{{text}}}" for text in texts)
+        trial_texts = (", ".join(f"{name}: {_hydra_text(value)}" for name, value in trial.items()) for trial in export.points)
+        trials = ", ".join(f"{{{text}}}" for text in trial_texts)
         return yaml_with_comments(lines, {"hydra": {"sweeper": {"params": {"+trial": f"choice({trials})"}}}})
     require_plain_space(spec, "a Hydra sweeper")
     lines.append("# Run with --multirun and the plugin hydra-optuna-sweeper.")
@@ -249,9 +251,9 @@ def _hydra_domain(parameter: Parameter) -> str:
                 )
         return f"choice({', '.join(_hydra_text(option) for option in parameter.options)})"
     low, high = parameter_bounds(parameter)
-    span = f"interval({low!r}, {high!r})"
-    span = f"tag(log, {span})" if parameter.scale == "log" else span
-    return f"int({span})" if parameter.type == "int" else span
+    interval_text = f"interval({low!r}, {high!r})"
+    interval_text = f"tag(log, {interval_text})" if parameter.scale == "log" else interval_text
+    return f"int({interval_text})" if parameter.type == "int" else interval_text
 
 
 def _hydra_text(value: HyperparameterValue) -> str:

@@ -53,9 +53,9 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
     workload = files.folder_name(folder.absolute().parent)
     objective = _WORKLOAD_OBJECTIVES.get(workload.split("_", 1)[0])
     aim = dict(zip((contract.TAG_OBJECTIVE, contract.TAG_DIRECTION), objective or (), strict=False))
-    state = files.digest_of_files([folder / file for file in (_BATCH_FILE, _EVALUATION_FILE, _PARAMS_FILE)])
+    files_digest = files.digest_of_files([folder / file for file in (_BATCH_FILE, _EVALUATION_FILE, _PARAMS_FILE)])
     return SourceRun(
-        name, ("algoperf", experiment, name), experiment, lambda: _run_content(folder, aim), state, experiment_tags=aim
+        name, ("algoperf", experiment, name), experiment, lambda: _run_content(folder, aim), files_digest, experiment_tags=aim
     )
 
 
@@ -67,15 +67,15 @@ def _run_content(folder: Path, objective_tags: Mapping[str, str]) -> RunContent:
     if batches.is_file():
         curves.update(metric_tables.read_run(batches, _file_layout(batches, evaluations=False)).curves)
     all_points = curves.points()
-    points = {metric: p for metric, p in all_points.items() if not metric.endswith("/num_examples")}
+    kept_points = {metric: p for metric, p in all_points.items() if not metric.endswith("/num_examples")}
     tags = dict(objective_tags)
     sizes = all_points.get("validation/num_examples")
     if sizes is not None and len(sizes.values) and math.isfinite(sizes.values[-1]):
         tags[contract.TAG_N_VALID] = str(int(sizes.values[-1]))
     started = _started_ms(folder)
-    for p in points.values():
+    for p in kept_points.values():
         np.add(p.times_ms, started - DEFAULT_RUN_START_MS, out=p.times_ms, where=p.times_ms >= DEFAULT_RUN_START_MS)
-    return RunContent(points, params, tags, started_ms=started)
+    return RunContent(kept_points, params, tags, started_ms=started)
 
 
 def _file_layout(path: Path, *, evaluations: bool) -> TableLayout:

@@ -47,8 +47,8 @@ def folder_name(path: Path) -> str:
 
 def run_name(folder: Path, root: Path) -> str:
     """Return the name of the run in `folder`: its path relative to `root`, or the name of `root` for `root` itself."""
-    below = folder.relative_to(root).as_posix()
-    return folder_name(root) if below == "." else printable_text(below)
+    relative_path = folder.relative_to(root).as_posix()
+    return folder_name(root) if relative_path == "." else printable_text(relative_path)
 
 
 def folders_with_files(root: Path, is_wanted: Callable[[str], bool]) -> Iterator[tuple[Path, list[Path]]]:
@@ -70,8 +70,8 @@ def digest_of_files(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         with suppress(OSError):
-            stat = path.stat()
-            digest.update(f"{printable_text(path.name)}:{stat.st_size}:{stat.st_mtime_ns};".encode())
+            file_stat = path.stat()
+            digest.update(f"{printable_text(path.name)}:{file_stat.st_size}:{file_stat.st_mtime_ns};".encode())
     return digest.hexdigest()[:16]
 
 
@@ -115,8 +115,8 @@ def read_yaml(path: Path) -> Any:
         return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainYamlLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # PyYAML raises any of these exception types for invalid files: for example, `!!bool x` raises KeyError.
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise AdvisorError(f"{printable_text(path)} is not YAML: {first[:120]}") from None
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise AdvisorError(f"{printable_text(path)} is not YAML: {first_line[:120]}") from None
 
 
 class _PlainYamlLoader(yaml.SafeLoader):
@@ -170,23 +170,23 @@ def read_objects(path: Path) -> Iterator[dict[str, Any]]:
 def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
     """Flatten a nested mapping; `separator` joins the names of all levels. Raise AdvisorError if there are too many names or
     levels, because a small YAML file can expand to a huge mapping."""
-    flat: dict[str, Any] = {}
-    waiting = [("", mapping, 1)]
-    count = 0
-    while waiting:
-        prefix, inner, depth = waiting.pop()
+    flat_values: dict[str, Any] = {}
+    mappings_to_flatten = [("", mapping, 1)]
+    value_count = 0
+    while mappings_to_flatten:
+        prefix, inner, depth = mappings_to_flatten.pop()
         for name, value in inner.items():
             key = "a huge number" if _is_huge_integer(name) else name
-            count += 1
-            if depth > _MAX_NESTING_LEVELS or count > _MAX_PARAMS:
+            value_count += 1
+            if depth > _MAX_NESTING_LEVELS or value_count > _MAX_PARAMS:
                 raise AdvisorError(
                     f"more than {_MAX_PARAMS:,} values or {_MAX_NESTING_LEVELS} levels of nesting in one set of parameters"
                 )
             if isinstance(value, Mapping):
-                waiting.append((f"{prefix}{key}{separator}", value, depth + 1))
+                mappings_to_flatten.append((f"{prefix}{key}{separator}", value, depth + 1))
             else:
-                flat[f"{prefix}{key}"] = value
-    return flat
+                flat_values[f"{prefix}{key}"] = value
+    return flat_values
 
 
 def load_library(module: str, tool: str) -> Any:

@@ -19,7 +19,7 @@ def detect_import_kinds(source: str) -> list[str]:
     if "://" in source:
         return ["optuna"]
     path = files.require_existing_path(source, "the files to import")
-    shown = files.printable_text(source)
+    shown_path = files.printable_text(source)
     if path.is_dir():
         names = set(islice((name for _, _, below in os.walk(path) for name in below), _MAX_EXAMINED_FILES))
         kinds = _kinds_by_file_names(names) or _kinds_by_suffixes(names)
@@ -30,27 +30,27 @@ def detect_import_kinds(source: str) -> list[str]:
         return kinds
     if "mlflow.db" in names or path.name == "mlruns":  # tables in MLflow's own folder are artifacts of its runs
         raise AdvisorError(
-            f"{shown} belongs to MLflow itself and needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
+            f"{shown_path} belongs to MLflow itself and needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
         )
     if not kinds:
         raise AdvisorError(
-            f"cannot recognise which tool wrote {shown}; name it: advisor import KIND PATH, see advisor import --help"
+            f"cannot recognise which tool wrote {shown_path}; name it: advisor import KIND PATH, see advisor import --help"
         )
     return kinds
 
 
 def _kinds_by_file_names(names: set[str]) -> list[str]:
     """Return the kinds that match the file names. Event files, which many tools write, count only without any other kind."""
-    found = {
+    kind_matches = {
         "ray": "params.json" in names and bool(names & {"result.json", "progress.csv"}),
         "algoperf": bool(names & {"measurements.csv", "eval_measurements.csv"}),
         "trainer-state": "trainer_state.json" in names,
         "wandb": any(name.endswith(".wandb") or name == "wandb-summary.json" for name in names),
         "lightning": "metrics.csv" in names,
     }
-    if not any(found.values()) and any("tfevents" in name for name in names):
+    if not any(kind_matches.values()) and any("tfevents" in name for name in names):
         return ["tensorboard"]
-    return [kind for kind, is_found in found.items() if is_found]
+    return [kind for kind, is_found in kind_matches.items() if is_found]
 
 
 def _kinds_by_suffixes(names: set[str]) -> list[str]:
@@ -67,5 +67,5 @@ def _kinds_by_content(path: Path) -> list[str]:
             return ["results-tsv"]
         return ["wandb"] if {"_step", "_runtime"} <= set(columns) else kinds
     with path.open("rb") as file:
-        head = file.read(200)
-    return ["optuna"] if head.startswith(b"SQLite format 3\0") or b'"op_code"' in head else []
+        first_bytes = file.read(200)
+    return ["optuna"] if first_bytes.startswith(b"SQLite format 3\0") or b'"op_code"' in first_bytes else []

@@ -65,37 +65,41 @@ def import_runs(
     on_progress: function to call with (finished runs, total runs). Raises AdvisorError if all runs are unreadable or the
     tracking store is not writable.
     """
-    groups: dict[str, list[SourceRun]] = {}
+    runs_by_experiment: dict[str, list[SourceRun]] = {}
     for run in source.runs:
-        groups.setdefault(valid_text(experiment or run.experiment)[:MAX_NAME_CHARACTERS], []).append(run)
+        runs_by_experiment.setdefault(valid_text(experiment or run.experiment)[:MAX_NAME_CHARACTERS], []).append(run)
     names = MlflowNames()
-    chosen: dict[str, str] = {contract.TAG_OBJECTIVE: names.mlflow_name(objective)} if objective else {}
+    objective_tags: dict[str, str] = {contract.TAG_OBJECTIVE: names.mlflow_name(objective)} if objective else {}
     if direction:
-        chosen[contract.TAG_DIRECTION] = direction
+        objective_tags[contract.TAG_DIRECTION] = direction
     notes: list[str] = []
-    summary = ImportSummary(tuple(groups))
+    summary = ImportSummary(tuple(runs_by_experiment))
 
     def report_progress(*written: Any) -> None:
         if written:
             summary.add(*written)
         if on_progress is not None:
-            finished = summary.written + summary.completed + summary.skipped + len(summary.unreadable)
-            on_progress(finished, len(source.runs))
+            finished_count = summary.written + summary.completed + summary.skipped + len(summary.unreadable)
+            on_progress(finished_count, len(source.runs))
 
     with open_writer(tracking_uri) as writer:
-        for name, runs in groups.items():
-            new = _read_new_runs(runs, writer.imported_runs(name), chosen, names, summary, notes, report_progress)
+        for name, runs in runs_by_experiment.items():
+            new = _read_new_runs(runs, writer.imported_runs(name), objective_tags, names, summary, notes, report_progress)
             for first in new:  # create the experiment only when its first run is ready to be written
-                shared = {t: v for t, v in runs[0].experiment_tags.items() if all(r.experiment_tags.get(t) == v for r in runs)}
-                writer.write(name, {**names.rename_in_tags(shared), **chosen}, chain([first], new), report_progress)
+                shared_tags = {
+                    t: v for t, v in runs[0].experiment_tags.items() if all(r.experiment_tags.get(t) == v for r in runs)
+                }
+                writer.write(
+                    name, {**names.rename_in_tags(shared_tags), **objective_tags}, chain([first], new), report_progress
+                )
     report_progress()
     if summary.unreadable and not (summary.written or summary.completed or summary.skipped):
-        more = len(summary.unreadable) - 1
-        raise AdvisorError(summary.unreadable[0] + (f" ({more:,} more runs are unreadable, too)" if more else ""))
-    listed = list(dict.fromkeys([*names.warnings, *notes]))
-    if len(listed) > _MAX_LISTED_NOTES:
-        listed[_MAX_LISTED_NOTES:] = [f"{len(listed) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]
-    summary.warnings = (*source.notes, *listed)
+        unlisted = len(summary.unreadable) - 1
+        raise AdvisorError(summary.unreadable[0] + (f" ({unlisted:,} more runs are unreadable, too)" if unlisted else ""))
+    unique_notes = list(dict.fromkeys([*names.warnings, *notes]))
+    if len(unique_notes) > _MAX_LISTED_NOTES:
+        unique_notes[_MAX_LISTED_NOTES:] = [f"{len(unique_notes) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]
+    summary.warnings = (*source.notes, *unique_notes)
     return summary
 
 
@@ -125,18 +129,20 @@ def _read_new_runs(
     report_progress: Callable[[], None],
 ) -> Iterator[NewRun]:
     """Read and yield the new and changed runs, one by one. Count the others in `summary`, and report them at once."""
-    same_name = Counter(run.name for run in runs)
+    name_counts = Counter(run.name for run in runs)
     # Skipped runs also get a number, so that a repeated import gives each run the same number.
     for number, run in enumerate(runs):
-        known = imported.get(source_text([valid_text(part) for part in run.source]))
-        if known is not None and run.state in (None, known.state):
+        imported_run = imported.get(source_text([valid_text(part) for part in run.source]))
+        if imported_run is not None and run.state in (None, imported_run.state):
             summary.skipped += 1
             report_progress()
             continue
-        unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
+        unique_run = run if name_counts[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
             content = run.read()
-            new = convert_run(unique, content, names, number, objective=chosen, continues=known.run_id if known else None)
+            new = convert_run(
+                unique_run, content, names, number, objective=chosen, continues=imported_run.run_id if imported_run else None
+            )
         except AdvisorError as error:
             summary.unreadable += (str(error),)
             report_progress()

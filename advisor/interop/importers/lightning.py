@@ -37,8 +37,8 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
         return RunContent(points, files.read_optional_mapping(params), started_ms=files.modification_time_ms(metrics))
 
     try:
-        first = files.digest_of_value(table_files.first_row(metrics))
+        first_row_digest = files.digest_of_value(table_files.first_row(metrics))
     except AdvisorError:
-        first = ""  # reading the run later reports this error
-    identity = ("lightning", name, first)
+        first_row_digest = ""  # reading the run later reports this error
+    identity = ("lightning", name, first_row_digest)
     return SourceRun(name, identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))

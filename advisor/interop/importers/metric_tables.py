@@ -74,8 +74,8 @@ class RunRows:
 
 def find_usual_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
     """Return the first of the usual column names that the file has, ignoring upper case and leading underscores; else None."""
-    known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
-    return next((known[name] for name in usual_names if name in known), None)
+    normalised_columns = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
+    return next((normalised_columns[name] for name in usual_names if name in normalised_columns), None)
 
 
 def read_runs(path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
@@ -137,13 +137,13 @@ def _split_by_run(batch: Any, column: str | None, name: str) -> Iterator[tuple[s
         return
     cells = _flat_column(batch, column, name)
     try:
-        encoded = cells if pa.types.is_dictionary(cells.type) else cells.cast(pa.string()).dictionary_encode()
-        runs = encoded.dictionary.cast(pa.string()).to_pylist()
+        encoded_cells = cells if pa.types.is_dictionary(cells.type) else cells.cast(pa.string()).dictionary_encode()
+        run_names = encoded_cells.dictionary.cast(pa.string()).to_pylist()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise AdvisorError(f"{name}: the column {column!r} holds {cells.type}, not names of runs") from None
-    codes = np.asarray(pc.fill_null(encoded.indices, -1))
-    for code in np.unique(codes[codes >= 0]).tolist():
-        yield runs[code], batch.filter(pa.array(codes == code))
+    run_codes = np.asarray(pc.fill_null(encoded_cells.indices, -1))
+    for code in np.unique(run_codes[run_codes >= 0]).tolist():
+        yield run_names[code], batch.filter(pa.array(run_codes == code))
 
 
 def _flat_column(batch: Any, column: str, name: str) -> Any:
@@ -156,8 +156,8 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
     steps, has_step = _row_steps(rows, batch, layout, name)
     times = np.full(len(steps), UNKNOWN_TIME, dtype=np.int64)
     if layout.time_column is not None:
-        seconds, known = _cells_as_numbers(_flat_column(batch, layout.time_column, name))
-        times = np.where(known, _convert_times_to_ms(seconds), UNKNOWN_TIME)
+        seconds, has_time = _cells_as_numbers(_flat_column(batch, layout.time_column, name))
+        times = np.where(has_time, _convert_times_to_ms(seconds), UNKNOWN_TIME)
     rows.count += len(steps)
     points = 0
     for column in batch.schema.names:
@@ -165,15 +165,15 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
             continue
         cells = batch.column(column)
         if column in layout.param_columns:
-            first = next((cell.as_py() for cell in cells if cell.is_valid), None)
-            if first is not None:
-                rows.params.setdefault(column, first)
+            first_cell = next((cell.as_py() for cell in cells if cell.is_valid), None)
+            if first_cell is not None:
+                rows.params.setdefault(column, first_cell)
         elif (metric := layout.metric(column)) is not None:
-            values, known = _cells_as_numbers(cells)
-            known = has_step if layout.blank_is_nan else known & has_step
-            if known.any():
-                rows.curves.extend(metric, steps[known], values[known], times[known])
-                points += int(known.sum())
+            values, has_time = _cells_as_numbers(cells)
+            has_time = has_step if layout.blank_is_nan else has_time & has_step
+            if has_time.any():
+                rows.curves.extend(metric, steps[has_time], values[has_time], times[has_time])
+                points += int(has_time.sum())
             elif any(test(cells.type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary)):
                 for text in cells.drop_null().unique().to_pylist():
                     rows.add_text(metric, text)
@@ -183,26 +183,26 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
 def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
     """Return two arrays of shape (n,): the step of each row, and a mask of the rows that have a step."""
     if layout.step is None:
-        counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
-        return counted, np.ones(batch.num_rows, dtype=np.bool_)
+        row_numbers = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
+        return row_numbers, np.ones(batch.num_rows, dtype=np.bool_)
     cells = _flat_column(batch, layout.step, name)
-    known = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
+    has_step = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
     for number_type in (cells.type, pa.float64()):  # text cells may contain the same integer as "10" or "10.0"
         try:
-            whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
+            integers = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
             # floats of 2**53 or more may be rounded integers
-            if number_type == cells.type or bool((np.abs(whole) < 2**53).all()):
-                return whole, known
+            if number_type == cells.type or bool((np.abs(integers) < 2**53).all()):
+                return integers, has_step
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
     steps = np.zeros(batch.num_rows, dtype=np.int64)
     for i, cell in enumerate(cells.to_pylist()):
-        if known[i]:
+        if has_step[i]:
             text = cell.strip() if isinstance(cell, str) else cell
             number = _convert_to_number(text)
-            where = f"{name}, row {rows.count + i + 1}, {layout.step!r}"
-            steps[i] = convert_to_step(text if number is None else number, where)
-    return steps, known
+            cell_location = f"{name}, row {rows.count + i + 1}, {layout.step!r}"
+            steps[i] = convert_to_step(text if number is None else number, cell_location)
+    return steps, has_step
 
 
 def _convert_to_number(cell: Any) -> float | int | None:
@@ -216,15 +216,15 @@ def _convert_to_number(cell: Any) -> float | int | None:
 
 def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
     """Return two arrays of shape (n,): the cells as numbers, and a mask of the cells that are numbers."""
-    kind = cells.type
-    if pa.types.is_dictionary(kind):
+    cell_type = cells.type
+    if pa.types.is_dictionary(cell_type):
         values, known = _cells_as_numbers(cells.dictionary)
         codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null gets the index of the appended NaN
         return np.append(values, math.nan)[codes], np.append(known, False)[codes]
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(cell_type):
         return _cells_as_numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if not (pa.types.is_string(cell_type) or pa.types.is_large_string(cell_type)):
+        if not (pa.types.is_integer(cell_type) or pa.types.is_floating(cell_type) or pa.types.is_decimal(cell_type)):
             return np.full(len(cells), math.nan), np.zeros(len(cells), dtype=np.bool_)
         numbers = cells.cast(pa.float64(), safe=False)
         return np.array(pc.fill_null(numbers, math.nan)), ~np.asarray(pc.is_null(numbers), dtype=np.bool_)
@@ -239,22 +239,22 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
 def _convert_times_to_ms(seconds: FloatArray) -> NDArray[np.int64]:
     """Convert times in s or ms since 1970, or in s since the start of the run, to ms since 1970; unknown: `UNKNOWN_TIME`."""
     with np.errstate(invalid="ignore"):
-        in_ms = seconds >= 1e11
-        since_1970 = np.where(in_ms, seconds, seconds * 1000)
-        times = np.where(seconds >= 1e8, since_1970, DEFAULT_RUN_START_MS + seconds * 1000)
-        known = np.isfinite(seconds) & (seconds >= 0) & (times < 1e15)
-    return np.where(known, np.round(np.where(known, times, 0)), UNKNOWN_TIME).astype(np.int64)
+        is_ms = seconds >= 1e11
+        epoch_ms = np.where(is_ms, seconds, seconds * 1000)
+        times = np.where(seconds >= 1e8, epoch_ms, DEFAULT_RUN_START_MS + seconds * 1000)
+        is_plausible = np.isfinite(seconds) & (seconds >= 0) & (times < 1e15)
+    return np.where(is_plausible, np.round(np.where(is_plausible, times, 0)), UNKNOWN_TIME).astype(np.int64)
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
     """Return the metrics that are constant within each run but differ between runs, as hyperparameters are."""
     constants: dict[str, set[float]] = {}
-    varying: set[str] = set()
+    varying_metrics: set[str] = set()
     for rows in runs.values():
         for metric, values in rows.curves.values():
             low = float(values.min())
             if low == values.max() and len(values) > 1 and math.isfinite(low):
                 constants.setdefault(metric, set()).add(low)
             else:
-                varying.add(metric)
-    return [name for name, values in constants.items() if name not in varying and len(values) > 1]
+                varying_metrics.add(metric)
+    return [name for name, values in constants.items() if name not in varying_metrics and len(values) > 1]

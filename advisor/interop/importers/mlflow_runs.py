@@ -62,14 +62,14 @@ class MlflowNames:
     def mlflow_name(self, name: str) -> str:
         """Return a name that MLflow accepts for a parameter, metric or tag. Different names remain different."""
         if name not in self._safe:
-            safe = re.sub(r"[^\w.\-/ :]", "_", name)
-            safe = "/".join(part for part in safe.split("/") if part not in ("", ".", "..")) or "_"
-            safe, n = safe[:MAX_NAME_CHARACTERS], 2
-            while safe in self._safe.values():
-                safe, n = f"{safe[: MAX_NAME_CHARACTERS - 4]}_{n}", n + 1
-            self._safe[name] = safe
-            if safe != name:
-                self.warnings.append(f"MLflow does not accept the name {name!r}; it was imported as {safe!r}.")
+            safe_name = re.sub(r"[^\w.\-/ :]", "_", name)
+            safe_name = "/".join(part for part in safe_name.split("/") if part not in ("", ".", "..")) or "_"
+            safe_name, n = safe_name[:MAX_NAME_CHARACTERS], 2
+            while safe_name in self._safe.values():
+                safe_name, n = f"{safe_name[: MAX_NAME_CHARACTERS - 4]}_{n}", n + 1
+            self._safe[name] = safe_name
+            if safe_name != name:
+                self.warnings.append(f"MLflow does not accept the name {name!r}; it was imported as {safe_name!r}.")
         return self._safe[name]
 
     def rename_in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:

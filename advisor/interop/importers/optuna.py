@@ -55,12 +55,12 @@ class OptunaStorage:
         try:
             names = sorted(optuna.get_all_study_names(storage))
             if self.study is not None and self.study not in names:
-                listed = ", ".join(names[:20]) or "none"
-                raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed}")
+                listed_names = ", ".join(names[:20]) or "none"
+                raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed_names}")
             if not names:
                 raise AdvisorError(f"{shown} holds no Optuna study")
-            chosen = names if self.study is None else [self.study]
-            studies = [optuna.load_study(study_name=name, storage=storage) for name in chosen]
+            chosen_studies = names if self.study is None else [self.study]
+            studies = [optuna.load_study(study_name=name, storage=storage) for name in chosen_studies]
             runs = [run for study in studies for run in self._runs_of_study(study, notes)]
         except AdvisorError:
             raise
@@ -87,8 +87,8 @@ class OptunaStorage:
         notes += [note] if note else []
         experiment_tags = {**tags, **({} if declared is None else {contract.TAG_STUDY_FILE: declared})}
         complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
-        same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
-        is_one_metric = same >= _MIN_EQUAL_VALUE_FRACTION * len(complete)
+        equal_value_count = sum(t.values[index] in t.intermediate_values.values() for t in complete)
+        is_one_metric = equal_value_count >= _MIN_EQUAL_VALUE_FRACTION * len(complete)
         intermediate = metric if is_one_metric else f"{metric}.intermediate"
 
         def run(trial: Any) -> SourceRun:
@@ -106,15 +106,17 @@ class OptunaStorage:
 
     def _objective_to_import(self, study: Any) -> tuple[int, str]:
         """Return (index, name) of the objective. Raise AdvisorError if the user must choose one."""
-        count = len(study.directions)
-        metrics = list(study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"]))
-        if count > 1 and self.objective not in (*metrics, *map(str, range(count))):
-            listed = ", ".join(f"{m} ({d.name.lower()})" for m, d in zip(metrics, study.directions, strict=True))
+        objective_count = len(study.directions)
+        metrics = list(
+            study.metric_names or ([f"values_{i}" for i in range(objective_count)] if objective_count > 1 else ["value"])
+        )
+        if objective_count > 1 and self.objective not in (*metrics, *map(str, range(objective_count))):
+            listed_objectives = ", ".join(f"{m} ({d.name.lower()})" for m, d in zip(metrics, study.directions, strict=True))
             raise AdvisorError(
-                f"the study {study.study_name!r} has {len(metrics)} objectives: {listed}; choose one with --objective"
+                f"the study {study.study_name!r} has {len(metrics)} objectives: {listed_objectives}; choose one with --objective"
             )
-        chosen = self.objective if count > 1 else metrics[0]
-        index = metrics.index(chosen) if chosen in metrics else int(str(chosen))
+        chosen_name = self.objective if objective_count > 1 else metrics[0]
+        index = metrics.index(chosen_name) if chosen_name in metrics else int(str(chosen_name))
         return index, str(metrics[index])
 
 
@@ -133,12 +135,12 @@ def _open_storage(location: str) -> Any:
 
 def _open_journal(path: Path) -> Any:
     journal = files.load_library("optuna.storages.journal", "Optuna")
-    first = next(files.read_objects(path), {})
-    if "op_code" not in first:
+    first_record = next(files.read_objects(path), {})
+    if "op_code" not in first_record:
         raise AdvisorError(f"{files.printable_text(path)} is neither an SQLite database nor a journal file of Optuna")
-    storages = files.load_library("optuna.storages", "Optuna")
+    optuna_storages = files.load_library("optuna.storages", "Optuna")
     try:
-        return storages.JournalStorage(journal.JournalFileBackend(str(path)))
+        return optuna_storages.JournalStorage(journal.JournalFileBackend(str(path)))
     except Exception as error:  # Optuna may raise any exception if the journal is damaged
         raise AdvisorError(
             f"Optuna cannot read {files.printable_text(path)}: {one_line_error(error)}; was it truncated?"
@@ -148,7 +150,7 @@ def _open_journal(path: Path) -> Any:
 def _open_database(url: str) -> Any:
     import sqlalchemy
 
-    storages = files.load_library("optuna.storages", "Optuna")
+    optuna_storages = files.load_library("optuna.storages", "Optuna")
     try:
         engine = sqlalchemy.create_engine(url)
         tables = set(sqlalchemy.inspect(engine).get_table_names())
@@ -160,25 +162,25 @@ def _open_database(url: str) -> Any:
     if not {"studies", "trials", "version_info", "alembic_version"} <= tables:
         raise AdvisorError(f"{redact(url)} is not a storage of Optuna")
     try:
-        return storages.RDBStorage(url, skip_table_creation=True)
+        return optuna_storages.RDBStorage(url, skip_table_creation=True)
     except Exception as error:  # RuntimeError for an unsupported version of the tables, or any error of the database
         raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line_error(error)}") from None
 
 
 def _content_of_trial(trial: Any, index: int, metric: str, intermediate_metric: str, tags: Mapping[str, str]) -> RunContent:
-    where = f"trial {trial.number}"
+    trial_text = f"trial {trial.number}"
     # A damaged journal file may contain a value of any type in place of a number.
-    values = {convert_to_step(step, where): convert_to_value(value) for step, value in trial.intermediate_values.items()}
-    reported = sorted((s, v) for s, v in values.items() if v is not None)
+    values = {convert_to_step(step, trial_text): convert_to_value(value) for step, value in trial.intermediate_values.items()}
+    reported_points = sorted((s, v) for s, v in values.items() if v is not None)
     curves = RunCurves()
-    for step, value in reported:
+    for step, value in reported_points:
         curves.add(intermediate_metric, step, value)
-    last = reported[-1][0] if reported else 0
-    final = convert_to_value(trial.values[index]) if trial.values and trial.state.name != "PRUNED" else None
-    if final is not None and (intermediate_metric != metric or final not in values.values()):
-        curves.add(metric, last if intermediate_metric != metric else last + bool(reported), final)
+    last_step = reported_points[-1][0] if reported_points else 0
+    final_value = convert_to_value(trial.values[index]) if trial.values and trial.state.name != "PRUNED" else None
+    if final_value is not None and (intermediate_metric != metric or final_value not in values.values()):
+        curves.add(metric, last_step if intermediate_metric != metric else last_step + bool(reported_points), final_value)
     status, end = _RUN_STATUSES[trial.state.name]
-    if trial.state.name == "FAIL" and reported and not math.isfinite(reported[-1][1]):
+    if trial.state.name == "FAIL" and reported_points and not math.isfinite(reported_points[-1][1]):
         end = "diverged"
     return RunContent(
         curves.points(),
@@ -199,12 +201,12 @@ def _declared_study(
 ) -> tuple[str | None, str | None]:
     """Return (study file or None, note for the user or None) for the trials of a study. A range covers those of all trials, and a
     parameter of trials with one value of another parameter is conditional."""
-    inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
-    declared = {
+    inferred_parameters = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
+    declared_parameters = {
         key: _declared_parameter([t.distributions[key] for t in trials if key in t.distributions], parameter)
-        for key, parameter in inferred.items()
+        for key, parameter in inferred_parameters.items()
     }
-    parameters = {key: parameter for key, parameter in declared.items() if parameter is not None}
+    parameters = {key: parameter for key, parameter in declared_parameters.items() if parameter is not None}
     parameters = {
         key: p if all(parent in parameters for parent in p.when or {}) else p.model_copy(update={"when": None})
         for key, p in parameters.items()
@@ -224,16 +226,16 @@ def _declared_study(
 
 def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
     """Return the parameter with its declared domain; None if a study file cannot express it or it has a single value."""
-    kinds = {type(d).__name__ for d in distributions}
+    distribution_types = {type(d).__name__ for d in distributions}
     fields: dict[str, Any]
-    if kinds == {"CategoricalDistribution"}:
+    if distribution_types == {"CategoricalDistribution"}:
         choices = tuple(dict.fromkeys(c for d in distributions for c in d.choices if isinstance(c, str | bool | int | float)))
         if len({isinstance(c, str) for c in choices}) > 1:  # the logged values of such a parameter are also read as texts
             choices = tuple(map(str, choices))
         fields = {"type": "categorical", "choices": choices, "role": "scientific"}
-    elif kinds in ({"FloatDistribution"}, {"IntDistribution"}):
+    elif distribution_types in ({"FloatDistribution"}, {"IntDistribution"}):
         fields = {
-            "type": "int" if kinds == {"IntDistribution"} else "float",
+            "type": "int" if distribution_types == {"IntDistribution"} else "float",
             "low": min(d.low for d in distributions),
             "high": max(d.high for d in distributions),
             "scale": "log" if all(d.log for d in distributions) else "linear",

@@ -56,15 +56,15 @@ class _ExperimentState:
         self.aim: dict[str, str] = {}
         for path in sorted(folder.glob("experiment_state-*.json"))[-1:]:
             try:
-                state = files.read_json(path)
-                for entry in state.get("trial_data", []):
+                state_data = files.read_json(path)
+                for entry in state_data.get("trial_data", []):
                     trial = json.loads(entry[0]) if isinstance(entry, list) else entry
                     trial_folder = Path(str(trial.get("relative_logdir") or trial.get("logdir") or ""))
                     self.statuses[trial_folder.name] = str(trial.get("status"))
-                runner = state.get("runner_data", {})
-                if isinstance(metric := runner.get("_metric"), str):
+                runner_data = state_data.get("runner_data", {})
+                if isinstance(metric := runner_data.get("_metric"), str):
                     self.aim[contract.TAG_OBJECTIVE] = metric
-                    if (mode := runner.get("_mode")) in _DIRECTION_BY_WORD:
+                    if (mode := runner_data.get("_mode")) in _DIRECTION_BY_WORD:
                         self.aim[contract.TAG_DIRECTION] = _DIRECTION_BY_WORD[mode]
             except (AdvisorError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
                 continue  # the state file is optional, because each trial has files of its own
@@ -106,14 +106,14 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
         error = traceback[-1].strip()[:500] if traceback else "unknown"
         out_of_memory = "out of memory" in error.lower() or "OutOfMemory" in error
         tags[contract.TAG_ERROR] = f"out of memory: {error}" if out_of_memory else error
-    ended = _RUN_STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
-    return RunContent(rows.curves.points(), params, tags, ended, started_ms=_started_ms(source))
+    run_status = _RUN_STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
+    return RunContent(rows.curves.points(), params, tags, run_status, started_ms=_started_ms(source))
 
 
 def _started_ms(source: Path) -> int | None:
     """Return the time of the trial's first result minus the duration until then; None if the file lacks one of them."""
     try:
-        first = table_files.first_row(source) if source.is_file() else {}
-        return convert_to_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
+        first_result = table_files.first_row(source) if source.is_file() else {}
+        return convert_to_time_ms(float(first_result[_TIME_COLUMN]) - float(first_result.get("time_total_s", 0.0)))
     except (AdvisorError, KeyError, OverflowError, TypeError, ValueError):
         return None

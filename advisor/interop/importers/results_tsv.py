@@ -68,8 +68,8 @@ class _ResultRow:
     def has_failed(self, numeric: Sequence[str]) -> bool:
         """Return True if the run has no result: by its status, without an objective, or with zeros in all numeric columns."""
         status, values = self.cell_texts.get(_STATUS, ""), [self.number_in_column(c) for c in numeric]
-        zeros = not any(values) and not _KEPT_STATUS_PATTERN.match(status)
-        return bool(_CRASH_STATUS_PATTERN.match(status)) or zeros or values[0] is None
+        all_zero = not any(values) and not _KEPT_STATUS_PATTERN.match(status)
+        return bool(_CRASH_STATUS_PATTERN.match(status)) or all_zero or values[0] is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,46 +84,50 @@ class ResultsTsv:
         paths = files.find_files(root, _TABLE_FILE_NAME.__eq__) if root.is_dir() else [root]
         if not paths:
             raise AdvisorError(f"{files.printable_text(root)}: it contains no {_TABLE_FILE_NAME}")
-        found = [self._runs_in_table(path) for path in paths]
-        return RunList([run for runs, _ in found for run in runs], [note for _, notes in found for note in notes])
+        tables = [self._runs_in_table(path) for path in paths]
+        return RunList([run for runs, _ in tables for run in runs], [note for _, notes in tables for note in notes])
 
     def _runs_in_table(self, path: Path) -> tuple[list[SourceRun], list[str]]:
-        shown = files.printable_text(path)
+        shown_path = files.printable_text(path)
         rows = _read_rows(path)
-        numeric = self._numeric_columns(rows, shown)
-        ended = [row for row in rows if not _RUNNING_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, ""))]
-        for row in ended:
-            value, status = row.cell_texts[numeric[0]], row.cell_texts.get(_STATUS, "")
-            has_value = row.number_in_column(numeric[0]) is not None or _is_missing_value(value)
+        number_columns = self._numeric_columns(rows, shown_path)
+        ended_rows = [row for row in rows if not _RUNNING_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, ""))]
+        for row in ended_rows:
+            value, status = row.cell_texts[number_columns[0]], row.cell_texts.get(_STATUS, "")
+            has_value = row.number_in_column(number_columns[0]) is not None or _is_missing_value(value)
             if not has_value and not _CRASH_STATUS_PATTERN.match(status):
                 raise AdvisorError(
-                    f"{shown}, line {row.line}: {numeric[0]} is {value[:40]!r}, which is not a number; correct the line"
+                    f"{shown_path}, line {row.line}: {number_columns[0]} is {value[:40]!r}, which is not a number; correct the line"
                 )
             if re.fullmatch(r"[-+]?[\d.]+%?", status):
                 raise AdvisorError(
-                    f"{shown}, line {row.line}: the status is {status[:40]!r}; put the cells in the order of the first line"
+                    f"{shown_path}, line {row.line}: the status is {status[:40]!r}; put the cells in the order of the first line"
                 )
-        tags = {contract.TAG_OBJECTIVE: numeric[0]}
-        if direction := direction_of_metric(numeric[0]) or _infer_direction(ended, numeric):
+        tags = {contract.TAG_OBJECTIVE: number_columns[0]}
+        if direction := direction_of_metric(number_columns[0]) or _infer_direction(ended_rows, number_columns):
             tags[contract.TAG_DIRECTION] = direction
         experiment = files.folder_name(path.absolute().parent) if path.name == _TABLE_FILE_NAME else path.stem
-        first = files.digest_of_value(dict(rows[0].cell_texts))
-        seen: Counter[str] = Counter()
+        row_digest = files.digest_of_value(dict(rows[0].cell_texts))
+        commit_counts: Counter[str] = Counter()
         runs = []
-        for row in ended:
-            seen[row.commit] += 1
-            name = row.commit if seen[row.commit] == 1 else f"{row.commit}-{seen[row.commit]}"
-            key = ("results-tsv", first, row.commit, str(seen[row.commit]))
-            runs.append(SourceRun(name, key, experiment, partial(_run_content, row, numeric, tags), experiment_tags=tags))
-        return runs, _table_notes(ended, len(rows) - len(ended), shown)
+        for row in ended_rows:
+            commit_counts[row.commit] += 1
+            name = row.commit if commit_counts[row.commit] == 1 else f"{row.commit}-{commit_counts[row.commit]}"
+            key = ("results-tsv", row_digest, row.commit, str(commit_counts[row.commit]))
+            runs.append(
+                SourceRun(name, key, experiment, partial(_run_content, row, number_columns, tags), experiment_tags=tags)
+            )
+        return runs, _table_notes(ended_rows, len(rows) - len(ended_rows), shown_path)
 
     def _numeric_columns(self, rows: Sequence[_ResultRow], file_text: str) -> list[str]:
         """Return the names of the numeric columns, with the objective first."""
         columns = list(rows[0].cell_texts)
-        later = columns[columns.index(_COMMIT) + 1 :]
-        others = [c for c in (*later, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
-        others = [c for c in dict.fromkeys(others) if any(row.number_in_column(c) is not None for row in rows)]
-        objective = self.objective or next((c for c in others if not _MEMORY_COLUMN_PATTERN.search(c)), None)
+        columns_after_commit = columns[columns.index(_COMMIT) + 1 :]
+        numeric_candidates = [c for c in (*columns_after_commit, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
+        numeric_candidates = [
+            c for c in dict.fromkeys(numeric_candidates) if any(row.number_in_column(c) is not None for row in rows)
+        ]
+        objective = self.objective or next((c for c in numeric_candidates if not _MEMORY_COLUMN_PATTERN.search(c)), None)
         if objective not in columns:
             missing = "no column of numbers" if objective is None else f"no column {objective!r}"
             raise AdvisorError(f"{file_text} has {missing}; its columns are: {', '.join(columns[:20])}")
@@ -131,24 +135,24 @@ class ResultsTsv:
         def is_numeric(column: str) -> bool:
             return all(row.number_in_column(column) is not None or _is_missing_value(row.cell_texts[column]) for row in rows)
 
-        return [objective, *(c for c in others if c != objective and is_numeric(c))]
+        return [objective, *(c for c in numeric_candidates if c != objective and is_numeric(c))]
 
 
 def _read_rows(path: Path) -> list[_ResultRow]:
     """Return the rows of a results table. Tabs beyond the last column, usually the description, belong to its text."""
-    shown = files.printable_text(path)
+    shown_path = files.printable_text(path)
     lines = files.read_bytes(path, _MAX_TABLE_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
-    table = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
-    header = [name.strip() for name in table[0][1].split("\t")] if table else []
+    numbered_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    header = [name.strip() for name in numbered_lines[0][1].split("\t")] if numbered_lines else []
     header = [name.lower() if name.lower() in (_COMMIT, _STATUS, _DESCRIPTION) else name for name in header]
     if _COMMIT not in header or len(set(header)) < len(header):
         raise AdvisorError(
-            f"{shown}: the first line must name the columns, separated by tabs, each once and one of them 'commit'"
+            f"{shown_path}: the first line must name the columns, separated by tabs, each once and one of them 'commit'"
         )
-    if len(table) == 1:
-        raise AdvisorError(f"{shown} has no rows yet; import it after the first run")
+    if len(numbered_lines) == 1:
+        raise AdvisorError(f"{shown_path} has no rows yet; import it after the first run")
     rows = []
-    for number, line in table[1:]:
+    for number, line in numbered_lines[1:]:
         cells = [cell.strip() for cell in line.split("\t", len(header) - 1)]
         rows.append(_ResultRow(number, dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=True))))
     return rows
@@ -161,24 +165,24 @@ def _is_missing_value(text: str) -> bool:
 def _infer_direction(rows: Sequence[_ResultRow], numeric: Sequence[str]) -> Direction | None:
     """Return the direction in which the objective changed over the rows with status "keep": agents keep only improvements."""
     is_kept = [_KEPT_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, "")) and not row.has_failed(numeric) for row in rows]
-    results = [row.number_in_column(numeric[0]) for row, kept_row in zip(rows, is_kept, strict=True) if kept_row]
-    kept = [value for value in results if value is not None]
-    if len(kept) < 2 or kept[0] == kept[-1]:
+    kept_results = [row.number_in_column(numeric[0]) for row, kept_row in zip(rows, is_kept, strict=True) if kept_row]
+    kept_values = [value for value in kept_results if value is not None]
+    if len(kept_values) < 2 or kept_values[0] == kept_values[-1]:
         return None
-    return "minimize" if kept[-1] < kept[0] else "maximize"
+    return "minimize" if kept_values[-1] < kept_values[0] else "maximize"
 
 
 def _table_notes(rows: Sequence[_ResultRow], running: int, file_text: str) -> list[str]:
     notes = []
     if running:
         notes.append(f"{file_text}: {running} {'row has' if running == 1 else 'rows have'} not ended; import again later.")
-    first: dict[str, _ResultRow] = {}
+    first_rows: dict[str, _ResultRow] = {}
     for row in rows:
-        former = first.setdefault(row.commit, row)
+        earlier_row = first_rows.setdefault(row.commit, row)
         text = row.cell_texts.get(_DESCRIPTION, "")
-        if text != former.cell_texts.get(_DESCRIPTION, "") and not _REPEAT_WORD_PATTERN.search(text):
+        if text != earlier_row.cell_texts.get(_DESCRIPTION, "") and not _REPEAT_WORD_PATTERN.search(text):
             notes.append(
-                f"{file_text}: lines {former.line} and {row.line} have the same commit and different descriptions. They count "
+                f"{file_text}: lines {earlier_row.line} and {row.line} have the same commit and different descriptions. They count "
                 "as repeats of one setting; commit each change before its run."
             )
             break
@@ -191,9 +195,9 @@ def _run_content(row: _ResultRow, numeric: Sequence[str], tags: Mapping[str, str
     for column in () if failed else numeric:
         if (value := row.number_in_column(column)) is not None:
             curves.add(column, 0, value)
-    others = [c for c in cells if c not in (_COMMIT, _DESCRIPTION, *numeric) and not c.startswith(_RESERVED_TAG_PREFIXES)]
-    texts = {c: cells[c] for c in others if cells[c]}
-    texts[contract.TAG_GIT_COMMIT] = row.commit
+    tag_columns = [c for c in cells if c not in (_COMMIT, _DESCRIPTION, *numeric) and not c.startswith(_RESERVED_TAG_PREFIXES)]
+    tag_texts = {c: cells[c] for c in tag_columns if cells[c]}
+    tag_texts[contract.TAG_GIT_COMMIT] = row.commit
     if description := cells.get(_DESCRIPTION):
-        texts[contract.TAG_DESCRIPTION] = texts[contract.TAG_TESTED_CHANGE] = description
-    return RunContent(curves.points(), {}, {**tags, **texts}, "FAILED" if failed else "FINISHED")
+        tag_texts[contract.TAG_DESCRIPTION] = tag_texts[contract.TAG_TESTED_CHANGE] = description
+    return RunContent(curves.points(), {}, {**tags, **tag_texts}, "FAILED" if failed else "FINISHED")

@@ -38,10 +38,10 @@ class MetricPoints:
         nan = np.isnan(self.values)
         columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST_FLOAT, LARGEST_FLOAT)), self.times_ms, self.steps)
         order = np.lexsort(columns)
-        repeated = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
-        keep = np.ones(len(order), dtype=np.bool_)
-        keep[order[1:][repeated]] = False
-        return MetricPoints(self.steps[keep], self.values[keep], self.times_ms[keep])
+        is_duplicate = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
+        is_kept = np.ones(len(order), dtype=np.bool_)
+        is_kept[order[1:][is_duplicate]] = False
+        return MetricPoints(self.steps[is_kept], self.values[is_kept], self.times_ms[is_kept])
 
 
 class RunCurves:
@@ -93,9 +93,9 @@ class RunCurves:
         """
         points = {}
         for metric, (steps, values, times) in self._columns.items():
-            known = np.frombuffer(times, np.int64)
-            known = np.where(known < 0, np.arange(len(known), dtype=np.int64), known)
-            points[metric] = MetricPoints(np.frombuffer(steps, np.int64), np.frombuffer(values), known)
+            known_times = np.frombuffer(times, np.int64)
+            known_times = np.where(known_times < 0, np.arange(len(known_times), dtype=np.int64), known_times)
+            points[metric] = MetricPoints(np.frombuffer(steps, np.int64), np.frombuffer(values), known_times)
         return points
 
 

@@ -94,15 +94,15 @@ def _open_parquet(path: Path) -> Any:
 
 def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
     schema = _open_parquet(path).schema_arrow
-    flat = [field.name for field in schema if not pa.types.is_nested(field.type) or field.name in columns]
-    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
+    flat_columns = [field.name for field in schema if not pa.types.is_nested(field.type) or field.name in columns]
+    text_columns = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
     try:
         # Text columns remain dictionary-encoded, because a few kilobytes of equal texts could fill the memory once they are
         # decoded.
-        file = pa.parquet.ParquetFile(path, read_dictionary=texts)
+        file = pa.parquet.ParquetFile(path, read_dictionary=text_columns)
         _check_size(path, file.metadata)
-        rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat), 1)))
-        for batch in file.iter_batches(batch_size=rows, columns=flat, use_threads=False):
+        rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat_columns), 1)))
+        for batch in file.iter_batches(batch_size=rows, columns=flat_columns, use_threads=False):
             batch.validate(full=True)
             decoded = list(batch.columns)
             for i, column in enumerate(decoded):
@@ -151,19 +151,19 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     names, delimiter = _csv_header(path)
     invalid = itertools.chain(itertools.repeat("skip", _MAX_SKIPPED_ROWS), itertools.repeat("error"))
     handler = None if strict else lambda _row: next(invalid)
-    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=handler)
-    convert = pa.csv.ConvertOptions(
+    parse_options = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=handler)
+    convert_options = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=not strict,
     )
     for block in _csv_blocks(path, quoted_lines=strict):
-        read = pa.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
+        read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
         try:
             # Pass bytes to Arrow instead of a file, because its threads can hang or abort the process at exit while they read a
             # Python file.
-            table = pa.csv.read_csv(pa.BufferReader(block), read, parse, convert)
+            table = pa.csv.read_csv(pa.BufferReader(block), read_options, parse_options, convert_options)
         except (OSError, pa.ArrowException) as error:
             if "Empty CSV" in str(error):  # Arrow rejects a block that contains only blank lines
                 continue
@@ -175,20 +175,20 @@ def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
     """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: True if quoted cells may contain line breaks."""
     with files.convert_read_errors(path), path.open("rb") as file:
         file.readline(files.MAX_LINE_BYTES)
-        rest = b""
+        unread_bytes = b""
         while block := file.read(_BLOCK_BYTES):
-            rest += block
+            unread_bytes += block
             if quoted_lines:
-                characters = np.frombuffer(rest, np.uint8)
+                characters = np.frombuffer(unread_bytes, np.uint8)
                 is_quoted = np.logical_xor.accumulate(characters == ord('"'))
                 end = int(np.max(np.flatnonzero((characters == ord("\n")) & ~is_quoted), initial=-1)) + 1
             else:
-                end = rest.rfind(b"\n") + 1
+                end = unread_bytes.rfind(b"\n") + 1
             if end:
-                yield rest[:end].decode("utf-8", "replace").encode()
-                rest = rest[end:]
-            if len(rest) > files.MAX_LINE_BYTES:
+                yield unread_bytes[:end].decode("utf-8", "replace").encode()
+                unread_bytes = unread_bytes[end:]
+            if len(unread_bytes) > files.MAX_LINE_BYTES:
                 limit = files.MAX_LINE_BYTES // 1_000_000
                 raise AdvisorError(f"{files.printable_text(path)} has a line longer than {limit} MB, or an unclosed quote")
-        if rest:
-            yield rest.decode("utf-8", "replace").encode()
+        if unread_bytes:
+            yield unread_bytes.decode("utf-8", "replace").encode()

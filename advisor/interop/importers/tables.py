@@ -111,22 +111,22 @@ class _TrialRow:
 
 def _read_trials(path: Path) -> list[_TrialRow]:
     table = _TypedTable(path, _TRIAL_COLUMNS, {"seed": "integer", "extra": "text"})
-    seen: dict[tuple[str, str], int] = {}
+    first_rows: dict[tuple[str, str], int] = {}
     trials = []
-    characters = 0
+    character_count = 0
     for start, columns in table.batches(required_columns=set(_TRIAL_COLUMNS) - {"params"}):
         rows = zip(*(columns[name] for name in (*_TRIAL_COLUMNS, "seed", "extra")), strict=True)
         for row, cells in enumerate(rows, start):
             texts = [cell.as_py() for cell in cells]
-            characters += len(texts[2] or "") + len(texts[-1] or "")
-            if characters > _MAX_TABLE_CHARACTERS or row >= _MAX_TABLE_TRIALS:
+            character_count += len(texts[2] or "") + len(texts[-1] or "")
+            if character_count > _MAX_TABLE_CHARACTERS or row >= _MAX_TABLE_TRIALS:
                 raise AdvisorError(
                     f"{path} exceeds {_MAX_TABLE_TRIALS:,} trials or {_MAX_TABLE_CHARACTERS:,} characters of parameters"
                 )
             trial = _parse_trial(table, row, texts)
-            first = seen.setdefault((trial.study, trial.name), row)
-            if first != row:
-                raise table.error("trial", row, f"{trial.name!r} of study {trial.study!r} is already in row {first + 1}")
+            first_row = first_rows.setdefault((trial.study, trial.name), row)
+            if first_row != row:
+                raise table.error("trial", row, f"{trial.name!r} of study {trial.study!r} is already in row {first_row + 1}")
             trials.append(trial)
     if not trials:
         raise AdvisorError(f"{path} contains no trials")
@@ -168,23 +168,23 @@ def _json_object(table: _TypedTable, column: str, row: int, text: str | None) ->
 
 def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
     tags: dict[str, str] = {}
-    others: dict[str, Any] = {}
-    length = 2
+    other_facts: dict[str, Any] = {}
+    json_length = 2
     for key, value in extra_facts.items():
         if key in _TAG_BY_FACT and value is not None:
             tags[_TAG_BY_FACT[key]] = param_text(value)
         elif value is not None:
-            length += len(json.dumps({key: value}))
-            if length <= MAX_VALUE_CHARACTERS:
-                others[key] = value
-    return {**tags, **({contract.TAG_PREFIX + "extra": json.dumps(others)} if others else {})}
+            json_length += len(json.dumps({key: value}))
+            if json_length <= MAX_VALUE_CHARACTERS:
+                other_facts[key] = value
+    return {**tags, **({contract.TAG_PREFIX + "extra": json.dumps(other_facts)} if other_facts else {})}
 
 
 class _SortedPoints:
     def __init__(self, path: Path, trials: Sequence[_TrialRow]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
         self._metrics: dict[str, int] = {}
-        parts: list[tuple[NDArray[Any], ...]] = []
+        column_batches: list[tuple[NDArray[Any], ...]] = []
         total = count = 0
         table = _TypedTable(path, _POINT_COLUMNS, {"time_s": "number"})
         for _, columns in table.batches(required_columns=set(_POINT_COLUMNS) - {"value"}):
@@ -193,12 +193,12 @@ class _SortedPoints:
             metric = np.array([self._metrics.setdefault(m.strip(), len(self._metrics)) for m in names])[codes]
             numbers = [np.array(pc.fill_null(columns[c], math.nan), dtype=np.float64) for c in ("value", "time_s")]
             columns_of_points = (trial, metric, np.array(columns["step"], dtype=np.int64), *numbers)
-            parts.append(tuple(column[trial >= 0] for column in columns_of_points))
-            total, count = total + len(trial), count + len(parts[-1][0])
+            column_batches.append(tuple(column[trial >= 0] for column in columns_of_points))
+            total, count = total + len(trial), count + len(column_batches[-1][0])
             if total > table_files.MAX_POINTS:
                 raise table_files.too_many_points_error(path)
         empty = (np.empty(0, np.int64),) * 3 + (np.empty(0),) * 2
-        joined = [np.concatenate(column) for column in zip(*(parts or [empty]), strict=True)]
+        joined = [np.concatenate(column) for column in zip(*(column_batches or [empty]), strict=True)]
         order = np.lexsort((joined[1], joined[0]))
         self._trial, self._metric, self._steps, self._values, self._times = (column[order] for column in joined)
         self.notes = []
@@ -214,9 +214,9 @@ class _SortedPoints:
         names = list(self._metrics)
         curves = RunCurves()
         seconds = self._times[start:stop]
-        known = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
-        offsets = np.round(np.where(known, seconds, 0.0) * 1000).astype(np.int64)
-        times = np.where(known, started + offsets, UNKNOWN_TIME)
+        has_time = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
+        offsets = np.round(np.where(has_time, seconds, 0.0) * 1000).astype(np.int64)
+        times = np.where(has_time, started + offsets, UNKNOWN_TIME)
         for code in np.unique(self._metric[start:stop]):
             low, high = np.searchsorted(self._metric[start:stop], [code, code + 1])
             steps, values = (column[start + low : start + high] for column in (self._steps, self._values))
@@ -235,8 +235,8 @@ def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int])
 
 def _encode_texts(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
     """Return the distinct texts of a column, and the index of each row's text, shape (rows,)."""
-    encoded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
-    return encoded.dictionary.to_pylist(), np.array(encoded.indices, dtype=np.int64)
+    encoded_cells = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
+    return encoded_cells.dictionary.to_pylist(), np.array(encoded_cells.indices, dtype=np.int64)
 
 
 class _TypedTable:
@@ -247,30 +247,30 @@ class _TypedTable:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
         self.path = files.require_existing_path(path, "a table")
         names = table_files.column_names(path)
-        missing = [name for name in required_columns if name not in names]
-        if missing:
-            raise AdvisorError(f"{path} lacks the column {missing[0]!r}; its columns are: {', '.join(names)}")
+        missing_columns = [name for name in required_columns if name not in names]
+        if missing_columns:
+            raise AdvisorError(f"{path} lacks the column {missing_columns[0]!r}; its columns are: {', '.join(names)}")
         self._types = {**required_columns, **optional_columns}
 
     def batches(self, *, required_columns: set[str]) -> Any:
         """For each batch of rows, yield the index of its first row and its columns with converted types."""
-        start = 0
+        first_row = 0
         for batch in table_files.read_batches(self.path, strict=True):
             columns = {}
             for name, kind in self._types.items():
                 cells = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
-                columns[name] = self._convert_column(cells, name, kind, start)
+                columns[name] = self._convert_column(cells, name, kind, first_row)
                 if name in required_columns and columns[name].null_count:
                     row = pc.index(pc.is_null(columns[name]), True).as_py()
-                    raise self.error(name, start + row, "the cell is empty")
-            yield start, columns
-            start += batch.num_rows
+                    raise self.error(name, first_row + row, "the cell is empty")
+            yield first_row, columns
+            first_row += batch.num_rows
 
     def error(self, column: str, row: int, problem: str) -> AdvisorError:
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
-        target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
+        arrow_type = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
             if pa.types.is_string(cells.type.value_type):  # the text column is too large to decode in one piece
                 if kind == "text":
@@ -285,7 +285,7 @@ class _TypedTable:
             if kind == "integer" and not pa.types.is_integer(values.type):
                 numbers = values.cast(pa.float64())  # pandas writes 42 as "42.0" if a column has empty cells
                 values = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
-            return values.cast(target)
+            return values.cast(arrow_type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise self._first_invalid_cell(cells, name, kind, start) from None
 
@@ -294,8 +294,8 @@ class _TypedTable:
             value = cell.as_py()
             try:
                 number = None if value is None else float(value)
-                whole = number is None or math.isnan(number) or number.is_integer()
-                fits, too_large = kind == "number" or whole, number is not None and abs(number) >= 2**63
+                is_whole = number is None or math.isnan(number) or number.is_integer()
+                fits, too_large = kind == "number" or is_whole, number is not None and abs(number) >= 2**63
             except OverflowError:
                 fits, too_large = kind == "integer", True
             except (TypeError, ValueError):

@@ -46,8 +46,8 @@ class TableImporter:
     def find_runs(self, source: str | Path) -> RunList:
         suffixes = _FILE_SUFFIXES[self.kind]
         root = files.require_existing_path(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
-        found = files.find_files(root, lambda name: name.lower().endswith(suffixes))
-        paths = found if root.is_dir() or root.suffix.lower() not in suffixes else [root]
+        table_files_found = files.find_files(root, lambda name: name.lower().endswith(suffixes))
+        paths = table_files_found if root.is_dir() or root.suffix.lower() not in suffixes else [root]
         if not paths:
             raise AdvisorError(f"{files.printable_text(root)}: no {', '.join(suffixes)} file in this folder")
         runs: list[SourceRun] = []
@@ -74,10 +74,10 @@ class TableImporter:
         columns = table_files.column_names(path)
         for name in (self.step, self.run, self.time, *self.params):
             if name is not None and name not in columns:
-                listed = ", ".join(columns[:20]) or "none"
-                raise AdvisorError(f"{files.printable_text(path)} has no column {name!r}; its columns are: {listed}")
+                listed_columns = ", ".join(columns[:20]) or "none"
+                raise AdvisorError(f"{files.printable_text(path)} has no column {name!r}; its columns are: {listed_columns}")
         step = self.step or metric_tables.find_usual_column(columns, metric_tables.STEP_COLUMNS)
-        others = [c for c in columns if c != step]
+        other_columns = [c for c in columns if c != step]
 
         def metric(column: str) -> str | None:
             is_index = column.lower().replace(" ", "_") in _INDEX_COLUMN_NAMES
@@ -85,8 +85,8 @@ class TableImporter:
 
         return TableLayout(
             step=step,
-            time_column=self.time or metric_tables.find_usual_column(others, metric_tables.TIME_COLUMNS),
-            run=self.run or metric_tables.find_usual_column(others, metric_tables.RUN_COLUMNS),
+            time_column=self.time or metric_tables.find_usual_column(other_columns, metric_tables.TIME_COLUMNS),
+            run=self.run or metric_tables.find_usual_column(other_columns, metric_tables.RUN_COLUMNS),
             param_columns=frozenset(self.params),
             metric=metric,
         )
@@ -95,11 +95,11 @@ class TableImporter:
         alone = root == path
         name = files.printable_text(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
         candidates = (path.with_name(path.stem + suffix) for suffix in _PARAMS_FILE_SUFFIXES)
-        beside = next((candidate for candidate in candidates if candidate.is_file()), None)
+        params_file = next((candidate for candidate in candidates if candidate.is_file()), None)
 
         def read() -> RunContent:
             rows = metric_tables.read_run(path, layout)
-            params = {} if beside is None else unwrap_wandb_config(files.read_mapping(beside))
+            params = {} if params_file is None else unwrap_wandb_config(files.read_mapping(params_file))
             return _run_content(rows, {**params, **rows.all_params}, layout, files.printable_text(path))
 
         return SourceRun(
@@ -107,7 +107,7 @@ class TableImporter:
             (self.kind, name, files.digest_of_value(table_files.first_row(path))),
             files.folder_name(path.absolute().parent if alone else root),
             read,
-            files.digest_of_files([path, *([beside] if beside else [])]),
+            files.digest_of_files([path, *([params_file] if params_file else [])]),
         )
 
     def _runs_in_file(
@@ -125,16 +125,18 @@ class TableImporter:
                 "These columns are constant within each run and differ between runs; if they are hyperparameters, pass --params "
                 f"{','.join(constants)}."
             )
-        state = files.digest_of_files([path])
-        below = files.printable_text(path.name if root == path else path.relative_to(root).as_posix())
-        first = files.digest_of_value(table_files.first_row(path))
+        file_digest = files.digest_of_files([path])
+        relative_path = files.printable_text(path.name if root == path else path.relative_to(root).as_posix())
+        first_row_digest = files.digest_of_value(table_files.first_row(path))
 
         def run(name: str) -> SourceRun:
             def read() -> RunContent:
                 rows = rows_by_run().get(name, RunRows())
                 return _run_content(rows, rows.all_params, layout, f"{files.printable_text(path)}, run {name!r}")
 
-            return SourceRun(name, (self.kind, below, first, name), files.printable_text(path.stem), read, state)
+            return SourceRun(
+                name, (self.kind, relative_path, first_row_digest, name), files.printable_text(path.stem), read, file_digest
+            )
 
         return [run(name or "") for name in runs]
 
@@ -149,7 +151,8 @@ def _run_content(rows: RunRows, params: dict[str, Any], layout: TableLayout, err
 
 def unwrap_wandb_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return a W&B configuration without the keys of W&B itself: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
-    plain = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
+    own_entries = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
     return {
-        k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v for k, v in plain.items()
+        k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v
+        for k, v in own_entries.items()
     }

@@ -96,26 +96,28 @@ class _RunEvents:
 
 
 def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
-    reading = _RunEvents(files.read_optional_mapping(folder / _PARAMS_FILE))
+    run_events = _RunEvents(files.read_optional_mapping(folder / _PARAMS_FILE))
     for part in parts:
         for path in part.event_files:
             try:
-                _read_event_file(path, part, reading)
+                _read_event_file(path, part, run_events)
             except (ValueError, TypeError, OverflowError) as error:  # a protobuf error, or a step with more than 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
-    metrics = reading.curves.metrics
-    results = {metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC}
-    if results < metrics:
-        reading.curves.drop(results)
-    if not len(reading.curves) and not reading.params:
-        problems = "".join(f"; {note}" for note in reading.notes)
+    metrics = run_events.curves.metrics
+    result_metrics = {
+        metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC
+    }
+    if result_metrics < metrics:
+        run_events.curves.drop(result_metrics)
+    if not len(run_events.curves) and not run_events.params:
+        problems = "".join(f"; {note}" for note in run_events.notes)
         raise AdvisorError(f"{files.printable_text(folder)}: its event files contain no scalar{problems}")
     return RunContent(
-        reading.curves.points(),
-        reading.params,
-        status=reading.status,
-        started_ms=reading.started_ms,
-        notes=tuple(reading.notes),
+        run_events.curves.points(),
+        run_events.params,
+        status=run_events.status,
+        started_ms=run_events.started_ms,
+        notes=tuple(run_events.notes),
     )
 
 
@@ -152,9 +154,9 @@ def _add_session(value: Any, reading: _RunEvents) -> None:
     metadata = files.load_library("tensorboard.plugins.hparams.metadata", "TensorBoard")
     hparams_error = files.load_library("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
     is_end = value.tag == _SESSION_END
-    parse = metadata.parse_session_end_info_plugin_data if is_end else metadata.parse_session_start_info_plugin_data
+    parse_session = metadata.parse_session_end_info_plugin_data if is_end else metadata.parse_session_start_info_plugin_data
     try:
-        session = parse(value.metadata.plugin_data.content)
+        session = parse_session(value.metadata.plugin_data.content)
     except (files.protobuf_decode_error(), hparams_error):
         reading.notes.append("A record of TensorBoard's hparams plugin is damaged and is left out.")
         return
@@ -165,8 +167,8 @@ def _add_session(value: Any, reading: _RunEvents) -> None:
         kind = held.WhichOneof("kind")
         if kind in ("number_value", "string_value", "bool_value"):
             cell = getattr(held, kind)
-            whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53
-            reading.params[name] = int(cell) if whole else cell
+            is_whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53
+            reading.params[name] = int(cell) if is_whole else cell
 
 
 def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:

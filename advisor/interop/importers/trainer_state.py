@@ -56,17 +56,17 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
         number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
         return (0, int(number[1][:18])) if number else (1, 0)
 
-    latest = max(states, key=age)
-    beside = [folder / name for name in _PARAMS_FILES]
+    latest_state_file = max(states, key=age)
+    possible_params_files = [folder / name for name in _PARAMS_FILES]
     history: list[dict[str, Any]] = []
     with suppress(AdvisorError):  # reading the run later reports this error
-        history = _read_state(latest)[1]
+        history = _read_state(latest_state_file)[1]
     return SourceRun(
         name,
         ("trainer-state", name, files.digest_of_value(history[0]) if history else ""),
         files.folder_name(root),
-        lambda: _run_content(latest, beside),
-        files.digest_of_files([*states, *beside]),
+        lambda: _run_content(latest_state_file, possible_params_files),
+        files.digest_of_files([*states, *possible_params_files]),
     )
 
 
@@ -89,11 +89,9 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
             value = convert_to_value(cell)
             if key != "step" and value is not None:
                 curves.add(key, step, value)
-    found = next((file for file in argument_files if file.is_file()), None)
-    is_card = found is not None and found.name == _MODEL_CARD_FILE
-    arguments: dict[str, Any] = (
-        {} if found is None else _arguments_in_model_card(found) if is_card else files.read_mapping(found)
-    )
+    source = next((file for file in argument_files if file.is_file()), None)
+    is_card = source is not None and source.name == _MODEL_CARD_FILE
+    arguments: dict[str, Any] = {} if source is None else (_arguments_in_model_card if is_card else files.read_mapping)(source)
     trial = state.get("trial_params")
     planned, reached = (convert_to_value(state.get("max_steps")) or 0.0, convert_to_value(state.get("global_step")) or 0.0)
     tags = _objective_tags(state, history, arguments)
@@ -115,36 +113,36 @@ def _objective_tags(
 ) -> dict[str, str]:
     """Return tags with the objective and its direction. Unless the training arguments name it, the objective is the only metric
     with the value `best_metric`."""
-    named = arguments.get("metric_for_best_model")
-    best = convert_to_value(state.get("best_metric"))
+    named_metric = arguments.get("metric_for_best_model")
+    best_value = convert_to_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
     for entry in history:
         for key, cell in entry.items():
             if key.startswith("eval_") and (value := convert_to_value(cell)) is not None:
                 values.setdefault(key, []).append(value)
-    if isinstance(named, str) and named:
-        metric = named if named.startswith("eval_") else f"eval_{named}"
+    if isinstance(named_metric, str) and named_metric:
+        metric = named_metric if named_metric.startswith("eval_") else f"eval_{named_metric}"
         greater = arguments.get("greater_is_better")
         if isinstance(greater, bool):
             return {contract.TAG_OBJECTIVE: metric, contract.TAG_DIRECTION: "maximize" if greater else "minimize"}
     else:
-        candidates = [key for key, of_key in values.items() if best in of_key]
-        if best is None or len(candidates) != 1:
+        candidates = [key for key, of_key in values.items() if best_value in of_key]
+        if best_value is None or len(candidates) != 1:
             return {}
         metric = candidates[0]
     tags = {contract.TAG_OBJECTIVE: metric}
     of_metric = values.get(metric, [])
-    if len(set(of_metric)) > 1 and best in (min(of_metric), max(of_metric)):
-        tags[contract.TAG_DIRECTION] = "minimize" if best == min(of_metric) else "maximize"
+    if len(set(of_metric)) > 1 and best_value in (min(of_metric), max(of_metric)):
+        tags[contract.TAG_DIRECTION] = "minimize" if best_value == min(of_metric) else "maximize"
     return tags
 
 
 def _arguments_in_model_card(path: Path) -> dict[str, str]:
     arguments: dict[str, str] = {}
-    inside = False
+    inside_section = False
     for line in files.read_bytes(path, _MAX_CARD_BYTES).decode("utf-8", "replace").splitlines():
         if line.startswith("#"):
-            inside = line.strip("# ").lower() == "training hyperparameters"
-        elif inside and (item := _MODEL_CARD_ITEM_PATTERN.match(line)):
+            inside_section = line.strip("# ").lower() == "training hyperparameters"
+        elif inside_section and (item := _MODEL_CARD_ITEM_PATTERN.match(line)):
             arguments[item[1]] = item[2].strip()
     return arguments

@@ -49,9 +49,9 @@ def find_runs(source: str | Path) -> RunList:
         root, records, summaries = path.parent, [path], []
     else:
         root, records = path, files.find_files(path, lambda name: name.endswith(".wandb"))
-        recorded = {record.parent for record in records}
+        recorded_folders = {record.parent for record in records}
         folders = [file.parent for file in files.find_files(path, _SUMMARY_FILE.__eq__)]
-        summaries = [folder for folder in folders if not {folder, folder.parent} & recorded]
+        summaries = [folder for folder in folders if not {folder, folder.parent} & recorded_folders]
     if not records and not summaries:
         return TableImporter("wandb").find_runs(path)
     if records:
@@ -72,17 +72,21 @@ def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
             if record.WhichOneof("record_type") == "run":
                 project, name = record.run.project, record.run.display_name
                 break
-    beside = [path.parent / "files" / file for path in paths for file in (_CONFIG_FILE, _SUMMARY_FILE)]
+    info_files = [path.parent / "files" / file for path in paths for file in (_CONFIG_FILE, _SUMMARY_FILE)]
 
     def read() -> RunContent:
-        reading = _RunRecords()
+        run_records = _RunRecords()
         for path in paths:
-            reading.status = "KILLED"
-            _read_records_into(path, reading)
-        return reading.content(files.printable_text(paths[-1]))
+            run_records.status = "KILLED"
+            _read_records_into(path, run_records)
+        return run_records.content(files.printable_text(paths[-1]))
 
     return SourceRun(
-        name or run_id, ("wandb", run_id), project or files.folder_name(root), read, files.digest_of_files([*paths, *beside])
+        name or run_id,
+        ("wandb", run_id),
+        project or files.folder_name(root),
+        read,
+        files.digest_of_files([*paths, *info_files]),
     )
 
 
@@ -91,8 +95,8 @@ def _run_from_summary(folder: Path, root: Path) -> SourceRun:
     config, summary = folder / _CONFIG_FILE, folder / _SUMMARY_FILE
 
     def read() -> RunContent:
-        reading = _RunRecords(config=files.read_optional_mapping(config), summary=files.read_mapping(summary))
-        return reading.content(files.printable_text(folder))
+        run_records = _RunRecords(config=files.read_optional_mapping(config), summary=files.read_mapping(summary))
+        return run_records.content(files.printable_text(folder))
 
     return SourceRun(name, ("wandb", name), files.folder_name(root), read, files.digest_of_files([config, summary]))
 
@@ -124,11 +128,11 @@ class _RunRecords:
 
 
 def _read_records_into(path: Path, reading: _RunRecords) -> None:
-    where = files.printable_text(path)
+    shown_path = files.printable_text(path)
     for record in _decode_records(path, reading.notes):
         kind = record.WhichOneof("record_type")
         if kind == "history":
-            _add_history(record.history, reading, where)
+            _add_history(record.history, reading, shown_path)
         elif kind == "run":
             run = record.run
             _apply_update(reading.config, run.config, "config")
@@ -140,9 +144,9 @@ def _read_records_into(path: Path, reading: _RunRecords) -> None:
             if run.notes:
                 reading.tags["mlflow.note.content"] = run.notes
         elif kind == "config":
-            _apply_update(reading.config, record.config, where)
+            _apply_update(reading.config, record.config, shown_path)
         elif kind == "summary":
-            _apply_update(reading.summary, record.summary, where)
+            _apply_update(reading.summary, record.summary, shown_path)
         elif kind == "exit":
             reading.status = "FINISHED" if record.exit.exit_code == 0 else "FAILED"
     reading.config = reading.config or files.read_optional_mapping(path.parent / "files" / _CONFIG_FILE)
@@ -152,11 +156,11 @@ def _read_records_into(path: Path, reading: _RunRecords) -> None:
 def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> None:
     for item in update.update:
         names = list(item.nested_key) or [item.key]
-        inner = mapping
+        inner_mapping = mapping
         for name in names[:-1]:
-            deeper = inner.get(name)
-            inner[name] = inner = dict(deeper) if isinstance(deeper, Mapping) else {}
-        inner[names[-1]] = files.parse_json(item.value_json or "null", error_prefix)
+            deeper = inner_mapping.get(name)
+            inner_mapping[name] = inner_mapping = dict(deeper) if isinstance(deeper, Mapping) else {}
+        inner_mapping[names[-1]] = files.parse_json(item.value_json or "null", error_prefix)
     for item in update.remove:
         mapping.pop(item.key or ".".join(item.nested_key), None)
 
@@ -202,10 +206,10 @@ def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
             padding = _BLOCK_BYTES - position % _BLOCK_BYTES
             if padding < _CHUNK_HEADER.size:
                 position += len(file.read(padding))
-            head = file.read(_CHUNK_HEADER.size)
-            if len(head) < _CHUNK_HEADER.size:
+            header = file.read(_CHUNK_HEADER.size)
+            if len(header) < _CHUNK_HEADER.size:
                 return
-            checksum, length, kind = _CHUNK_HEADER.unpack(head)
+            checksum, length, kind = _CHUNK_HEADER.unpack(header)
             chunk = file.read(length)
             if len(chunk) < length or checksum != zlib.crc32(chunk, zlib.crc32(bytes([kind]))):
                 return

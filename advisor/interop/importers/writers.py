@@ -58,8 +58,8 @@ class RunWriter(ABC):
     def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
         """Return the runs that earlier imports wrote into the experiment, keyed by their source; empty if the experiment does
         not exist."""
-        existing = self._active_experiment(experiment)
-        tags = {} if existing is None else self._tags_of_runs(existing.experiment_id)
+        active_experiment = self._active_experiment(experiment)
+        tags = {} if active_experiment is None else self._tags_of_runs(active_experiment.experiment_id)
         return {t[SOURCE_RUN_TAG]: ImportedRun(run, t.get(SOURCE_DIGEST_TAG)) for run, t in tags.items() if SOURCE_RUN_TAG in t}
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
@@ -127,22 +127,22 @@ class ClientWriter(RunWriter):
 
     def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
         tags = {}
-        token: str | None = ""
-        while token is not None:
-            page = self._client.search_runs([experiment_id], max_results=1000, page_token=token or None)
-            tags.update({run.info.run_id: run.data.tags for run in page})
-            token = page.token or None
+        page_token: str | None = ""
+        while page_token is not None:
+            run_page = self._client.search_runs([experiment_id], max_results=1000, page_token=page_token or None)
+            tags.update({run.info.run_id: run.data.tags for run in run_page})
+            page_token = run_page.token or None
         return tags
 
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         for run_id, tags in self._tags_of_runs(experiment.experiment_id).items():
             if tags.get(SOURCE_RUN_TAG, "").startswith(UNFINISHED_RUN_PREFIX):
                 self._client.delete_run(run_id)
-        remaining = iter(runs)
+        remaining_runs = iter(runs)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
 
             def submit(count: int) -> set[Any]:  # only as many runs as threads are in memory at a time
-                return {pool.submit(self._write_run, experiment.experiment_id, run) for run in islice(remaining, count)}
+                return {pool.submit(self._write_run, experiment.experiment_id, run) for run in islice(remaining_runs, count)}
 
             active = submit(self._threads)
             while active:
@@ -153,16 +153,16 @@ class ClientWriter(RunWriter):
 
     def _write_run(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
         """Write a new run, or add the missing data to a stored run. Return (run, number of metric points sent)."""
-        source = source_text(run.source)
+        source_key = source_text(run.source)
         if run.stored_run_id is None:
-            tags = {**run.tags, SOURCE_RUN_TAG: UNFINISHED_RUN_PREFIX + source}
-            created = self._client.create_run(experiment_id, start_time=run.started_ms, tags=tags, run_name=run.name)
-            final_tags = {SOURCE_RUN_TAG: source}
+            tags = {**run.tags, SOURCE_RUN_TAG: UNFINISHED_RUN_PREFIX + source_key}
+            mlflow_run = self._client.create_run(experiment_id, start_time=run.started_ms, tags=tags, run_name=run.name)
+            final_tags = {SOURCE_RUN_TAG: source_key}
         else:
-            created = self._client.get_run(run.stored_run_id)
-            final_tags = {tag: value for tag, value in run.tags.items() if created.data.tags.get(tag) != value}
-        run_id = created.info.run_id
-        count = self._send_data(run_id, run, created.data)
+            mlflow_run = self._client.get_run(run.stored_run_id)
+            final_tags = {tag: value for tag, value in run.tags.items() if mlflow_run.data.tags.get(tag) != value}
+        run_id = mlflow_run.info.run_id
+        count = self._send_data(run_id, run, mlflow_run.data)
         if run.ended_ms is not None:
             self._client.set_terminated(run_id, run.status, run.ended_ms)
         elif run.stored_run_id is not None or run.status not in ("RUNNING", "SCHEDULED"):
@@ -182,10 +182,10 @@ class ClientWriter(RunWriter):
         def missing_points() -> Iterator[Metric]:
             for metric, points in run.points.items():
                 history = self._client.get_metric_history(run_id, metric) if metric in stored.metrics else ()
-                known = {_comparable_point(m.step, m.timestamp, m.value) for m in history}
+                stored_points = {_comparable_point(m.step, m.timestamp, m.value) for m in history}
                 p = points.distinct()
                 for step, time, value in zip(p.steps.tolist(), p.times_ms.tolist(), p.values.tolist(), strict=True):
-                    if not known or _comparable_point(step, time, value) not in known:
+                    if not stored_points or _comparable_point(step, time, value) not in stored_points:
                         yield Metric(metric, value, time, step)
 
         count = 0
@@ -200,8 +200,8 @@ def _comparable_point(step: int, time: int, value: float) -> tuple[int, int, flo
 
 
 def _split_into_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    remaining = iter(items)
-    while chunk := list(islice(remaining, size)):
+    remaining_items = iter(items)
+    while chunk := list(islice(remaining_items, size)):
         yield chunk
 
 
@@ -241,8 +241,8 @@ class SqlWriter(RunWriter):
         return tags
 
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
-        remaining = iter(runs)
-        while batch := _next_transaction(remaining):
+        remaining_runs = iter(runs)
+        while batch := _next_transaction(remaining_runs):
             with self._store.engine.begin() as connection:
                 counts = _insert_runs(connection, batch, experiment)
             for run, count in zip(batch, counts, strict=True):
@@ -323,21 +323,23 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
     table = SqlMetric.__table__
     query = table.select().with_only_columns(table.c.step, table.c.timestamp, table.c.value, table.c.is_nan)
     count = 0
-    latest = []
+    latest_rows = []
     for metric, points in run.points.items():
         columns = _encode_points(points.distinct())
-        stored: set[Point] = set()
+        stored_points: set[Point] = set()
         if run.stored_run_id is not None:
             rows = connection.execute(query.where(table.c.run_uuid == run_id, table.c.key == metric))
-            stored = {(step, time, value, bool(is_nan)) for step, time, value, is_nan in rows}
+            stored_points = {(step, time, value, bool(is_nan)) for step, time, value, is_nan in rows}
         for start in range(0, len(columns[0]), _POINTS_PER_STATEMENT):
-            part = zip(*(column[start : start + _POINTS_PER_STATEMENT].tolist() for column in columns), strict=True)
-            chunk = [_metric_row(run_id, metric, point) for point in part if point not in stored]
-            count += len(chunk)
-            _insert(connection, SqlMetric, chunk)
-        last = np.lexsort(columns[::-1])[-1]
-        latest.append(_metric_row(run_id, metric, max([tuple(column[last].item() for column in columns), *stored])))
-    _insert(connection, SqlLatestMetric, latest)
+            point_slice = zip(*(column[start : start + _POINTS_PER_STATEMENT].tolist() for column in columns), strict=True)
+            new_rows = [_metric_row(run_id, metric, point) for point in point_slice if point not in stored_points]
+            count += len(new_rows)
+            _insert(connection, SqlMetric, new_rows)
+        last_index = np.lexsort(columns[::-1])[-1]
+        latest_rows.append(
+            _metric_row(run_id, metric, max([tuple(column[last_index].item() for column in columns), *stored_points]))
+        )
+    _insert(connection, SqlLatestMetric, latest_rows)
     return count
 
 
@@ -357,13 +359,13 @@ def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
     from mlflow.store.tracking.dbmodels import models
 
     params, tags, runs = models.SqlParam.__table__, models.SqlTag.__table__, models.SqlRun.__table__
-    latest = models.SqlLatestMetric.__table__
-    connection.execute(latest.delete().where(latest.c.run_uuid == run_id, latest.c.key.in_(list(run.points))))
+    latest_table = models.SqlLatestMetric.__table__
+    connection.execute(latest_table.delete().where(latest_table.c.run_uuid == run_id, latest_table.c.key.in_(list(run.points))))
     count = _insert_points(connection, run, run_id)
     query = params.select().with_only_columns(params.c.key).where(params.c.run_uuid == run_id)
-    stored = set(connection.execute(query).scalars())
-    missing = {key: value for key, value in run.params.items() if key not in stored}
-    _insert_texts(connection, models.SqlParam, [(run_id, missing)])
+    stored_keys = set(connection.execute(query).scalars())
+    missing_params = {key: value for key, value in run.params.items() if key not in stored_keys}
+    _insert_texts(connection, models.SqlParam, [(run_id, missing_params)])
     connection.execute(tags.delete().where(tags.c.run_uuid == run_id, tags.c.key.in_(list(run.all_tags))))
     _insert_texts(connection, models.SqlTag, [(run_id, run.all_tags)])
     connection.execute(runs.update().where(runs.c.run_uuid == run_id).values(status=run.status, end_time=run.ended_ms))
