@@ -90,8 +90,8 @@ def build_report(
 
 
 def _figure_data(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) -> FigureData:
-    above = overview.higher_rate_trials(study)
-    curves = _curves_to_draw(study, ranked, verdicts, above)
+    higher_rates = overview.higher_rate_trials(study)
+    curves = _curves_to_draw(study, ranked, verdicts, higher_rates)
     places: dict[int, int] = {}
     for _, tied in groupby(ranked, key=study.rank_key):
         places |= dict.fromkeys([t.index for t in tied], len(places))
@@ -106,7 +106,7 @@ def _figure_data(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdi
         to_target=overview.training_to_target(study),
         importances=overview.parameter_importances(study),
         close_ups=overview.curve_close_ups(study, verdicts),
-        just_above=above,
+        just_above=higher_rates,
         compact_curves=encode_trial_curves(study, curves),
     )
 
@@ -129,9 +129,9 @@ def _best_trial_summary(study: Study, ranked: Sequence[Trial], spread: RepeatSpr
         return None
     row = _trial_row(study, ranked[0], 0)
     assert row.best is not None
-    kept = checkpoints.best_checkpoint(study, ranked[0])
-    if kept is not None and not checkpoints.is_worse_than_best(study, ranked[0], kept[0]):
-        kept = None
+    best_checkpoint = checkpoints.best_checkpoint(study, ranked[0])
+    if best_checkpoint is not None and not checkpoints.is_worse_than_best(study, ranked[0], best_checkpoint[0]):
+        best_checkpoint = None
     mean, next_mean = _best_setting_means(study, ranked[0]) if spread is not None else (None, None)
     return Best(
         trial=row.id,
@@ -142,8 +142,8 @@ def _best_trial_summary(study: Study, ranked: Sequence[Trial], spread: RepeatSpr
         params=row.params,
         mean=mean,
         next_mean=next_mean,
-        kept_step=kept[0] if kept is not None else None,
-        kept_value=study.objective_value(kept[1]) if kept is not None else None,
+        kept_step=best_checkpoint[0] if best_checkpoint is not None else None,
+        kept_value=study.objective_value(best_checkpoint[1]) if best_checkpoint is not None else None,
     )
 
 
@@ -153,8 +153,8 @@ def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, 
     own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
     if own is None or len(own.costs_after_selection) < 2:
         return None, None
-    other = next((s for s in by_mean if s is not own), None)
-    return _setting_mean(study, own), None if other is None else _setting_mean(study, other)
+    other_setting = next((s for s in by_mean if s is not own), None)
+    return _setting_mean(study, own), None if other_setting is None else _setting_mean(study, other_setting)
 
 
 def _setting_mean(study: Study, setting: repeats.Setting) -> SettingMean:
@@ -164,7 +164,7 @@ def _setting_mean(study: Study, setting: repeats.Setting) -> SettingMean:
 def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
     cost = float(study.costs[trial.index])
     curve = study.cost_curve(trial)
-    finite = curve.finite
+    is_finite = curve.finite
     searched = ((n, trial.params[n]) for n in study.searched if n in trial.params)
     return TrialRow(
         id=replace_surrogates(trial.id),
@@ -175,7 +175,7 @@ def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
         params={replace_surrogates(n): replace_surrogates(v) if isinstance(v, str) else v for n, v in searched},
         best=study.objective_value(cost) if math.isfinite(cost) else None,
         place=place,
-        best_step=int(finite.steps[finite.values == finite.values.min()][-1]) if len(finite) else None,
+        best_step=int(is_finite.steps[is_finite.values == is_finite.values.min()][-1]) if len(is_finite) else None,
         last_step=int(curve.steps[-1]) if len(curve) else None,
         evaluations=len(curve),
         round=trial.round,
@@ -183,8 +183,8 @@ def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
 
 
 def _repeat_spread(study: Study) -> RepeatSpread | None:
-    tried = repeats.full_length_settings(study)
-    repeated, variance = repeats.settings_of_equal_variance(tried), repeats.variance_between_seeds(tried)
+    tried_settings = repeats.full_length_settings(study)
+    repeated, variance = repeats.settings_of_equal_variance(tried_settings), repeats.variance_between_seeds(tried_settings)
     if variance is None or not any(t.params or t.commit for t in study.trials):
         return None
     return RepeatSpread(deviation=variance[0], settings=len(repeated), trials=sum(len(s.trials) for s in repeated))
@@ -202,23 +202,23 @@ def _curves_to_draw(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: HigherRateTrials | None
 ) -> tuple[MetricCurveSet, ...]:
     """Return the curves of the best trials, of findings' evidence, and of learning rates just above the best one."""
-    best = list(ranked[:SHOWN_BEST_TRIALS])
-    wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
+    best_trials = list(ranked[:SHOWN_BEST_TRIALS])
+    trials_by_metric: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best_trials}}
     signals: dict[str, Signal] = {}
     for signal in signals_to_show(study):
         if (metric := study.signals.get(signal)) is not None:
             signals[metric] = signal
-            wanted.setdefault(metric, {t.id: t for t in best})
+            trials_by_metric.setdefault(metric, {t.id: t for t in best_trials})
     by_id = {t.id: t for t in study.trials}
     for evidence in (e for v in verdicts for f in v.findings for e in f.evidence):
         if isinstance(evidence, CurveEvidence):
-            shown = [by_id[i] for i in evidence.trials if i in by_id][:MAX_CURVES_PER_FIGURE]
+            evidence_trials = [by_id[i] for i in evidence.trials if i in by_id][:MAX_CURVES_PER_FIGURE]
             for metric in evidence.metrics:
-                wanted.setdefault(metric, {}).update({t.id: t for t in shown})
+                trials_by_metric.setdefault(metric, {}).update({t.id: t for t in evidence_trials})
     if above is not None:
-        wanted.setdefault(above.metric, {}).update({t: by_id[t] for t in above.trials})
-    sets = [make_curve_set(study, m, signals.get(m), list(trials.values())) for m, trials in wanted.items()]
-    return tuple(s for s in sets if s is not None)
+        trials_by_metric.setdefault(above.metric, {}).update({t: by_id[t] for t in above.trials})
+    curve_sets = [make_curve_set(study, m, signals.get(m), list(trials.values())) for m, trials in trials_by_metric.items()]
+    return tuple(s for s in curve_sets if s is not None)
 
 
 def _make_next_studies(study: Study, specs: Sequence[StudySpec]) -> Iterator[NextStudy]:

@@ -60,8 +60,8 @@ def live_trial_rows(report: ReportData) -> tuple[LiveTrialRow, ...]:
         message, notes = clean(str(t.message)), tuple(clean(str(note)) for note in t.notes)
         rows.append(LiveTrialRow(t.id, clean(t.name), t.done, progress, t.state, GUARD_STATE_LABELS[t.state], message, notes))
     for s in report.stopped.each[:MAX_STOPPED_TRIAL_ROWS]:
-        done = min(1.0, s.step / s.length) if s.length else None
-        rows.append(LiveTrialRow(s.id, clean(s.name), done, f"step {s.step:,}", "stopped", "stopped", clean(s.reason), ()))
+        share = min(1.0, s.step / s.length) if s.length else None
+        rows.append(LiveTrialRow(s.id, clean(s.name), share, f"step {s.step:,}", "stopped", "stopped", clean(s.reason), ()))
     return tuple(rows)
 
 
@@ -162,7 +162,7 @@ class LiveReport:
             return self._frame.encode() if path == "/" else self._page
 
     def _handler_class(self) -> type[BaseHTTPRequestHandler]:
-        live = self
+        report = self
 
         class Handler(BaseHTTPRequestHandler):
             timeout = IDLE_TIMEOUT_S
@@ -175,7 +175,7 @@ class LiveReport:
                 elif path not in _CONTENT_TYPES:
                     self.send_error(HTTPStatus.NOT_FOUND)
                 else:
-                    self._send_response(live._response_body(path), path)
+                    self._send_response(report._response_body(path), path)
 
             def _send_response(self, body: bytes, path: str) -> None:
                 self.send_response(HTTPStatus.OK)
@@ -184,7 +184,7 @@ class LiveReport:
                 self.send_header("Cache-Control", "no-store")
                 self.send_header("X-Content-Type-Options", "nosniff")
                 if path == "/":
-                    self.send_header("Content-Security-Policy", live._policy)
+                    self.send_header("Content-Security-Policy", report._policy)
                 self.end_headers()
                 for start in range(0, len(body), WRITE_CHUNK_BYTES):
                     self.wfile.write(body[start : start + WRITE_CHUNK_BYTES])

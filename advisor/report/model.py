@@ -271,12 +271,12 @@ class ReportData(FrozenModel):
         heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]
 
         def rank(head: Finding, below: tuple[Finding, ...]) -> tuple[int, bool, float]:
-            advice = recommends_only_advice(head) and not below
+            is_advice = recommends_only_advice(head) and not below
             if head.severity == "critical":
                 return 0, False, 0.0
             if self.deferral_reason(head) is not None:
                 return 3, False, 0.0
-            return (1, advice, 0.0) if head.severity == "warning" else (2, advice, -head.confidence)
+            return (1, is_advice, 0.0) if head.severity == "warning" else (2, is_advice, -head.confidence)
 
         groups = [
             (head, tuple(f for f, cause in zip(findings, causes, strict=True) if cause is head is not f)) for head in heads

@@ -47,6 +47,6 @@ class Report(ReportData):
         save.save_report(self, Path(out_dir))
 
     def _repr_html_(self) -> str:
-        page = html.escape(self.to_html(), quote=True)
+        escaped_page = html.escape(self.to_html(), quote=True)
         frame = 'sandbox="allow-scripts" width="100%" height="900" frameborder="0" title="Tuning report"'
-        return f'<iframe {frame} srcdoc="{page}"></iframe>'
+        return f'<iframe {frame} srcdoc="{escaped_page}"></iframe>'

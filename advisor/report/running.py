@@ -31,8 +31,8 @@ ALARM_VERDICTS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
 
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
     """Return the running trials with the guard's verdicts, most urgent first."""
-    order = list(GUARD_STATE_LABELS)
-    verdicts = sorted(running_verdicts(study), key=lambda v: (order.index(v.state), v.trial.index))
+    state_order = list(GUARD_STATE_LABELS)
+    verdicts = sorted(running_verdicts(study), key=lambda v: (state_order.index(v.state), v.trial.index))
     return tuple(
         RunningTrial(
             id=replace_surrogates(v.trial.id),
@@ -52,32 +52,32 @@ def stopped_trials(study: Study) -> StoppedTrials:
     """Return the trials that the guard stopped, and the number of training steps that stopping them saved."""
     found, saved = [], 0
     for trial in study.trials:
-        stop = read_guard_stop(trial.facts.get("stopped", ""))
-        if stop is not None and trial.round is None and trial.status in ("pruned", "diverged"):
-            length = study.planned_steps(trial) if math.isfinite(study.planned_steps(trial)) else None
-            saved += 0 if length is None else max(0, int(length) - stop.step)
+        guard_stop = read_guard_stop(trial.facts.get("stopped", ""))
+        if guard_stop is not None and trial.round is None and trial.status in ("pruned", "diverged"):
+            planned_steps = study.planned_steps(trial) if math.isfinite(study.planned_steps(trial)) else None
+            saved += 0 if planned_steps is None else max(0, int(planned_steps) - guard_stop.step)
             row = StoppedTrial(
                 id=replace_surrogates(trial.id),
                 name=replace_surrogates(trial.name),
-                step=stop.step,
-                length=length,
-                reason=replace_surrogates(stop.reason),
+                step=guard_stop.step,
+                length=planned_steps,
+                reason=replace_surrogates(guard_stop.reason),
             )
-            found.append((stop.at, row))
-    each = tuple(row for _, row in sorted(found, key=lambda f: f[0], reverse=True))
-    return StoppedTrials(trials=len(each), saved_steps=saved, each=each)
+            found.append((guard_stop.at, row))
+    sorted_rows = tuple(row for _, row in sorted(found, key=lambda f: f[0], reverse=True))
+    return StoppedTrials(trials=len(sorted_rows), saved_steps=saved, each=sorted_rows)
 
 
 def doomed_trials_sentence(report: ReportData) -> Message | None:
     """Return a sentence with the names of running trials that need not continue; None if there are no such trials."""
-    doomed = [Name(t.name) for t in report.running if t.stop]
-    if not doomed:
+    doomed_names = [Name(t.name) for t in report.running if t.stop]
+    if not doomed_names:
         return None
     return say(
         "{doomed} of {running} cannot become the best: {names}. `advisor guard` says why.",
-        doomed=len(doomed),
+        doomed=len(doomed_names),
         running=count(len(report.running), "running trial"),
-        names=list_message(doomed),
+        names=list_message(doomed_names),
     )
 
 
@@ -85,9 +85,9 @@ def running_trials_summary(report: ReportData) -> str:
     """Return sentences on the running trials and the steps that the guard saved; "" without running and stopped trials."""
     parts, stopped = [], report.stopped
     if report.running:
-        doomed = sum(t.stop for t in report.running)
-        tail = f"; {doomed} cannot become the best" if doomed else ""
-        parts.append(sentence(f"{count(len(report.running), 'running trial')}{tail}"))
+        doomed_count = sum(t.stop for t in report.running)
+        doomed_clause = f"; {doomed_count} cannot become the best" if doomed_count else ""
+        parts.append(sentence(f"{count(len(report.running), 'running trial')}{doomed_clause}"))
     if stopped.trials:
         parts.append(f"The guard stopped {count(stopped.trials, 'trial')} and saved {stopped.saved_steps:,} steps so far.")
     return " ".join(parts)

@@ -35,8 +35,8 @@ def save_report(report: ReportData, out: Path, study_file: StudyFile | None = No
 
 def report_in_folder(report: Data, out: Path) -> Data:
     """Return the report with commands that name files in the folder `out`, relative to the current folder."""
-    here = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
-    return report.model_copy(update={"folder": here.as_posix()})
+    relative_folder = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
+    return report.model_copy(update={"folder": relative_folder.as_posix()})
 
 
 def save_report_files(texts: Mapping[str, str], out: Path) -> None:
@@ -47,14 +47,14 @@ def save_report_files(texts: Mapping[str, str], out: Path) -> None:
     manifest = folder / _MANIFEST_FILE
     with convert_os_errors(f"cannot write the report to {str(out)!r}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
-        before = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
+        old_lines = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
         # Write the manifest first: if this process is killed, the next analysis still knows the files in `next/`.
-        every = {manifest: _unique_lines([*before, *own])}
-        write_files(every | {out / path: text for path, text in texts.items()})
-        for digest, _, name in (line.partition(" ") for line in before):
+        files_to_write = {manifest: _unique_lines([*old_lines, *own])}
+        write_files(files_to_write | {out / path: text for path, text in texts.items()})
+        for digest, _, name in (line.partition(" ") for line in old_lines):
             # A manifest entry with a path could name a file outside the folder.
-            ours = name == Path(name).name and name.endswith(".yaml") and name not in studies
-            if ours and (folder / name).is_file() and _sha256_of((folder / name).read_bytes()) == digest:
+            is_own_study = name == Path(name).name and name.endswith(".yaml") and name not in studies
+            if is_own_study and (folder / name).is_file() and _sha256_of((folder / name).read_bytes()) == digest:
                 (folder / name).unlink()
         with contextlib.suppress(OSError):  # if writing fails, the longer manifest remains, which is correct, too
             write_files({manifest: _unique_lines(own)})
@@ -62,10 +62,10 @@ def save_report_files(texts: Mapping[str, str], out: Path) -> None:
 
 def report_files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
     """Return the contents of the report's files, keyed by their paths within the report's folder."""
-    texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
-    texts |= {"report.html": render_html(report), "findings.json": render_json(report)}
-    texts["findings.sarif"] = render_sarif(report, study_file)
-    return {path: replace_surrogates(text) for path, text in texts.items()}
+    file_texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
+    file_texts |= {"report.html": render_html(report), "findings.json": render_json(report)}
+    file_texts["findings.sarif"] = render_sarif(report, study_file)
+    return {path: replace_surrogates(text) for path, text in file_texts.items()}
 
 
 def _unique_lines(entries: Sequence[str]) -> str:
@@ -92,19 +92,19 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
 
 
 def report_tags(report: ReportData) -> dict[str, str]:
-    title = headline(report)
+    headline_text = headline(report)
     findings = "\n".join(f"- {_mlflow_note_text(f.message)} {_mlflow_note_text(f.action)}" for f in report.heads)
-    summary = _mlflow_note_text(f"{title} {best_sentence(report)}")
+    summary = _mlflow_note_text(f"{headline_text} {best_sentence(report)}")
     counts = Counter[str](v.status for v in report.verdicts)
-    ordered = ("fired", "quiet", "not-assessed", "broken")
-    fired = {
+    statuses = ("fired", "quiet", "not-assessed", "broken")
+    findings_by_rule = {
         v.rule: [f"{f.severity}: {clean(str(f.message))}" for f in v.findings] for v in report.verdicts_with_status("fired")
     }
     return {
-        contract.TAG_HEADLINE: str(title),
+        contract.TAG_HEADLINE: str(headline_text),
         contract.TAG_DESCRIPTION: f"{summary}\n\n{findings}\n\nSee `report.html` among the artifacts.",
-        contract.TAG_RULES: ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in ordered if counts[status]),
-        **{contract.TAG_VERDICT + rule: "; ".join(texts) for rule, texts in fired.items()},
+        contract.TAG_RULES: ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in statuses if counts[status]),
+        **{contract.TAG_VERDICT + rule: "; ".join(texts) for rule, texts in findings_by_rule.items()},
     }
 
 

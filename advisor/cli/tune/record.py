@@ -65,10 +65,10 @@ class SearchRecord:
 
     def check_runs_of_blocks(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
         """Raise AdvisorError if an ended block has no runs, because the user named another store or deleted the runs."""
-        without_runs = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
-        if without_runs is not None:
+        lost_file = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
+        if lost_file is not None:
             raise AdvisorError(
-                f"{self.location.display} has no runs of {without_runs.path}; pass the --tracking-uri of its search, or another --out"
+                f"{self.location.display} has no runs of {lost_file.path}; pass the --tracking-uri of its search, or another --out"
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:

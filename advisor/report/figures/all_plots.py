@@ -32,7 +32,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
     """Return the groups of plots in the order of the page, without empty groups."""
     figures, positions = report.figures, best_step_positions(report)
     parallel = parallel_coordinates_figure(report)
-    made = (
+    groups = (
         _axis_plot_group(report),
         PlotGroup(
             "Best trial for each value (isolation plots)",
@@ -53,7 +53,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
         PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.best_of),) if figures.best_of else ()),
         PlotGroup("Batch size", _batch_size_figures(report)),
     )
-    return tuple(g for g in made if g.figures)
+    return tuple(g for g in groups if g.figures)
 
 
 def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
@@ -86,16 +86,16 @@ def _axis_plot_group(report: ReportData) -> PlotGroup:
 def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
     old = report.spec.parameters[name]
     new = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
-    low = high = None
+    low = next_high = None
     lines: tuple[Line, ...] = ()
     if new is not None and new.numeric and (new.low, new.high) != (old.low, old.high):
-        low, high = new.low, new.high
+        low, next_high = new.low, new.high
     elif new is not None and new.role == "fixed" and isinstance(new.value, int | float):
         lines = (Line(value=new.value, label=f"next: fixed at {setting(new.value)}"),)
     params = report.best.params if report.best is not None else {}
     at = say("; the best trial has {value}", value=Setting(params[name])) if name in params else ""
     caption = say("{name}: {domain}{at}.", name=Name(name), domain=describe_domain(old), at=at)
-    return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
+    return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=next_high, lines=lines)
 
 
 def _training_curve_group(report: ReportData) -> PlotGroup:
@@ -118,19 +118,19 @@ def _best_trial_curve_figures(
 
 
 def _higher_rate_figures(report: ReportData) -> tuple[Figure, ...]:
-    above = report.figures.just_above
-    if above is None:
+    faster = report.figures.just_above
+    if faster is None:
         return ()
-    low, high = setting(above.rates[0], 3), setting(above.rates[-1], 3)
+    low, high = setting(faster.rates[0], 3), setting(faster.rates[-1], 3)
     caption = say(
         "The next {settings} with {name} above the best trial's {best} ({rates}): {outcome}.",
-        settings=Count(len(above.trials), "setting") if len(above.trials) > 1 else "setting",
-        name=Name(above.parameter),
-        best=Number(above.best),
+        settings=Count(len(faster.trials), "setting") if len(faster.trials) > 1 else "setting",
+        name=Name(faster.parameter),
+        best=Number(faster.best),
         rates=f"{low} to {high}" if low != high else low,
-        outcome=_failure_count_clause(above.failed, len(above.trials)),
+        outcome=_failure_count_clause(faster.failed, len(faster.trials)),
     )
-    return tuple(training_curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)))
+    return tuple(training_curve_figures(report, CurveEvidence(metrics=(faster.metric,), caption=caption, trials=faster.trials)))
 
 
 def _failure_count_clause(failed: int, total: int) -> str:
@@ -138,8 +138,8 @@ def _failure_count_clause(failed: int, total: int) -> str:
         return "it failed" if failed else "it has a result"
     if 0 < failed < total:
         return f"{failed} of {total} failed"
-    which = "both" if total == 2 else "all"
-    return f"{which} failed" if failed else f"{which} have a result"
+    subject = "both" if total == 2 else "all"
+    return f"{subject} failed" if failed else f"{subject} have a result"
 
 
 def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
@@ -171,15 +171,15 @@ def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
         lines=tuple(lines),
         log=histogram.log,
     )
-    drawn = histogram_figure(evidence)
-    return (*figures, *((drawn,) if drawn else ()))
+    figure = histogram_figure(evidence)
+    return (*figures, *((figure,) if figure else ()))
 
 
 def _gradient_clipping_sentence(histogram: GradientNormHistogram) -> str:
     if histogram.clip is None:
         return ""
-    share = "" if histogram.clipped is None else f", which changes {Percent(histogram.clipped)} of their updates"
-    return f" The trials clip at a norm of {number(histogram.clip, 3)}{share}."
+    share_clause = "" if histogram.clipped is None else f", which changes {Percent(histogram.clipped)} of their updates"
+    return f" The trials clip at a norm of {number(histogram.clip, 3)}{share_clause}."
 
 
 def _batch_size_figures(report: ReportData) -> tuple[Figure, ...]:

@@ -75,22 +75,22 @@ def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = 
     reuse."""
     plot = _lay_out_axis_plot(report, evidence)
     frame, names = plot.frame, list(report.spec.searched)[:MAX_AXIS_PLOTS]
-    shared = f"axis-{names.index(evidence.parameter)}" if evidence.parameter in names else None
-    named = set(evidence.trials)
-    hot = [p for p in plot.placed_trials if p.index in plot.dot_pixels and p.row.id in named]
+    shared_id = f"axis-{names.index(evidence.parameter)}" if evidence.parameter in names else None
+    named_trials = set(evidence.trials)
+    hot = [p for p in plot.placed_trials if p.index in plot.dot_pixels and p.row.id in named_trials]
     _draw_next_range(plot, evidence)
-    if shared is not None and not own:
-        frame.add_element("use", "", href=f"#{shared}-axes")
-        frame.add_element("use", "far" if hot else "", href=f"#{shared}-dots")
+    if shared_id is not None and not own:
+        frame.add_element("use", "", href=f"#{shared_id}-axes")
+        frame.add_element("use", "far" if hot else "", href=f"#{shared_id}-dots")
     else:
-        start = len(frame.svg_elements)
+        first_element = len(frame.svg_elements)
         _draw_both_axes(plot, report, evidence.parameter)
-        if shared is not None:
-            frame.group_elements(start, id=f"{shared}-axes")
-        start = len(frame.svg_elements)
+        if shared_id is not None:
+            frame.group_elements(first_element, id=f"{shared_id}-axes")
+        first_element = len(frame.svg_elements)
         _draw_trial_dots(plot, report)
-        if shared is not None:
-            frame.group_elements(start, id=f"{shared}-dots")
+        if shared_id is not None:
+            frame.group_elements(first_element, id=f"{shared_id}-dots")
     _add_dots(frame, "pts hot", hot, [plot.dot_pixels[p.index] for p in hot])
     if plot.column_labels is None:
         frame.add_vertical_labels([(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x])
@@ -109,26 +109,26 @@ def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     frame.fit_y_axis(objective_axis_limits(values, minimize=report.minimize), min_left=46.0 if failed else 0.0)
     choices = None if is_numeric_parameter(domain, rows, name) else choice_labels(domain, rows, name)
     if choices is None:
-        declared = [v for v in (domain.low, domain.high) if v is not None] if domain is not None else []
-        ends = [*(as_number(r.params[name]) for r in rows if name in r.params), *_ends_of_next_ranges(report, evidence)]
-        frame.fit_x_axis(axis_limits_of_values([*ends, *declared], domain.scale if domain is not None else "linear"))
-    position = scale_position_function(frame.x) if choices is None else choice_position_function(frame, choices)
-    placed = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
+        bounds = [v for v in (domain.low, domain.high) if v is not None] if domain is not None else []
+        shown_values = [*(as_number(r.params[name]) for r in rows if name in r.params), *_ends_of_next_ranges(report, evidence)]
+        frame.fit_x_axis(axis_limits_of_values([*shown_values, *bounds], domain.scale if domain is not None else "linear"))
+    x_position = scale_position_function(frame.x) if choices is None else choice_position_function(frame, choices)
+    placed = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := x_position(i, r.params.get(name))) is not None]
     good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
     dot_pixels = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
-    keep = report.best.trial if report.best is not None else None
-    drawn = _drop_covered_dots(good, dot_pixels, keep=keep, minimize=report.minimize)
-    return _AxisPlot(frame, domain, choices, placed, dot_pixels, drawn)
+    best_trial = report.best.trial if report.best is not None else None
+    drawn_trials = _drop_covered_dots(good, dot_pixels, keep=best_trial, minimize=report.minimize)
+    return _AxisPlot(frame, domain, choices, placed, dot_pixels, drawn_trials)
 
 
 def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[float]:
     name = evidence.parameter
-    same = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
-    ends = [v for e in (*same, evidence) for v in (e.next_low, e.next_high)]
-    following = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
-    if following is not None and following.numeric:
-        ends += [following.low, following.high]
-    return [v for v in ends if v is not None]
+    axis_evidence = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
+    range_ends = [v for e in (*axis_evidence, evidence) for v in (e.next_low, e.next_high)]
+    next_parameter = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
+    if next_parameter is not None and next_parameter.numeric:
+        range_ends += [next_parameter.low, next_parameter.high]
+    return [v for v in range_ends if v is not None]
 
 
 def _draw_next_range(plot: _AxisPlot, evidence: AxisEvidence) -> None:
@@ -151,9 +151,9 @@ def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
         x = frame.x
         start, end = x(domain.low), x(domain.high)
         # A range that was inferred from the trials excludes no value, so no area is shaded.
-        declared = name not in report.inferred
+        is_declared = name not in report.inferred
         for a, b in ((x.start_px, start), (end, x.end_px)):
-            if b - a > 0.5 and declared:
+            if b - a > 0.5 and is_declared:
                 frame.add_element("rect", "outside", x=a, y=TOP_MARGIN, width=b - a, height=frame.bottom_px - TOP_MARGIN)
         for at in (start, end):
             frame.add_line(at, TOP_MARGIN, at, frame.bottom_px, "bound")
@@ -168,14 +168,14 @@ def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
 def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
     frame, pixels = plot.frame, plot.dot_pixels
     for cls, comparable in (("pts", True), ("pts cut", False)):
-        dots = [p for p in plot.drawn_trials if p.row.comparable is comparable]
-        _add_dots(frame, cls, dots, [pixels[p.index] for p in dots])
+        drawn_trials = [p for p in plot.drawn_trials if p.row.comparable is comparable]
+        _add_dots(frame, cls, drawn_trials, [pixels[p.index] for p in drawn_trials])
     edge, cls = (frame.y.end_px + 5, "over") if report.minimize else (frame.y.start_px - 5, "over low")
     _add_dots(frame, f"pts {cls}", plot.trials_outside_axis, [(p.x, edge) for p in plot.trials_outside_axis])
     if plot.failed_trials:
-        bottom = TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX
+        strip_bottom = TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX
         lane = [(p.x, TOP_MARGIN + 7 + dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials]
-        frame.add_line(frame.left_px, bottom, frame.right_px, bottom, "lane")
+        frame.add_line(frame.left_px, strip_bottom, frame.right_px, strip_bottom, "lane")
         frame.add_label(frame.left_px - 6, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX / 2 + 4, "failed", "bad", anchor="end")
         _add_dots(frame, "bad pts", plot.failed_trials, lane)
     for p in plot.drawn_trials:
@@ -194,17 +194,17 @@ def _drop_covered_dots(
     """Return at most MAX_DRAWN_DOTS trials to draw: the trial `keep` and, in each cell of a grid over the plot, the best trial."""
     if len(placed) <= MAX_DRAWN_DOTS:
         return list(placed)
-    sign = 1 if minimize else -1
-    ordered = sorted(placed, key=lambda p: (p.row.id != keep, sign * (p.row.best or 0.0), p.index))
-    size = 2.0
+    cost_sign = 1 if minimize else -1
+    sorted_trials = sorted(placed, key=lambda p: (p.row.id != keep, cost_sign * (p.row.best or 0.0), p.index))
+    cell_px = 2.0
     while True:
         cells: dict[tuple[int, int], _TrialPosition] = {}
-        for p in ordered:
+        for p in sorted_trials:
             x, y = dot_pixels[p.index]
-            cells.setdefault((int(x / size), int(y / size)), p)
+            cells.setdefault((int(x / cell_px), int(y / cell_px)), p)
         if len(cells) <= MAX_DRAWN_DOTS:
             return sorted(cells.values(), key=lambda p: p.index)
-        size *= 1.2
+        cell_px *= 1.2
 
 
 def _axis_plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message | str, ...]:
@@ -213,11 +213,11 @@ def _axis_plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Me
         lie, are = count(outside, "trial lies", "trials lie"), "is" if outside == 1 else "are"
         notes.append(f"{lie} outside the vertical axis and {are} drawn at its edge.")
     if len(plot.drawn_trials) < len(plot.dot_pixels):
-        dots = count(len(plot.dot_pixels), "dot")
-        notes.append(f"{len(plot.drawn_trials):,} of {dots} are drawn; the other dots lie under these.")
-    shown = {p.index for p in plot.placed_trials}
-    ended = [i for i, r in enumerate(report.figures.trials) if r.feasible or r.failed]
-    if missing := sum(i not in shown for i in ended):
+        dot_count = count(len(plot.dot_pixels), "dot")
+        notes.append(f"{len(plot.drawn_trials):,} of {dot_count} are drawn; the other dots lie under these.")
+    placed_indices = {p.index for p in plot.placed_trials}
+    ended_indices = [i for i, r in enumerate(report.figures.trials) if r.feasible or r.failed]
+    if missing := sum(i not in placed_indices for i in ended_indices):
         have = count(missing, "trial has", "trials have")
         notes.append(say("{have} no value of {name} that this axis can show.", have=have, name=Name(name)))
     return tuple(notes)
@@ -225,19 +225,19 @@ def _axis_plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Me
 
 def _axis_plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, own: bool) -> tuple[Key, ...]:
     rows, named = [p.row for p in plot.placed_trials], set(evidence.trials)
-    best = report.best.trial if report.best is not None else None
+    best_trial = report.best.trial if report.best is not None else None
     inferred, scale = evidence.parameter in report.inferred, plot.column_labels is None
     ranged = scale and plot.domain is not None and plot.domain.numeric
     # The next study may search another range than the finding proposes: the proposal may be deferred, or merged with that of
     # another finding.
-    keys = (
+    optional_keys = (
         (any(r.feasible and r.comparable for r in rows), Key("k-dot", "trial")),
         (
             any(not p.row.comparable for p in plot.drawn_trials),
             Key("k-cut", "stopped early: its result at full length is unknown"),
         ),
         (any(r.id in named and r.feasible for r in rows), Key("k-hot", "trials that the finding is about")),
-        (any(r.id == best for r in rows), Key("k-best", "best trial")),
+        (any(r.id == best_trial for r in rows), Key("k-best", "best trial")),
         (plot.trials_outside_axis, Key("k-over", "outside the axis")),
         (plot.failed_trials, Key("k-bad", "failed")),
         (ranged, Key("k-bound", "range of the trials (none declared)" if inferred else "searched range")),
@@ -247,4 +247,4 @@ def _axis_plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlo
             Key("k-next", "next range" if own else "proposed range"),
         ),
     )
-    return tuple(key for visible, key in keys if visible)
+    return tuple(key for visible, key in optional_keys if visible)

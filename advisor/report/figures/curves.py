@@ -58,16 +58,16 @@ def training_curve_figures(report: ReportData, evidence: CurveEvidence, *, late:
 
     late: whether to fit the vertical axis only to the last three quarters of each curve.
     """
-    sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
+    curve_sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
     trials = list(dict.fromkeys(evidence.trials))[:MAX_TRIALS_PER_PLOT]
-    panels = [(s, [c for t in trials for c in s.curves if c.trial == t]) for s in sets]
+    panels = [(s, [c for t in trials for c in s.curves if c.trial == t]) for s in curve_sets]
     panels = [(s, curves) for s, curves in panels if curves]
     together = len(panels) == 2 and len(trials) <= MAX_CURVE_COLOURS and _can_share_vertical_axis(panels)
     groups = [panels] if together else [[panel] for panel in panels]
     figures = []
     for i, group in enumerate(groups):
-        same = say("{metric} of the same trials.", metric=Name(group[0][0].metric))
-        figures.append(_draw_curve_plot(report, group, evidence, trials, evidence.caption if i == 0 else same, late))
+        next_caption = say("{metric} of the same trials.", metric=Name(group[0][0].metric))
+        figures.append(_draw_curve_plot(report, group, evidence, trials, evidence.caption if i == 0 else next_caption, late))
     return figures
 
 
@@ -83,8 +83,8 @@ def _can_share_vertical_axis(panels: Sequence[_MetricCurves]) -> bool:
             return False
         middles.append(np.quantile(values, [0.1, 0.9]))
     (a, b), (c, d) = middles
-    both = max(b, d) - min(a, c)
-    return bool(min(b - a, d - c) > 0.1 * both) and panels[0][0].scale == panels[1][0].scale
+    joint_span = max(b, d) - min(a, c)
+    return bool(min(b - a, d - c) > 0.1 * joint_span) and panels[0][0].scale == panels[1][0].scale
 
 
 def _values_with_nan(curve: TrialCurve) -> FloatArray:
@@ -100,31 +100,34 @@ def _draw_curve_plot(
     late: bool,
 ) -> Figure:
     rows = report.figures.by_id
-    order = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
-    drawn = _assign_curve_styles(group, order)
-    steady = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
+    style_of_trial = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
+    drawn_set = _assign_curve_styles(group, style_of_trial)
+    steady_values = [d.values for d in drawn_set if d.curve.trial in rows and rows[d.curve.trial].feasible]
     if late:
-        steady = [values[len(values) // 4 :] for values in steady]
+        steady_values = [values[len(values) // 4 :] for values in steady_values]
     limits = limits_widened_if_near(
-        curve_axis_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines]
+        curve_axis_limits(steady_values, [d.values for d in drawn_set]), [line.value for line in evidence.lines]
     )
     if evidence.shares:
         limits = AxisLimits(0.0, 1.0, log=False)
     frame = Frame()
     frame.fit_y_axis(limits)
-    frame.x = _step_axis_scale([d.curve for d in drawn], group[0][0].scale, frame.left_px)
+    frame.x = _step_axis_scale([d.curve for d in drawn_set], group[0][0].scale, frame.left_px)
     frame.add_y_axis(" and ".join(s.metric for s, _ in group))
     frame.add_x_axis("step")
-    for d in reversed(drawn):
+    for d in reversed(drawn_set):
         path = curve_path_data(d.curve.steps, d.curve.values, frame.x, frame.y)
         index = str(report.figures.index.get(d.curve.trial, ""))
         frame.add_element("path", f"crv s{d.colour_index} d{d.dash_index}", d=path, data_t=index)
     _draw_reference_lines(frame, evidence.lines)
-    _draw_curve_marks(frame, evidence.marks, drawn)
+    _draw_curve_marks(frame, evidence.marks, drawn_set)
     metrics = " and ".join(clean(s.metric) for s, _ in group)
-    svg = frame.render_svg(f"{metrics} over training steps of {count(len(order), 'trial')}")
-    notes: tuple[Message | str, ...] = (*_clipped_value_notes(limits, drawn), *_omitted_curve_notes(group, evidence, trials))
-    return Figure(svg=svg, caption=caption, legend=_curve_legend(report, group, order), notes=notes)
+    svg = frame.render_svg(f"{metrics} over training steps of {count(len(style_of_trial), 'trial')}")
+    notes: tuple[Message | str, ...] = (
+        *_clipped_value_notes(limits, drawn_set),
+        *_omitted_curve_notes(group, evidence, trials),
+    )
+    return Figure(svg=svg, caption=caption, legend=_curve_legend(report, group, style_of_trial), notes=notes)
 
 
 def _assign_curve_styles(group: Sequence[_MetricCurves], order: Mapping[str, int]) -> list[_DrawnCurve]:
@@ -165,59 +168,59 @@ def _omitted_curve_notes(group: Sequence[_MetricCurves], evidence: CurveEvidence
 
 
 def _step_axis_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
-    last = max(c.steps[-1] for c in curves)
+    last_step = max(c.steps[-1] for c in curves)
     if kind == "log":
-        first = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
-        return Scale(float(first), float(max(last, first + 1)), left, PLOT_RIGHT_EDGE, log=True)
-    first = min(c.steps[0] for c in curves)
+        first_step = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
+        return Scale(float(first_step), float(max(last_step, first_step + 1)), left, PLOT_RIGHT_EDGE, log=True)
+    first_step = min(c.steps[0] for c in curves)
     # The step axis starts at step 0 unless the first logged step would then lie in the second half of the axis.
-    low = 0.0 if first <= last / 2 else float(first)
-    room = max(1.0, 1e-6 * abs(low))  # the margin is relative, because adding 1 to a huge float has no effect
-    return Scale(low, max(float(last), low + room), left, PLOT_RIGHT_EDGE)
+    low = 0.0 if first_step <= last_step / 2 else float(first_step)
+    margin = max(1.0, 1e-6 * abs(low))  # the margin is relative, because adding 1 to a huge float has no effect
+    return Scale(low, max(float(last_step), low + margin), left, PLOT_RIGHT_EDGE)
 
 
 def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
     """Return SVG path data, with gaps at non-finite values and outside the plot. Points on the line between their neighbours
     are omitted; peaks are lower by at most `_MAX_CURVE_ERROR_PX`."""
-    parts: list[str] = []
+    path_parts: list[str] = []
     for piece in _split_curve_at_gaps(steps, values, x, y):
         rough = _is_rough_curve(piece)
         # In a rough curve, tenths of a pixel and the points between the peaks are invisible.
         unit = 1 if rough else 10
         points = _drop_points_on_lines(_pixel_column_extremes(piece) if rough else piece)
-        places = [(round(px * unit), round(py * unit)) for px, py in points]
-        parts.append(f"M{px_text(places[0][0] / unit)} {px_text(places[0][1] / unit)}")
-        moves = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(places) if (ax, ay) != (bx, by)]
-        for dx, dy in moves:
+        rounded_points = [(round(px * unit), round(py * unit)) for px, py in points]
+        path_parts.append(f"M{px_text(rounded_points[0][0] / unit)} {px_text(rounded_points[0][1] / unit)}")
+        offsets = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(rounded_points) if (ax, ay) != (bx, by)]
+        for dx, dy in offsets:
             if dx == 0:
-                parts.append(f"v{_pixel_offset_text(dy / unit)}")
+                path_parts.append(f"v{_pixel_offset_text(dy / unit)}")
             elif dy == 0:
-                parts.append(f"h{_pixel_offset_text(dx / unit)}")
+                path_parts.append(f"h{_pixel_offset_text(dx / unit)}")
             else:
-                parts.append(f"l{_pixel_offset_text(dx / unit)}{'' if dy < 0 else ' '}{_pixel_offset_text(dy / unit)}")
-        if not moves:  # draw an isolated point as a dot
-            parts.append("h0")
-    return "".join(parts)
+                path_parts.append(f"l{_pixel_offset_text(dx / unit)}{'' if dy < 0 else ' '}{_pixel_offset_text(dy / unit)}")
+        if not offsets:  # draw an isolated point as a dot
+            path_parts.append("h0")
+    return "".join(path_parts)
 
 
 def _split_curve_at_gaps(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
     """Yield the pixels of each part between gaps. A part may cross the edge of the plot but never runs along it."""
-    piece: list[tuple[float, float]] = []
+    current_piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
-        visible = value is not None and (value > 0 or not y.log)
-        before, off = off, (value > y.high) - (value < y.low) if value is not None and visible else 0
+        is_visible = value is not None and (value > 0 or not y.log)
+        before, off = off, (value > y.high) - (value < y.low) if value is not None and is_visible else 0
         stays_off = off != 0 and off == before
-        if piece and (not visible or (stays_off and len(piece) > 1)):
-            yield piece
-        if not visible or stays_off:
-            piece = []
-        if value is not None and visible:
-            piece.append((x(step if step > 0 or not x.log else x.low), y(value)))
-    if piece:
-        yield piece
+        if current_piece and (not is_visible or (stays_off and len(current_piece) > 1)):
+            yield current_piece
+        if not is_visible or stays_off:
+            current_piece = []
+        if value is not None and is_visible:
+            current_piece.append((x(step if step > 0 or not x.log else x.low), y(value)))
+    if current_piece:
+        yield current_piece
 
 
 def _is_rough_curve(piece: Sequence[tuple[float, float]]) -> bool:
@@ -229,27 +232,27 @@ def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[f
     peaks = {0, len(piece) - 1}
     columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _ROUGH_CURVE_COLUMN_PX)
     for _, column in columns:
-        inside = list(column)
-        peaks |= {min(inside, key=lambda i: piece[i][1]), max(inside, key=lambda i: piece[i][1])}
+        column_points = list(column)
+        peaks |= {min(column_points, key=lambda i: piece[i][1]), max(column_points, key=lambda i: piece[i][1])}
     return [piece[i] for i in sorted(peaks)]
 
 
 def _drop_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Drop the points within `_MAX_CURVE_ERROR_PX` of the line between their neighbours. x must not decrease."""
     points = [piece[0]]
-    last, low, high = piece[0], -math.inf, math.inf
+    last_point, low, max_slope = piece[0], -math.inf, math.inf
     for x, y in piece[1:]:
         gap = x - points[-1][0]
         slope = (y - points[-1][1]) / gap if gap > 0 else math.nan
-        if not low <= slope <= high:
-            if last != points[-1]:
-                points.append(last)
-            gap, low, high = x - points[-1][0], -math.inf, math.inf
+        if not low <= slope <= max_slope:
+            if last_point != points[-1]:
+                points.append(last_point)
+            gap, low, max_slope = x - points[-1][0], -math.inf, math.inf
         if gap > 0:
             low = max(low, (y - _MAX_CURVE_ERROR_PX - points[-1][1]) / gap)
-            high = min(high, (y + _MAX_CURVE_ERROR_PX - points[-1][1]) / gap)
-        last = (x, y)
-    return [*points, last] if last != points[-1] else points
+            max_slope = min(max_slope, (y + _MAX_CURVE_ERROR_PX - points[-1][1]) / gap)
+        last_point = (x, y)
+    return [*points, last_point] if last_point != points[-1] else points
 
 
 def _pixel_offset_text(pixels: float) -> str:
@@ -258,18 +261,18 @@ def _pixel_offset_text(pixels: float) -> str:
 
 
 def _draw_reference_lines(frame: Frame, lines: Sequence[Line]) -> None:
-    edge = math.inf
+    label_y = math.inf
     for line in sorted(lines, key=lambda line: line.value):
         if line.value in frame.y:
             at = frame.y(line.value)
             frame.add_line(frame.left_px, at, frame.right_px, at, "mark")
-            edge = min(at - 4, edge - 13) if at - 4 > TOP_MARGIN + 8 else at + 13
-            frame.add_label(frame.left_px + 4, edge, shorten(line.label, 60), "halo", title=line.label)
+            label_y = min(at - 4, label_y - 13) if at - 4 > TOP_MARGIN + 8 else at + 13
+            frame.add_label(frame.left_px + 4, label_y, shorten(line.label, 60), "halo", title=line.label)
 
 
 def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
     """Draw a ring for each mark, and its label if it does not overlap others. Equal labels are drawn once."""
-    written: set[str] = set()
+    labels_drawn: set[str] = set()
     boxes: list[tuple[float, float]] = []  # (left end, baseline) of each label that was drawn already
     for mark in marks:
         spot = _position_of_mark(frame, mark, drawn)
@@ -278,25 +281,25 @@ def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Draw
         (x, y), colour = spot
         label = shorten(mark.label, 40)
         frame.add_element("circle", f"spot s{colour}", cx=x, cy=y, r=5)
-        if label in written:
+        if label in labels_drawn:
             continue
         width = label_width_px(label)
         right = x + 8 + width > PLOT_RIGHT_EDGE
-        left = x - 8 - width if right else x + 8
+        label_x = x - 8 - width if right else x + 8
         rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > TOP_MARGIN + 8]
-        free = [row for row in rows if all(abs(row - r) > 12 or abs(left - at) > width + 6 for at, r in boxes)]
+        free = [row for row in rows if all(abs(row - r) > 12 or abs(label_x - at) > width + 6 for at, r in boxes)]
         if free:
-            written.add(label)
-            boxes.append((left, free[0]))
+            labels_drawn.add(label)
+            boxes.append((label_x, free[0]))
             frame.add_label(x - 8 if right else x + 8, free[0], label, "halo", "end" if right else "start", mark.label)
 
 
 def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
     """Return the mark's pixel and its curve's colour; None if the mark lies on no drawn curve."""
     for d in drawn:
-        visible = [i for i in range(len(d.values)) if frame.y.can_represent(d.values[i])] if d.curve.trial == mark.trial else []
-        if visible:
-            i = min(visible, key=lambda i: abs(d.curve.steps[i] - mark.step))
+        indices = [i for i in range(len(d.values)) if frame.y.can_represent(d.values[i])] if d.curve.trial == mark.trial else []
+        if indices:
+            i = min(indices, key=lambda i: abs(d.curve.steps[i] - mark.step))
             step = mark.step if frame.x.can_represent(mark.step) else frame.x.low
             return (frame.x(step), frame.y(float(d.values[i]))), d.colour_index
     return None
@@ -304,14 +307,14 @@ def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) ->
 
 def _clipped_value_notes(limits: AxisLimits, drawn: Sequence[_DrawnCurve]) -> list[str]:
     values = np.concatenate([d.values for d in drawn])
-    finite = values[np.isfinite(values)]
+    finite_values = values[np.isfinite(values)]
     notes = []
-    above, below = finite[finite > limits.high], finite[finite < limits.low]
+    above, below = finite_values[finite_values > limits.high], finite_values[finite_values < limits.low]
     if len(above):
         notes.append(f"Values up to {number(float(above.max()), 3)} are clipped at the top.")
     if len(below) and not (limits.log and below.max() <= 0):
         notes.append(f"Values down to {number(float(below.min()), 3)} are clipped at the bottom.")
-    if limits.log and (finite <= 0).any():
+    if limits.log and (finite_values <= 0).any():
         notes.append("Values of zero or less have no position on this logarithmic axis.")
     if not np.isfinite(values).all():
         notes.append("Gaps in a curve are values that are not finite.")
@@ -321,10 +324,10 @@ def _clipped_value_notes(limits: AxisLimits, drawn: Sequence[_DrawnCurve]) -> li
 def curve_close_up_figure(report: ReportData, close: CurveCloseUp) -> Figure:
     """Draw the curve's logged points with lines between them, and mark the step that the finding is about."""
     values = np.array([math.nan if v is None else v for v in close.values])
-    finite = values[np.abs(values) < MAX_FINITE_VALUE]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    drawn = [v if v is not None and abs(v) < MAX_FINITE_VALUE else None for v in close.values]
-    log = low > 0 and high > MIN_LOG_AXIS_RATIO * float(np.median(finite))
+    finite_values = values[np.abs(values) < MAX_FINITE_VALUE]
+    low, high = (float(finite_values.min()), float(finite_values.max())) if len(finite_values) else (0.0, 1.0)
+    drawn_values = [v if v is not None and abs(v) < MAX_FINITE_VALUE else None for v in close.values]
+    log = low > 0 and high > MIN_LOG_AXIS_RATIO * float(np.median(finite_values))
     frame = Frame()
     frame.fit_y_axis(padded_axis_limits(low, high, log=log, by=0.08))
     frame.fit_x_axis(AxisLimits(float(close.steps[0]), float(max(close.steps[-1], close.steps[0] + 1)), log=False))
@@ -332,8 +335,8 @@ def curve_close_up_figure(report: ReportData, close: CurveCloseUp) -> Figure:
     frame.add_x_axis("step")
     frame.add_vertical_labels([(frame.x(close.step), close.label)])
     index = report.figures.index.get(close.trial, "")
-    frame.add_element("path", "crv s0", d=curve_path_data(close.steps, drawn, frame.x, frame.y), data_t=str(index))
-    points = [(s, v) for s, v in zip(close.steps, drawn, strict=True) if v is not None]
+    frame.add_element("path", "crv s0", d=curve_path_data(close.steps, drawn_values, frame.x, frame.y), data_t=str(index))
+    points = [(s, v) for s, v in zip(close.steps, drawn_values, strict=True) if v is not None]
     frame.add_element("path", "knots", d=dots_path_data((frame.x(s), frame.y(v)) for s, v in points))
     row = report.figures.by_id.get(close.trial)
     caption = _curve_close_up_caption(close, values, row.name if row else close.trial)

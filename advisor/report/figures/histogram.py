@@ -17,8 +17,8 @@ from advisor.report.plot_data.scale import AxisLimits, limits_widened_if_near
 def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
     """Draw the histogram of `evidence`; return None if `evidence` has no valid bin."""
     edges = evidence.edges
-    ordered = all(a < b for a, b in pairwise(edges))
-    if len(edges) != len(evidence.counts) + 1 or len(edges) < 2 or not all(map(math.isfinite, edges)) or not ordered:
+    increasing = all(a < b for a, b in pairwise(edges))
+    if len(edges) != len(evidence.counts) + 1 or len(edges) < 2 or not all(map(math.isfinite, edges)) or not increasing:
         return None
     frame = _make_histogram_frame(evidence.counts)
     limits = AxisLimits(edges[0], edges[-1], log=evidence.log and edges[0] > 0)

@@ -30,27 +30,27 @@ def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figur
     """Draw all trials as faint dots and the best of each slice as a strong dot. A line across each slice shows the median of
     the best result of n random trials, a narrow box its variation by chance; n is the same for all slices."""
     objective = report.spec.objective
-    known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
-    visible = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
+    shown_values = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
+    slice_values = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
     frame = Frame()
-    frame.fit_y_axis(widened_axis_limits(objective_axis_limits(known, minimize=report.minimize), visible))
-    better = "lower" if objective.direction == "minimize" else "higher"
-    frame.add_y_axis(f"best {objective.metric}, {better} is better")
-    numeric = _draw_horizontal_axis(frame, report, isolation)
-    place = _trial_pixel_positions(frame, report, isolation, numeric=numeric)
-    best = [report.figures.index[s.best] for s in isolation.slices if s.best is not None and s.value is not None]
-    others = [spot for index, spot in place.items() if index not in best]
-    if others:
-        frame.add_element("path", "all", d=dots_path_data(others))
+    frame.fit_y_axis(widened_axis_limits(objective_axis_limits(shown_values, minimize=report.minimize), slice_values))
+    better_word = "lower" if objective.direction == "minimize" else "higher"
+    frame.add_y_axis(f"best {objective.metric}, {better_word} is better")
+    is_numeric = _draw_horizontal_axis(frame, report, isolation)
+    trial_positions = _trial_pixel_positions(frame, report, isolation, numeric=is_numeric)
+    best_indices = [report.figures.index[s.best] for s in isolation.slices if s.best is not None and s.value is not None]
+    other_positions = [spot for index, spot in trial_positions.items() if index not in best_indices]
+    if other_positions:
+        frame.add_element("path", "all", d=dots_path_data(other_positions))
     ranges = isolation.drawn > 1  # the result of a single trial per slice is no evidence about the slice
     if ranges:
-        _draw_slice_results(frame, report, isolation, numeric=numeric)
-    leaders = {index: place[index] for index in best if index in place}
+        _draw_slice_results(frame, report, isolation, numeric=is_numeric)
+    leaders = {index: trial_positions[index] for index in best_indices if index in trial_positions}
     if leaders:
         frame.add_element("path", "pts lead", d=dots_path_data(leaders.values()), data_t=" ".join(map(str, leaders)))
     legend = (
         Key("k-lead", "best trial"),
-        *((Key("k-all", "other trials"),) if others else ()),
+        *((Key("k-all", "other trials"),) if other_positions else ()),
         *((Key("k-iso", f"median best of {isolation.drawn:,}"), Key("k-box", "5 to 95 % by chance")) if ranges else ()),
     )
     svg = frame.render_svg(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
@@ -61,11 +61,11 @@ def _trial_pixel_positions(
     frame: Frame, report: ReportData, isolation: IsolationPlot, *, numeric: bool
 ) -> dict[int, tuple[float, float]]:
     rows, name = report.figures.trials, isolation.parameter
-    position = (
+    x_position = (
         scale_position_function(frame.x) if numeric else choice_position_function(frame, [s.label for s in isolation.slices])
     )
     visible = ((i, r) for i, r in enumerate(rows) if r.feasible and r.comparable and r.best is not None and r.best in frame.y)
-    return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := position(i, r.params.get(name))) is not None}
+    return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := x_position(i, r.params.get(name))) is not None}
 
 
 def _draw_slice_results(frame: Frame, report: ReportData, isolation: IsolationPlot, *, numeric: bool) -> None:
@@ -84,9 +84,9 @@ def _draw_slice_results(frame: Frame, report: ReportData, isolation: IsolationPl
 def _draw_horizontal_axis(frame: Frame, report: ReportData, isolation: IsolationPlot) -> bool:
     """Draw a scale for numbers or columns for choices. Return True for a scale."""
     parameter = report.spec.parameters.get(isolation.parameter)
-    ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
-    if ends and parameter is not None:
-        frame.fit_x_axis(axis_limits_of_values(ends, parameter.scale))
+    slice_ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
+    if slice_ends and parameter is not None:
+        frame.fit_x_axis(axis_limits_of_values(slice_ends, parameter.scale))
         frame.add_x_axis(isolation.parameter)
         return True
     frame.add_column_axis([s.label for s in isolation.slices], isolation.parameter)
@@ -108,25 +108,25 @@ def _slice_ends_px(frame: Frame, part: IsolationSlice, i: int, total: int, *, nu
 def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Message:
     name, sign = Name(isolation.parameter), 1 if minimize else -1
     medians = [(s, s.quantiles[1]) for s in isolation.slices]
-    results = sorted(((v, s.label) for s, v in medians if v is not None), key=lambda pair: sign * pair[0])
+    sorted_results = sorted(((v, s.label) for s, v in medians if v is not None), key=lambda pair: sign * pair[0])
     failed = [s for s, v in medians if v is None]
-    if not results:
+    if not sorted_results:
         return say("Hardly any trial has a result, whatever its value of {name}.", name=name)
     failing = _failing_slice_sentence(failed)
-    if len(results) == 1:
-        only = Name(results[0][1])
+    if len(sorted_results) == 1:
+        only = Name(sorted_results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
         lone = "Some values have only one {unit}, so chance or another hyperparameter may decide which value leads.{failing}"
         return say(lone, unit="setting" if isolation.repeats else "trial", failing=failing)
     units = "settings (each by its median run)" if isolation.repeats else "trials"
-    (best, best_label), (worst, worst_label) = results[0], results[-1]
-    start = say("The median best of {n} {units} is {best}", n=isolation.drawn, units=units, best=Objective(best))
+    (best, best_label), (worst, worst_label) = sorted_results[0], sorted_results[-1]
+    median_sentence = say("The median best of {n} {units} is {best}", n=isolation.drawn, units=units, best=Objective(best))
     if best == worst:
-        return say("{start} for every value of {name}.", start=start, name=name)
+        return say("{start} for every value of {name}.", start=median_sentence, name=name)
     return say(
         "{start} with {name} {best_label} and {worst} with {worst_label}. {chance}{failing}",
-        start=start,
+        start=median_sentence,
         name=name,
         best_label=Name(best_label),
         worst=Objective(worst),
@@ -139,8 +139,8 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
 def _failing_slice_sentence(failed: Sequence[IsolationSlice]) -> Message | str:
     if not failed:
         return ""
-    whole = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
-    return say(f" {whole}", label=Name(failed[0].label))
+    sentence_text = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
+    return say(f" {sentence_text}", label=Name(failed[0].label))
 
 
 def _chance_sentence(isolation: IsolationPlot) -> Message:

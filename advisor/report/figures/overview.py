@@ -18,24 +18,26 @@ from advisor.report.plot_data.scale import Scale, objective_axis_limits, padded_
 def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
     """Draw the best result of n trials for each n: median, quartiles, and whiskers from 5 to 95 %."""
     metric = report.spec.objective.metric
-    known = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
+    levels = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()
-    frame.fit_y_axis(widened_axis_limits(objective_axis_limits(known.ravel(), minimize=report.minimize), known[:, 2].tolist()))
+    frame.fit_y_axis(
+        widened_axis_limits(objective_axis_limits(levels.ravel(), minimize=report.minimize), levels[:, 2].tolist())
+    )
     frame.add_y_axis(f"best {metric}")
     frame.add_line(frame.left_px, frame.bottom_px, frame.right_px, frame.bottom_px, "axis")
     width = frame.column_width(len(best_of.sizes))
     bad = frame.y.end_px if report.minimize else frame.y.start_px
-    medians = whiskers = ""
+    median_path = whiskers = ""
     for i, (n, row) in enumerate(zip(best_of.sizes, best_of.quantiles, strict=True)):
-        middle = frame.left_px + (i + 0.5) * width
-        frame.add_label(middle, frame.bottom_px + 17, f"{n:,}", anchor="middle")
+        column_x = frame.left_px + (i + 0.5) * width
+        frame.add_label(column_x, frame.bottom_px + 17, f"{n:,}", anchor="middle")
         low, lower, half, upper, high = (bad if v is None else frame.y(v) for v in row)
         side = min(width * 0.3, 20)
-        whiskers += f"M{px_text(middle)} {px_text(low)}V{px_text(high)}"
-        box = bar_path_data(middle - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
+        whiskers += f"M{px_text(column_x)} {px_text(low)}V{px_text(high)}"
+        box = bar_path_data(column_x - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
         frame.add_element("path", "box", f"<title>{_box_plot_tooltip(n, row, best_of.unit)}</title>", d=box)
-        medians += f"M{px_text(middle - side)} {px_text(half)}h{px_text(2 * side)}"
-    for cls, path in (("whisker", whiskers), ("iso", medians)):
+        median_path += f"M{px_text(column_x - side)} {px_text(half)}h{px_text(2 * side)}"
+    for cls, path in (("whisker", whiskers), ("iso", median_path)):
         frame.add_element("path", cls, d=path)
     frame.add_x_axis_name(f"{best_of.unit}s", (frame.left_px + frame.right_px) / 2)
     failed = any(row[-1] is None for row in best_of.quantiles)
@@ -56,14 +58,14 @@ def _best_of_n_caption(best_of: BestOfNTrials, metric: str) -> Message:
     trials = Count(n, best_of.unit)
     if best is None or best_of_fewer is None:
         return say("In half of all random draws of {trials} from this study, every trial fails.", trials=trials)
-    start = say(
+    median_clause = say(
         "From {fewer} to {trials} of this study, the median best {metric}", fewer=fewer, trials=trials, metric=Name(metric)
     )
     if best == best_of_fewer:
-        return say("{start} stays at {best}.", start=start, best=Objective(best))
+        return say("{start} stays at {best}.", start=median_clause, best=Objective(best))
     gain, before = number(abs(best_of_fewer - best), 2), Objective(best_of_fewer)
     text = "{start} improves by {gain}, from {before} to {after}."
-    return say(text, start=start, gain=gain, before=before, after=Objective(best))
+    return say(text, start=median_clause, gain=gain, before=before, after=Objective(best))
 
 
 MAX_EFFECT_P_VALUE = 0.05
@@ -99,10 +101,10 @@ def _draw_importance_bars(
         top = _TOP_MARGIN + _ROW_HEIGHT * i
         name = " × ".join(clean(n) for n in row.parameters)
         value, low, high = (str(Percent(v)) for v in (row.share, row.low, row.high))
-        interval = f" ({low} to {high})" if low != high else ""
+        interval_text = f" ({low} to {high})" if low != high else ""
         p = "" if row.p is None else f", {p_value_text(row.p)}"
         frame.add_label(_LEFT_EDGE, top + 12, shorten(name, 46), "strong", title=name)
-        frame.add_label(_RIGHT_EDGE, top + 12, value + interval + p, anchor="end")
+        frame.add_label(_RIGHT_EDGE, top + 12, value + interval_text + p, anchor="end")
         end, start, stop = (frame.x(100 * v) for v in (row.share, row.low, row.high))
         frame.add_element("rect", "share", x=_LEFT_EDGE, y=top + 18, width=max(end - _LEFT_EDGE, 1), height=9)
         whisker = f"M{px_text(start)} {px_text(top + 22.5)}H{px_text(stop)}m0-4v8M{px_text(start)} {px_text(top + 18.5)}v8"
@@ -116,22 +118,22 @@ def _importance_caption(importances: StudyImportances) -> Message:
     n, p = importances.settings, p_value_text(importances.p)
     if importances.p > MAX_EFFECT_P_VALUE:
         return say("The variation between the {n} settings may be noise ({p}), whatever the bars show.", n=n, p=p)
-    first = importances.each[0]
+    most_important = importances.each[0]
     return say(
         "{name}{interactions} explains {share} of the variation between the {n} settings ({p}).",
-        name=Name(first.parameters[0]),
+        name=Name(most_important.parameters[0]),
         interactions=" with its interactions" if len(importances.each) > 1 else "",
-        share=Percent(first.share),
+        share=Percent(most_important.share),
         n=n,
         p=p,
     )
 
 
 def _interactions_caption(importances: StudyImportances) -> Message | str:
-    pairs = [s.parameters for s in importances.pairs if s.p is not None and s.p <= MAX_INTERACTION_P_VALUE]
-    if importances.p > MAX_EFFECT_P_VALUE or not pairs:
+    interacting_pairs = [s.parameters for s in importances.pairs if s.p is not None and s.p <= MAX_INTERACTION_P_VALUE]
+    if importances.p > MAX_EFFECT_P_VALUE or not interacting_pairs:
         return "No two hyperparameters clearly interact: additive effects would also explain the results."
-    names = list_message([say("{a} and {b}", a=Name(a), b=Name(b)) for a, b in pairs])
+    names = list_message([say("{a} and {b}", a=Name(a), b=Name(b)) for a, b in interacting_pairs])
     return say("The hyperparameters in these pairs may depend on each other: {names}.", names=names)
 
 
@@ -139,16 +141,16 @@ def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
     """Draw examples per second at each batch size, and a line for throughput proportional to the batch size."""
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
-    ends = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
-    frame = _make_log_log_frame([s.batch_size for s in speeds], [v for pair in ends for v in pair], "examples per second")
+    intervals = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
+    frame = _make_log_log_frame([s.batch_size for s in speeds], [v for pair in intervals for v in pair], "examples per second")
     ideal = min(last.batch_size, first.batch_size * frame.y.high / first.examples_per_s)
     at = first.examples_per_s * ideal / first.batch_size
     frame.add_line(frame.x(first.batch_size), frame.y(first.examples_per_s), frame.x(ideal), frame.y(at), "mark")
-    bars = [
+    error_bars = [
         f"M{px_text(frame.x(s.batch_size))} {px_text(frame.y(lo))}V{px_text(frame.y(hi))}"
-        for s, (lo, hi) in zip(speeds, ends, strict=True)
+        for s, (lo, hi) in zip(speeds, intervals, strict=True)
     ]
-    frame.add_element("path", "whisker", d="".join(bars))
+    frame.add_element("path", "whisker", d="".join(error_bars))
     _draw_batch_size_dots(frame, [(s.batch_size, s.examples_per_s) for s in speeds])
     caption = say(
         "Batch size {size} trains fastest: {speed} examples per second, {times} times as many as batch size {first}.",
@@ -170,8 +172,8 @@ def training_to_target_figures(result: ToTarget, metric: str) -> list[Figure]:
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))
-    statistic = "median of repeats" if result.repeats else "best setting"
-    figures = [_training_to_target_figure([(s.batch_size, s.typical) for s in result.sizes], result.unit, goal, statistic)]
+    label = "median of repeats" if result.repeats else "best setting"
+    figures = [_training_to_target_figure([(s.batch_size, s.typical) for s in result.sizes], result.unit, goal, label)]
     timed = [(s.batch_size, s.seconds) for s in result.sizes if s.seconds is not None]
     if len(timed) > 1:
         figures.append(_training_to_target_figure(timed, "seconds", goal, "median trial"))
@@ -181,20 +183,20 @@ def training_to_target_figures(result: ToTarget, metric: str) -> list[Figure]:
 def _training_to_target_figure(points: list[tuple[float, float]], unit: str, goal: Message, statistic: str) -> Figure:
     frame = _make_log_log_frame([x for x, _ in points], [y for _, y in points], f"{unit} to {goal}")
     _draw_batch_size_dots(frame, points)
-    least = min(points, key=lambda p: p[1])
+    best_point = min(points, key=lambda p: p[1])
     most = max(points, key=lambda p: p[1])
     superlative, comparative = ("in the least time", "long") if unit == "seconds" else (f"with the fewest {unit}", "many")
     caption = say(
         "Batch size {size} reaches {goal} {superlative}, {taken}; batch size {other} takes {times} times as {comparative}.",
-        size=plain_number(least[0]),
+        size=plain_number(best_point[0]),
         goal=goal,
         superlative=superlative,
-        taken=_three_digits_text(least[1]) + (" s" if unit == "seconds" else ""),
+        taken=_three_digits_text(best_point[1]) + (" s" if unit == "seconds" else ""),
         other=plain_number(most[0]),
-        times=number(most[1] / least[1], 2),
+        times=number(most[1] / best_point[1], 2),
         comparative=comparative,
     )
-    if most[1] < MAX_EQUAL_AMOUNT_RATIO * least[1]:
+    if most[1] < MAX_EQUAL_AMOUNT_RATIO * best_point[1]:
         amount = "time" if unit == "seconds" else f"number of {unit}"
         caption = say("All batch sizes reach {goal} after about the same {amount}.", goal=goal, amount=amount)
     svg = frame.render_svg(f"{unit} to the target against batch size")

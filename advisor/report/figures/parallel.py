@@ -54,22 +54,22 @@ def parallel_coordinates_figure(report: ReportData) -> Figure | None:
     # The trials' lines are drawn first, so that the axes and their labels cover these lines.
     above, frame.svg_elements = frame.svg_elements, []
     top = max(math.ceil(BEST_TRIALS_FRACTION * len(ranked)), 1)
-    kinds = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
-    shown = 0
-    for cls, rows, part in kinds:
-        chosen = _evenly_spaced_trials(rows, len(rows) if total <= MAX_TRIAL_LINES else MAX_TRIAL_LINES // part)
-        shown += len(chosen)
-        lines = {i: _trial_line_path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen}
-        start = len(frame.svg_elements)
+    line_groups = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
+    drawn_count = 0
+    for cls, rows, part in line_groups:
+        chosen_rows = _evenly_spaced_trials(rows, len(rows) if total <= MAX_TRIAL_LINES else MAX_TRIAL_LINES // part)
+        drawn_count += len(chosen_rows)
+        lines = {i: _trial_line_path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen_rows}
+        first_element = len(frame.svg_elements)
         for line in filter(None, lines.values()):
             frame.add_element("path", "", d=line)
         if any(lines.values()):
-            frame.group_elements(start, data_t=" ".join(str(i) for i, line in lines.items() if line), **{"class": cls})
+            frame.group_elements(first_element, data_t=" ".join(str(i) for i, line in lines.items() if line), **{"class": cls})
     frame.svg_elements += above
-    notes = [f"{shown:,} of {count(total, 'trial')} are drawn, evenly spaced by rank."] if shown < total else []
+    notes = [f"{drawn_count:,} of {count(total, 'trial')} are drawn, evenly spaced by rank."] if drawn_count < total else []
     if len(report.spec.searched) > len(names):
-        which = f"{len(names)}" if report.figures.importances is None else f"The {len(names)} most important"
-        notes.append(f"{which} of {len(report.spec.searched)} hyperparameters are drawn.")
+        drawn_parameters = f"{len(names)}" if report.figures.importances is None else f"The {len(names)} most important"
+        notes.append(f"{drawn_parameters} of {len(report.spec.searched)} hyperparameters are drawn.")
     legend = [Key("k-pc top", best_trials_phrase(top)), Key("k-pc", "other trials")]
     legend += [Key("k-pc bad", "failed")] if failed else []
     svg = frame.render_svg("The hyperparameters and the result of every trial")
@@ -83,8 +83,8 @@ def _parameters_to_draw(report: ReportData) -> list[str]:
     names = list(report.spec.searched)
     if len(names) <= MAX_PARAMETER_AXES or report.figures.importances is None:
         return names[:MAX_PARAMETER_AXES]
-    share = {s.parameters[0]: s.share for s in report.figures.importances.each}
-    top = sorted(names, key=lambda n: -share.get(n, 0.0))[:MAX_PARAMETER_AXES]
+    importance = {s.parameters[0]: s.share for s in report.figures.importances.each}
+    top = sorted(names, key=lambda n: -importance.get(n, 0.0))[:MAX_PARAMETER_AXES]
     return [n for n in names if n in top]
 
 
@@ -97,11 +97,11 @@ def _evenly_spaced_trials(rows: Sequence[_IndexedTrial], limit: int) -> Sequence
 def _draw_vertical_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
     """Draw an axis, its name and the labels of its ends. raised: whether to draw the name higher than adjacent names."""
     frame.add_line(at, _TOP_MARGIN, at, frame.height_px - _BOTTOM_MARGIN, "axis")
-    anchor = "start" if at <= _LEFT_EDGE else "end" if at >= _RIGHT_EDGE else "middle"
-    edge = {"start": 2.0, "end": FIGURE_WIDTH - 2.0}.get(anchor, at)
-    frame.add_label(edge, 12 if raised else 26, shorten(name, 22), "name", anchor, title=name)
+    text_anchor = "start" if at <= _LEFT_EDGE else "end" if at >= _RIGHT_EDGE else "middle"
+    name_x = {"start": 2.0, "end": FIGURE_WIDTH - 2.0}.get(text_anchor, at)
+    frame.add_label(name_x, 12 if raised else 26, shorten(name, 22), "name", text_anchor, title=name)
     for label, y in ((ends[1], _TOP_MARGIN - 5), (ends[0], frame.height_px - _BOTTOM_MARGIN + 13)):
-        frame.add_label(edge, y, shorten(label, 10), "", anchor, title=label)
+        frame.add_label(name_x, y, shorten(label, 10), "", text_anchor, title=label)
 
 
 def _draw_parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, raised: bool) -> _AxisHeightFunction:
@@ -116,19 +116,19 @@ def _draw_parameter_axis(frame: Frame, report: ReportData, name: str, at: float,
     labels = choice_labels(domain, rows, name)
     gap = (bottom - _TOP_MARGIN) / max(len(labels) - 1, 1)
     _draw_vertical_axis(frame, name, at, (labels[0], labels[-1]) if labels else ("", ""), raised=raised)
-    heights = {label: bottom - i * gap for i, label in enumerate(labels)}
+    label_heights = {label: bottom - i * gap for i, label in enumerate(labels)}
     for label in labels[1:-1] if len(labels) <= 8 else ():
-        frame.add_label(at + 5, heights[label] + 4, shorten(label, 9), "halo", title=label)
-    return lambda row: heights[setting(row.params[name])] if name in row.params else None
+        frame.add_label(at + 5, label_heights[label] + 4, shorten(label, 9), "halo", title=label)
+    return lambda row: label_heights[setting(row.params[name])] if name in row.params else None
 
 
 def _axis_limits_without_margin(domain: Parameter, values: Sequence[float]) -> AxisLimits:
     """Return limits from the smallest to the largest value; without margin, ends at round values have round labels."""
-    ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
-    padded = axis_limits_of_values(ends, domain.scale)
-    usable = [v for v in ends if padded.low <= v <= padded.high]
-    low, high = min(usable, default=padded.low), max(usable, default=padded.high)
-    return replace(padded, low=low, high=high) if low < high else padded
+    shown_values = [*(v for v in (domain.low, domain.high) if v is not None), *values]
+    padded_limits = axis_limits_of_values(shown_values, domain.scale)
+    values_in_limits = [v for v in shown_values if padded_limits.low <= v <= padded_limits.high]
+    low, high = min(values_in_limits, default=padded_limits.low), max(values_in_limits, default=padded_limits.high)
+    return replace(padded_limits, low=low, high=high) if low < high else padded_limits
 
 
 def _draw_objective_axis(
@@ -138,9 +138,9 @@ def _draw_objective_axis(
     minimize, bottom = report.minimize, frame.height_px - _BOTTOM_MARGIN
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_axis_limits(values, minimize=minimize)
-    inside = values[(values >= limits.low) & (values <= limits.high)]
-    if len(inside) and inside.min() < inside.max():  # no margin, so that the axis starts and ends at the result of a trial
-        limits = replace(limits, low=float(inside.min()), high=float(inside.max()))
+    visible = values[(values >= limits.low) & (values <= limits.high)]
+    if len(visible) and visible.min() < visible.max():  # no margin, so that the axis starts and ends at the result of a trial
+        limits = replace(limits, low=float(visible.min()), high=float(visible.max()))
     scale = limits.scale(_TOP_MARGIN, bottom) if minimize else limits.scale(bottom, _TOP_MARGIN)
     ends = (limits.high, limits.low) if minimize else (limits.low, limits.high)
     _draw_vertical_axis(frame, report.spec.objective.metric, at, (setting(ends[0], 3), setting(ends[1], 3)), raised=raised)
@@ -149,20 +149,20 @@ def _draw_objective_axis(
 
 def _trial_line_path(points: Sequence[tuple[float, float | None]]) -> str:
     """Return path data of a trial's line, with a gap at each axis on which the trial has no value."""
-    parts: list[str] = []
-    last: tuple[float, float] | None = None
+    path_parts: list[str] = []
+    last_point: tuple[float, float] | None = None
     for x, y in points:
         if y is None:
-            last = None
+            last_point = None
             continue
-        here = (round(x, 1), float(round(y)))
-        if last is None:
-            parts.append(f"M{px_text(here[0])} {px_text(here[1])}")
+        point = (round(x, 1), float(round(y)))
+        if last_point is None:
+            path_parts.append(f"M{px_text(point[0])} {px_text(point[1])}")
         else:
-            dy = here[1] - last[1]
-            parts.append(f"l{px_text(here[0] - last[0])}{'' if dy < 0 else ' '}{px_text(dy)}")
-        last = here
-    return "".join(parts) if any(p.startswith("l") for p in parts) else ""
+            dy = point[1] - last_point[1]
+            path_parts.append(f"l{px_text(point[0] - last_point[0])}{'' if dy < 0 else ' '}{px_text(dy)}")
+        last_point = point
+    return "".join(path_parts) if any(p.startswith("l") for p in path_parts) else ""
 
 
 def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
@@ -172,10 +172,10 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
         domain = report.spec.parameters[name]
         values = [r.params[name] for _, r in best if name in r.params]
         if domain.numeric and len(values) > 2 and domain.low is not None:
-            tried = domain.to_positions([r.params[name] for r in report.figures.trials if name in r.params])
+            tried_positions = domain.to_positions([r.params[name] for r in report.figures.trials if name in r.params])
             places = domain.to_positions(values)
             low, high = float(np.nanmin(places)), float(np.nanmax(places))
-            between = float(np.mean((tried >= low) & (tried <= high)))
+            between = float(np.mean((tried_positions >= low) & (tried_positions <= high)))
             spans.append((between, high - low, name, sorted(as_number(v) for v in values)))
     trials = best_trials_phrase(len(best))
     if not spans:

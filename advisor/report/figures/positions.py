@@ -29,8 +29,8 @@ def is_numeric_parameter(domain: Domain | None, rows: Sequence[TrialRow], name: 
         return True
     if domain is not None and domain.options:
         return False
-    values = [r.params[name] for r in rows if name in r.params]
-    return bool(values) and all(math.isfinite(as_number(v)) and not isinstance(v, bool) for v in values)
+    trial_values = [r.params[name] for r in rows if name in r.params]
+    return bool(trial_values) and all(math.isfinite(as_number(v)) and not isinstance(v, bool) for v in trial_values)
 
 
 def scale_position_function(scale: Scale) -> PositionFunction:
@@ -45,21 +45,21 @@ def scale_position_function(scale: Scale) -> PositionFunction:
 
 def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> list[str]:
     """Return the choices in declared order, followed by undeclared values that trials used."""
-    declared = list(domain.options) if domain is not None else []
-    if isinstance(domain, Parameter) and not declared and domain.value is not None:
-        declared.append(domain.value)
-    logged = (r.params[name] for r in rows if name in r.params)
-    return list(dict.fromkeys(setting(v) for v in (*declared, *logged)))
+    declared_choices = list(domain.options) if domain is not None else []
+    if isinstance(domain, Parameter) and not declared_choices and domain.value is not None:
+        declared_choices.append(domain.value)
+    logged_choices = (r.params[name] for r in rows if name in r.params)
+    return list(dict.fromkeys(setting(v) for v in (*declared_choices, *logged_choices)))
 
 
 def choice_position_function(frame: Frame, labels: Sequence[str]) -> PositionFunction:
     """Return a function that places each choice in a column, in which trials with consecutive indices are far apart."""
     width = frame.column_width(len(labels))
-    middle = {label: frame.left_px + (i + 0.5) * width for i, label in enumerate(labels)}
+    column_centres = {label: frame.left_px + (i + 0.5) * width for i, label in enumerate(labels)}
 
     def position(index: int, value: HyperparameterValue | None) -> float | None:
-        if value is None or setting(value) not in middle:
+        if value is None or setting(value) not in column_centres:
             return None
-        return middle[setting(value)] + (dot_jitter(index) - 0.5) * min(0.55 * width, 60)
+        return column_centres[setting(value)] + (dot_jitter(index) - 0.5) * min(0.55 * width, 60)
 
     return position

@@ -49,32 +49,34 @@ def range_comparison(report: ReportData) -> RangeComparison | None:
     if not report.next_studies:
         return None
     old, new = completed_spec(report).parameters, report.next_studies[0].spec.parameters
-    pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
-    numeric = [(n, a, b) for n, a, b in pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
-    named = parameters_in_goal(report.next_studies[0].spec)
-    numeric.sort(key=lambda row: (is_same_domain(row[1], row[2]), clean(row[0]) not in named))
+    versions = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
+    numeric = [(n, a, b) for n, a, b in versions if any(p is not None and p.numeric and p.searched for p in (a, b))]
+    goal_parameters = parameters_in_goal(report.next_studies[0].spec)
+    numeric.sort(key=lambda row: (is_same_domain(row[1], row[2]), clean(row[0]) not in goal_parameters))
     rows = numeric[:MAX_RANGE_ROWS]
     if all(is_same_domain(a, b) for _, a, b in rows):
         return None
-    changed = sum(not is_same_domain(a, b) for _, a, b in pairs)
-    caption = capitalise(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
+    changed_count = sum(not is_same_domain(a, b) for _, a, b in versions)
+    caption = capitalise(f"{spelled(changed_count, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(rows) < len(numeric) else ()
-    declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
-    searched = "searched range" if declared else "range of the trials (none declared)"
+    has_declared_range = any(n not in report.inferred for n, before, _ in rows if before is not None)
+    searched = "searched range" if has_declared_range else "range of the trials (none declared)"
     marked_count = min(MARKED_BEST_TRIALS, len(report.ranked))
     legend = [Key("k-old", searched), Key("k-new", "next range")]
     legend += [Key("k-same", "unchanged")] if any(is_same_domain(a, b) for _, a, b in rows) else []
     legend += [Key("k-top", "best trial")] if marked_count else []
     if marked_count > 1:
         legend.append(Key("k-tick", spelled(marked_count - 1, "next best trial", "next best trials")))
-    drawn = tuple(RangeChangeRow(n, _range_change_text(a, b), _draw_range_bars(report, n, a, b)) for n, a, b in rows)
-    return RangeComparison(drawn, caption, tuple(legend), notes)
+    bar_rows = tuple(RangeChangeRow(n, _range_change_text(a, b), _draw_range_bars(report, n, a, b)) for n, a, b in rows)
+    return RangeComparison(bar_rows, caption, tuple(legend), notes)
 
 
 def _draw_range_bars(report: ReportData, name: str, before: Parameter | None, after: Parameter | None) -> Markup:
     numeric = [p for p in (after, before) if p is not None and p.numeric]
-    ends = [v for p in (before, after) if p is not None for v in (p.low, p.high, as_number(p.value))]
-    scale = axis_limits_of_values([v for v in ends if v is not None], numeric[0].scale, by=0.01).scale(_LEFT_EDGE, _RIGHT_EDGE)
+    range_ends = [v for p in (before, after) if p is not None for v in (p.low, p.high, as_number(p.value))]
+    scale = axis_limits_of_values([v for v in range_ends if v is not None], numeric[0].scale, by=0.01).scale(
+        _LEFT_EDGE, _RIGHT_EDGE
+    )
     frame = Frame(height_px=_ROW_HEIGHT_PX)
     _draw_range_bar(frame, scale, before, 3, 6, "old")
     _draw_range_bar(frame, scale, after, 10, 8, "new same" if is_same_domain(before, after) else "new")

@@ -20,8 +20,8 @@ MAX_DRAWN_ROUNDS = 24
 def round_history_figure(history: History) -> Figure | None:
     """Draw one point per round of the study, in order. Return None if fewer than two rounds have a result."""
     rounds = history.rounds[-MAX_DRAWN_ROUNDS:]
-    results = [r.best for r in rounds if r.best is not None]
-    if len(results) < 2:
+    best_values = [r.best for r in rounds if r.best is not None]
+    if len(best_values) < 2:
         return None
     forecasts = []  # (index of the round, predicted bound, most likely value)
     for i, r in enumerate(rounds):
@@ -40,20 +40,20 @@ def round_history_figure(history: History) -> Figure | None:
         "The best {metric} over {rounds}: {first} in the first round, {now} now.",
         metric=Name(objective.metric),
         rounds=Count(len(rounds), "round"),
-        first=Objective(results[0]),
+        first=Objective(best_values[0]),
         now=number(rounds[-1].incumbent),
     )
     legend = [Key("k-dot", "best value of the round"), Key("k-iso", "best so far")]
     legend += [Key("k-whisker", "predicted: bound and most likely value")] if forecasts else []
     notes = (f"The last {len(rounds)} of {len(history.rounds)} rounds are drawn.",) if len(history.rounds) > len(rounds) else ()
-    title = f"The best value of each round; in the last round {number(results[-1])}"
+    title = f"The best value of each round; in the last round {number(best_values[-1])}"
     return Figure(svg=frame.render_svg(title), caption=caption, legend=tuple(legend), notes=notes)
 
 
 def _draw_round_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
-    marks = "".join(f"M{px_text(frame.x(i))} {px_text(frame.bottom_px)}v4" for i in range(len(rounds)))
+    tick_path = "".join(f"M{px_text(frame.x(i))} {px_text(frame.bottom_px)}v4" for i in range(len(rounds)))
     frame.add_element(
-        "path", "axis", d=f"M{px_text(frame.left_px)} {px_text(frame.bottom_px)}H{px_text(frame.right_px)}{marks}"
+        "path", "axis", d=f"M{px_text(frame.left_px)} {px_text(frame.bottom_px)}H{px_text(frame.right_px)}{tick_path}"
     )
     for i, r in enumerate(rounds):
         frame.add_label(frame.x(i), frame.bottom_px + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
@@ -71,7 +71,9 @@ def _draw_rounds(frame: Frame, rounds: tuple[Round, ...], forecasts: Sequence[tu
             frame.add_element("path", "whisker", d=f"M{px_text(at - 9)} {px_text(likely)}h18")
     steps = [(x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_represent(r.incumbent)]
     if steps:
-        path = f"M{px_text(steps[0][0])} {px_text(steps[0][1])}" + "".join(f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:])
-        frame.add_element("path", "iso", d=path)
+        step_path = f"M{px_text(steps[0][0])} {px_text(steps[0][1])}" + "".join(
+            f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:]
+        )
+        frame.add_element("path", "iso", d=step_path)
     points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_represent(r.best)]
     frame.add_element("path", "pts", d=dots_path_data(points))

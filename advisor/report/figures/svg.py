@@ -89,8 +89,8 @@ class Frame:
         """Set the vertical scale, and move the left edge so that the tick labels fit. Default ticks are at round values."""
         self.y = limits.scale(self.bottom_px, self.top_px)
         self._y_ticks = self.y.ticks(5) if ticks is None else ticks
-        labels = max((label_width_px(label) for _, label in self._y_ticks), default=0.0) + 14
-        self.left_px = max(labels, min_left)
+        label_space = max((label_width_px(label) for _, label in self._y_ticks), default=0.0) + 14
+        self.left_px = max(label_space, min_left)
 
     def fit_x_axis(self, limits: AxisLimits) -> None:
         """Set the horizontal scale from the left edge to the right edge of the plot."""
@@ -98,56 +98,56 @@ class Frame:
 
     def add_element(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
         """Add an SVG element; underscores in attribute names become hyphens, and numbers are rounded."""
-        quoted = "".join(
+        attrs = "".join(
             f' {k.replace("_", "-")}="{px_text(v) if isinstance(v, int | float) else html.escape(v, quote=True)}"'
             for k, v in attributes.items()
         )
         cls = f' class="{cls}"' if cls else ""
-        self.svg_elements.append(f"<{tag}{cls}{quoted}/>" if body is None else f"<{tag}{cls}{quoted}>{body}</{tag}>")
+        self.svg_elements.append(f"<{tag}{cls}{attrs}/>" if body is None else f"<{tag}{cls}{attrs}>{body}</{tag}>")
 
     def add_label(self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None) -> None:
         """Add a text label at coordinates that are rounded to whole pixels; `title` is the label's tooltip."""
         tip = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
-        place = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
-        self.add_element("text", " ".join(c for c in (cls, place) if c), tip + escape(text), x=round(x), y=round(y))
+        anchor_suffix = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
+        self.add_element("text", " ".join(c for c in (cls, anchor_suffix) if c), tip + escape(text), x=round(x), y=round(y))
 
     def add_line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
         self.add_element("path", cls, d=f"M{px_text(x1)} {px_text(y1)}L{px_text(x2)} {px_text(y2)}")
 
     def add_y_axis(self, label: str) -> None:
         """Add horizontal grid lines with tick labels, and the axis name above them."""
-        grid = "".join(f"M{px_text(self.left_px)} {px_text(self.y(v))}H{px_text(self.right_px)}" for v, _ in self._y_ticks)
-        self.add_element("path", "gridline", d=grid)
+        grid_path = "".join(f"M{px_text(self.left_px)} {px_text(self.y(v))}H{px_text(self.right_px)}" for v, _ in self._y_ticks)
+        self.add_element("path", "gridline", d=grid_path)
         for value, tick in self._y_ticks:
             self.add_label(self.left_px - 6, self.y(value) + 4, tick, anchor="end")
         self.add_label(2, 12, shorten(clean(label) + _axis_scale_suffix(self.y), 70), "name", title=label)
 
     def add_x_axis(self, label: str, ticks: AxisTicks | None = None, at: float | None = None) -> None:
         """Add the horizontal axis with its ticks, tick labels and name. By default, ticks are at round values."""
-        bottom = self.bottom_px if at is None else at
+        axis_y = self.bottom_px if at is None else at
         low, high = sorted((self.x.start_px, self.x.end_px))
         ticks = self.x.ticks(6) if ticks is None else ticks
-        marks = "".join(f"M{px_text(self.x(v))} {px_text(bottom)}v4" for v, _ in ticks)
-        self.add_element("path", "axis", d=f"M{px_text(low)} {px_text(bottom)}H{px_text(high)}{marks}")
-        edge = -1e9
+        tick_path = "".join(f"M{px_text(self.x(v))} {px_text(axis_y)}v4" for v, _ in ticks)
+        self.add_element("path", "axis", d=f"M{px_text(low)} {px_text(axis_y)}H{px_text(high)}{tick_path}")
+        last_label_end = -1e9
         for value, tick in ticks:
             middle, half = self.x(value), label_width_px(tick) / 2
-            if middle - half < edge + 4:
+            if middle - half < last_label_end + 4:
                 continue
-            edge = middle + half
-            self.add_label(min(middle, FIGURE_WIDTH - half - 1), bottom + 17, tick, anchor="middle")
-        kind = _axis_scale_suffix(self.x)
-        self.add_x_axis_name(label + kind, (low + high) / 2)
+            last_label_end = middle + half
+            self.add_label(min(middle, FIGURE_WIDTH - half - 1), axis_y + 17, tick, anchor="middle")
+        scale_suffix = _axis_scale_suffix(self.x)
+        self.add_x_axis_name(label + scale_suffix, (low + high) / 2)
 
     def add_column_axis(self, labels: Sequence[str], name: str) -> None:
         """Add a horizontal axis with a column for each label. Labels that would overlap are skipped or shortened."""
         self.add_line(self.left_px, self.bottom_px, self.right_px, self.bottom_px, "axis")
         width = self.column_width(len(labels))
-        every = max(1, math.ceil(30 / width))
+        label_interval = max(1, math.ceil(30 / width))
         for i, label in enumerate(labels):
-            if i % every == 0:
-                short = shorten(label, max(int(every * width / _CHARACTER_WIDTH_PX) - 1, 4))
-                self.add_label(self.left_px + (i + 0.5) * width, self.bottom_px + 17, short, anchor="middle", title=label)
+            if i % label_interval == 0:
+                short_label = shorten(label, max(int(label_interval * width / _CHARACTER_WIDTH_PX) - 1, 4))
+                self.add_label(self.left_px + (i + 0.5) * width, self.bottom_px + 17, short_label, anchor="middle", title=label)
         self.add_x_axis_name(name, (self.left_px + self.right_px) / 2)
 
     def column_width(self, columns: int) -> float:
@@ -163,13 +163,13 @@ class Frame:
         rows: list[float] = []
         for at, label in sorted(marks):
             self.add_line(at, self.top_px, at, self.bottom_px, "mark")
-            short = shorten(label, 34)
-            width = label_width_px(short)
-            left = at + 4 if at + 4 + width < FIGURE_WIDTH else at - 4 - width
-            row = next((i for i, edge in enumerate(rows) if left > edge + 6), len(rows))
-            rows[row : row + 1] = [left + width]
-            x, anchor = (at - 4, "end") if left < at else (at + 4, "start")
-            self.add_label(x, self.top_px + 12 + 13 * row, short, "halo", anchor, label)
+            short_label = shorten(label, 34)
+            width = label_width_px(short_label)
+            label_x = at + 4 if at + 4 + width < FIGURE_WIDTH else at - 4 - width
+            row = next((i for i, edge in enumerate(rows) if label_x > edge + 6), len(rows))
+            rows[row : row + 1] = [label_x + width]
+            x, anchor = (at - 4, "end") if label_x < at else (at + 4, "start")
+            self.add_label(x, self.top_px + 12 + 13 * row, short_label, "halo", anchor, label)
 
     def group_elements(self, start: int, **attributes: str) -> None:
         """Wrap all parts from index `start` in one SVG group."""
@@ -185,15 +185,15 @@ class Frame:
 
 
 def _scale_attribute_text(scale: Scale) -> str:
-    kind = "rev" if scale.reverse else "log" if scale.log else "lin"
+    scale_name = "rev" if scale.reverse else "log" if scale.log else "lin"
     low, high = _scale_end_attribute(scale.low, scale), _scale_end_attribute(scale.high, scale)
-    return f"{kind} {low} {high} {px_text(scale.start_px)} {px_text(scale.end_px)}"
+    return f"{scale_name} {low} {high} {px_text(scale.start_px)} {px_text(scale.end_px)}"
 
 
 def _scale_end_attribute(value: float, scale: Scale) -> str:
     """Return one end of the scale with enough digits for pixel positions that are off by less than 0.001."""
-    span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
-    digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
+    resolved_span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
+    digits = 7 if resolved_span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), resolved_span) / resolved_span)))
     return f"{value:.{min(digits, 17)}g}"
 
 
@@ -208,10 +208,10 @@ def bar_path_data(x: float, y: float, width: float, height: float) -> str:
 
 def trial_indices_attribute(trials: Sequence[int]) -> str:
     """Return trial indices as the text of an attribute: `3 7-12`."""
-    runs: list[list[int]] = []
+    index_ranges: list[list[int]] = []
     for i in trials:
-        if runs and i == runs[-1][1] + 1:
-            runs[-1][1] = i
+        if index_ranges and i == index_ranges[-1][1] + 1:
+            index_ranges[-1][1] = i
         else:
-            runs.append([i, i])
-    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+            index_ranges.append([i, i])
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in index_ranges)

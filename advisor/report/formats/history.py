@@ -59,8 +59,8 @@ def _hit_rates_title(lineages: int) -> str:
 
 def _lineage_title(history: History) -> str:
     first, last, objective = history.rounds[0], history.rounds[-1], history.objective
-    progress = f"{number(first.best)} at first, {number(last.incumbent)} now"
-    return f"{first.study}: {count(len(history.rounds), 'round')}, {objective.direction} {objective.metric}: {progress}"
+    progress_text = f"{number(first.best)} at first, {number(last.incumbent)} now"
+    return f"{first.study}: {count(len(history.rounds), 'round')}, {objective.direction} {objective.metric}: {progress_text}"
 
 
 def _lineage_remark_sentences(history: History) -> tuple[str, ...]:

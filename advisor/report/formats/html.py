@@ -34,7 +34,7 @@ def render_html(report: ReportData) -> str:
     code = "\n".join(line for line in lines if line and not line.startswith("//"))
     css, script = _read_template_file(environment, "report.css"), f'"use strict";\n(() => {{\n{code}\n}})();'
     cards = view.finding_cards(report)
-    todo = view.cards_to_act_on(cards, headline.leading_finding(report))
+    cards_to_act_on = view.cards_to_act_on(cards, headline.leading_finding(report))
     return environment.get_template("report.html.j2").render(
         report=report,
         css=Markup(css),  # noqa: S704 - our own file
@@ -46,10 +46,10 @@ def render_html(report: ReportData) -> str:
         stoppers=view.stopping_method_rows(report),
         cards=cards,
         statuses=view.verdicts_by_status(report),
-        tally=_finding_tally_rows(report, todo),
+        tally=_finding_tally_rows(report, cards_to_act_on),
         steps=view.planned_studies(report),
         ranges=range_comparison(report),
-        todo=todo,
+        todo=cards_to_act_on,
         selected=view.selected_trial_data(report),
         data=htmlsafe_json_dumps(view.page_data_block(report), separators=(",", ":")),
     )
@@ -81,8 +81,8 @@ def _finding_tally_rows(report: ReportData, todo: Sequence[view.FindingCard]) ->
     if others := len(report.findings) - len(todo):
         rows.append(("follows", others, "of these findings for later"))
     status = {s: sum(1 for _ in report.verdicts_with_status(s)) for s in ("quiet", "not-assessed", "broken")}
-    passed = "check passed" if status["quiet"] == 1 else "checks passed"
-    rows += [("passed", status["quiet"], passed), ("unknown", status["not-assessed"], "not checked")]
+    passed_label = "check passed" if status["quiet"] == 1 else "checks passed"
+    rows += [("passed", status["quiet"], passed_label), ("unknown", status["not-assessed"], "not checked")]
     return [*rows, ("broken", status["broken"], "broken")] if status["broken"] else rows
 
 
@@ -123,18 +123,18 @@ def _read_template_file(environment: jinja2.Environment, name: str) -> str:
 def _content_security_policy(css: str, script: str | None = None) -> str:
     allowed = {"style": css} | ({"script": script} if script is not None else {})
     hashes = {kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for kind, text in allowed.items()}
-    ours = "".join(f"{kind}-src 'sha256-{value}'; " for kind, value in hashes.items())
-    return f"default-src 'none'; {ours}base-uri 'none'; form-action 'none'"
+    own_sources = "".join(f"{kind}-src 'sha256-{value}'; " for kind, value in hashes.items())
+    return f"default-src 'none'; {own_sources}base-uri 'none'; form-action 'none'"
 
 
 def _name_markup(value: str, length: int = 40) -> Markup:
     """Return a name from the store as markup. A shortened name gets a tooltip; a name with non-ASCII characters gets an
     isolating element, so that the direction of its text does not affect the surrounding text."""
-    whole = words.clean(value)
-    short = words.shorten(whole, length)
-    if short != whole:
-        return Markup('<bdi title="{}">{}</bdi>').format(whole, short)
-    return escape(whole) if whole.isascii() else Markup("<bdi>{}</bdi>").format(whole)
+    full_name = words.clean(value)
+    short_name = words.shorten(full_name, length)
+    if short_name != full_name:
+        return Markup('<bdi title="{}">{}</bdi>').format(full_name, short_name)
+    return escape(full_name) if full_name.isascii() else Markup("<bdi>{}</bdi>").format(full_name)
 
 
 def _breakable_name(value: str) -> Markup:
@@ -164,8 +164,8 @@ def _own_text_markup(value: str) -> Markup:
     """Return our own text as markup, with an element for each `code` span. The spaces at its ends separate it from the adjacent
     parts of a sentence, so they remain."""
     text = " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
-    parts = re.split(r"`([^`]+)`", text)
-    return Markup().join(_code_markup(part) if i % 2 else _keep_numbers_unbroken(part) for i, part in enumerate(parts))
+    code_parts = re.split(r"`([^`]+)`", text)
+    return Markup().join(_code_markup(part) if i % 2 else _keep_numbers_unbroken(part) for i, part in enumerate(code_parts))
 
 
 def _keep_numbers_unbroken(text: str) -> Markup:

@@ -75,8 +75,8 @@ def make_analysis_outcome(experiment: str, folder: str, report: ReportData) -> A
 
 
 def _highest_severity(findings: Sequence[Finding]) -> Severity | None:
-    order: tuple[Severity, ...] = ("critical", "warning", "note")
-    return next((severity for severity in order if any(f.severity == severity for f in findings)), None)
+    severity_order: tuple[Severity, ...] = ("critical", "warning", "note")
+    return next((severity for severity in severity_order if any(f.severity == severity for f in findings)), None)
 
 
 def sort_worst_first(outcomes: Sequence[AnalysisOutcome]) -> list[AnalysisOutcome]:

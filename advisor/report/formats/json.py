@@ -61,10 +61,10 @@ class FindingsFile(BaseModel):
 
 def render_json(report: ReportData) -> str:
     """Return findings.json for the report. The JSON is strict: NaN and infinite numbers become null."""
-    same = {name: getattr(report, name) for name in FindingsFile.model_fields if name in ReportData.model_fields}
-    following = tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in report.next_studies)
+    shared_fields = {name: getattr(report, name) for name in FindingsFile.model_fields if name in ReportData.model_fields}
+    next_entries = tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in report.next_studies)
     spec = report.spec
-    data = FindingsFile(study=spec.study, objective=spec.objective, trials=report.counts, next=following, **same)
+    data = FindingsFile(study=spec.study, objective=spec.objective, trials=report.counts, next=next_entries, **shared_fields)
     plain = _replace_nonfinite_by_null(data.model_dump(mode="json", by_alias=True))
     return replace_surrogates(json.dumps(plain, ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
 

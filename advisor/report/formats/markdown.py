@@ -39,14 +39,14 @@ MAX_CHARACTERS = 60_000
 def render_markdown(report: ReportData) -> str:
     """Return the report as CommonMark with pipe tables: headline, next study, one line per finding, and folded details."""
     summary = "\n".join(_visible_report_lines(report))
-    room = MAX_CHARACTERS - len(summary)
-    parts = list(_folded_section_lines(report))
-    ends = list(accumulate(len(part) + 1 for part in parts))
-    fitting = parts[: sum(end <= room for end in ends)]
-    if len(fitting) < len(parts):
-        fitting.append("The full report is in `report.html`.\n")
+    remaining_characters = MAX_CHARACTERS - len(summary)
+    folded_lines = list(_folded_section_lines(report))
+    cumulative_lengths = list(accumulate(len(part) + 1 for part in folded_lines))
+    folded = folded_lines[: sum(end <= remaining_characters for end in cumulative_lengths)]
+    if len(folded) < len(folded_lines):
+        folded.append("The full report is in `report.html`.\n")
     # Blank lines are needed: without them, Markdown inside HTML tags is not interpreted.
-    return "\n".join([summary, "", f"<details><summary>{_FOLDED_SECTION_TITLE}</summary>", "", *fitting, "</details>"]) + "\n"
+    return "\n".join([summary, "", f"<details><summary>{_FOLDED_SECTION_TITLE}</summary>", "", *folded, "</details>"]) + "\n"
 
 
 def escape_markdown(value: object) -> str:
@@ -76,9 +76,9 @@ def _visible_report_lines(report: ReportData) -> Iterator[str]:
     yield "**Findings:** none." if not report.findings else "**Findings**"
     yield ""
     for head, below in report.findings_by_cause[:MAX_LISTED_FINDINGS]:
-        explains = f" (explains {count(len(below), 'more finding')})" if below else ""
+        explained_text = f" (explains {count(len(below), 'more finding')})" if below else ""
         text = f"{_escaped_sentence(head.message)} → {_escaped_sentence(head.action)}"
-        yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_inline_code(head.rule)}`{explains}"
+        yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_inline_code(head.rule)}`{explained_text}"
     if (more := len(report.findings_by_cause) - MAX_LISTED_FINDINGS) > 0:
         yield f"- {count(more, 'more finding')} below."
     yield f"\n{escape_markdown(checks_summary(report))}"
@@ -87,18 +87,18 @@ def _visible_report_lines(report: ReportData) -> Iterator[str]:
 
 
 def _next_study_lines(report: ReportData) -> Iterator[str]:
-    following = planned_studies(report)
-    if not following:
+    planned = planned_studies(report)
+    if not planned:
         yield "**Next study:** none was written.\n"
-    for step in following[:1]:
+    for step in planned[:1]:
         yield f"**Next study:** {_escaped_sentence(step.study.spec.goal)} `{_inline_code(next_study_command(report))}`"
         if details := [t for t in (*tasks_before_command(report), *tasks_after_command(report), step.study.cost) if t]:
             yield ""
             yield " ".join(map(escape_markdown, details))
         yield ""
         yield from _study_diff_lines(step.diff)
-    if following[1:]:
-        yield "Later: " + _escaped_sentence("; ".join(step.study.spec.goal for step in following[1:]))
+    if planned[1:]:
+        yield "Later: " + _escaped_sentence("; ".join(step.study.spec.goal for step in planned[1:]))
         yield ""
 
 
@@ -106,8 +106,8 @@ def _folded_section_lines(report: ReportData) -> Iterator[str]:
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding_lines(report, finding, i))
     for i, step in enumerate(planned_studies(report)[1:], 2):
-        head = f"### Study {i}: `next/{_inline_code(step.study.file)}`"
-        yield "\n".join([head, "", _escaped_sentence(step.study.spec.goal), "", *_study_diff_lines(step.diff)])
+        study_heading = f"### Study {i}: `next/{_inline_code(step.study.file)}`"
+        yield "\n".join([study_heading, "", _escaped_sentence(step.study.spec.goal), "", *_study_diff_lines(step.diff)])
     yield "\n".join(_study_reading_lines(report))
     yield "\n".join(_check_status_lines(report))
     yield "\n".join(_study_description_lines(report))
@@ -125,8 +125,8 @@ def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str
         yield f"{escape_markdown(str(line))}\n"
     if deferred is not None:
         yield f"Not yet: {escape_markdown(deferred)}.\n"
-    sure = f"{confidence(finding.confidence)[1]}: this advice is right with probability {finding.confidence:.2f}"
-    yield f"{'' if overruled else sure + '; '}rule `{_inline_code(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}\n"
+    sure = f"{confidence(finding.confidence)[1]}: this advice is right with probability {finding.confidence:.2f}; "
+    yield f"{'' if overruled else sure}rule `{_inline_code(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}\n"
     if rows := evidence_rows(finding):
         yield "| How we know | |\n|---|---|"
         for what, value in rows:
@@ -149,8 +149,8 @@ def _study_diff_lines(rows: tuple[StudyDiffRow, ...]) -> Iterator[str]:
 def fenced_code_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines as a fenced code block, with a fence that no line can close."""
     # The fence is longer than any run of backticks in the text, so the text cannot close it.
-    longest = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
+    longest_run = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest_run + 1)
     yield f"{fence}{language}"
     yield from lines
     yield fence
@@ -162,19 +162,19 @@ def _inline_code(value: str) -> str:
 
 
 def _study_reading_lines(report: ReportData) -> Iterator[str]:
-    every = reading_decisions(report)
-    if every:
+    decisions = reading_decisions(report)
+    if decisions:
         yield "### How this study was read\n"
-        for decision in every:
-            overrule = f" Overrule: `{_inline_code(decision.overrule)}`" if decision.overrule else ""
-            yield f"- {_escaped_sentence(decision.text)}{overrule}"
+        for decision in decisions:
+            overrule_text = f" Overrule: `{_inline_code(decision.overrule)}`" if decision.overrule else ""
+            yield f"- {_escaped_sentence(decision.text)}{overrule_text}"
         yield ""
     if rows := stopping_method_rows(report):
         assert report.hindsight is not None
         yield "### Would stopping early have been safe?\n"
         yield f"{escape_markdown(report.hindsight.message)}\n"
-        best = report.hindsight.best
-        yield f"| Stopping method | Steps saved | Best result | Stopped, of the {best} best trials |\n|---|---|---|---|"
+        best_method = report.hindsight.best
+        yield f"| Stopping method | Steps saved | Best result | Stopped, of the {best_method} best trials |\n|---|---|---|---|"
         for row in rows:
             yield f"| {' | '.join(map(escape_markdown, row))} |"
         yield ""

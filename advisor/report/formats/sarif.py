@@ -42,19 +42,19 @@ class StudyFile:
     def read(cls, path: Path) -> StudyFile:
         """Raises AdvisorError if the file cannot be read."""
         absolute, here = path.resolve(), Path.cwd().resolve()
-        root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
-        inside = absolute.is_relative_to(root)
+        repository = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        in_repository = absolute.is_relative_to(repository)
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise AdvisorError(f"cannot read the study file {str(path)!r}: {error}") from None
-        return cls(quote(absolute.relative_to(root).as_posix()) if inside else absolute.as_uri(), text)
+        return cls(quote(absolute.relative_to(repository).as_posix()) if in_repository else absolute.as_uri(), text)
 
 
 def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str:
     """Return a SARIF log with one run, the most important finding first. Findings refer to lines of the study file or, without
     one, to the study by name. Checks that could not run become tool notifications."""
-    known = {info.id: i for i, info in enumerate(report.rules)}
+    rule_indices = {info.id: i for i, info in enumerate(report.rules)}
     driver = {
         "name": "tuning-advisor",
         "version": __version__,
@@ -64,7 +64,7 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": list(_sarif_notifications(report))}],
-        "results": [_sarif_result(report, f, known.get(f.rule), study_file) for f in report.findings],
+        "results": [_sarif_result(report, f, rule_indices.get(f.rule), study_file) for f in report.findings],
         "columnKind": "unicodeCodePoints",
     }
     log = {"$schema": SARIF_SCHEMA_URL, "version": "2.1.0", "runs": [run]}
@@ -78,30 +78,30 @@ def plain_sarif_message(text: str) -> str:
 
 def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
     why = f"\n\nWhy it matters: {info.why}" if info.why else ""
-    measured = f"\n\nMeasured: {info.measured}." if info.measured else ""
-    site = _documentation_url()
+    accuracy_text = f"\n\nMeasured: {info.measured}." if info.measured else ""
+    docs_url = _documentation_url()
     anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")  # of the heading, as on GitHub
-    text = f"{info.summary}{why}{measured}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
+    text = f"{info.summary}{why}{accuracy_text}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
     return {
         "id": info.id,
         "shortDescription": {"text": info.summary},
         "help": {"text": text.replace("`", ""), "markdown": text},
-        "helpUri": f"{PLAYBOOK}#{quote(anchor)}" if site is None else f"{site}/rules/{quote(info.id)}/",
+        "helpUri": f"{PLAYBOOK}#{quote(anchor)}" if docs_url is None else f"{docs_url}/rules/{quote(info.id)}/",
         "properties": {"tags": [info.goal], "playbook": info.playbook},
     }
 
 
 def _documentation_url() -> str | None:
     """Return the address without a trailing slash; None if unset. Raises AdvisorError if it is no web address."""
-    site = os.environ.get(DOCS_URL_VARIABLE, "")
-    if site and not re.fullmatch(r"https?://[!-;=?-~]+", site):
-        raise AdvisorError(f"{DOCS_URL_VARIABLE} must be a web address such as https://docs.example.org, not {site!r}")
-    return site.rstrip("/") or None
+    docs_url = os.environ.get(DOCS_URL_VARIABLE, "")
+    if docs_url and not re.fullmatch(r"https?://[!-;=?-~]+", docs_url):
+        raise AdvisorError(f"{DOCS_URL_VARIABLE} must be a web address such as https://docs.example.org, not {docs_url!r}")
+    return docs_url.rstrip("/") or None
 
 
 def _sarif_result(report: ReportData, finding: Finding, index: int | None, study_file: StudyFile | None) -> dict[str, Any]:
     deferred, cause = report.deferral_reason(finding), finding.explained_by
-    about = {
+    properties = {
         "confidence": finding.confidence,
         "goal": finding.goal,
         "subject": finding.subject,
@@ -110,15 +110,15 @@ def _sarif_result(report: ReportData, finding: Finding, index: int | None, study
         "follows_from": cause.rule if cause is not None else None,
         "deferred": deferred,
     }
-    identity = (report.spec.study, finding.rule, finding.subject, finding.side)
+    fingerprint_key = (report.spec.study, finding.rule, finding.subject, finding.side)
     return {
         "ruleId": finding.rule,
         **({"ruleIndex": index} if index is not None else {}),
         "level": _SARIF_SEVERITY_LEVELS[finding.severity],
         "message": {"text": plain_sarif_message(" ".join(_finding_sentences(report, finding)))},
         "locations": [_sarif_location(report, finding, study_file)],
-        "partialFingerprints": {"finding/v1": hashlib.sha256(json.dumps(identity).encode()).hexdigest()},
-        "properties": {name: value for name, value in about.items() if value is not None},
+        "partialFingerprints": {"finding/v1": hashlib.sha256(json.dumps(fingerprint_key).encode()).hexdigest()},
+        "properties": {name: value for name, value in properties.items() if value is not None},
     }
 
 
@@ -132,13 +132,13 @@ def _finding_sentences(report: ReportData, finding: Finding) -> Iterator[str]:
 
 
 def _sarif_location(report: ReportData, finding: Finding, study_file: StudyFile | None) -> dict[str, Any]:
-    parts = [clean(part) for part in (report.spec.study, finding.subject) if part is not None]
-    logical = {"name": parts[-1], "fullyQualifiedName": "/".join(parts), "kind": "resource"}
+    name_parts = [clean(part) for part in (report.spec.study, finding.subject) if part is not None]
+    logical_location = {"name": name_parts[-1], "fullyQualifiedName": "/".join(name_parts), "kind": "resource"}
     if study_file is None:
-        return {"logicalLocations": [logical]}
-    line = spec_yaml.find_line_number(study_file.text, *_key_path_of_subject(report, finding))
-    place = {"artifactLocation": {"uri": study_file.path}, "region": {"startLine": line}}
-    return {"physicalLocation": place, "logicalLocations": [logical]}
+        return {"logicalLocations": [logical_location]}
+    line_number = spec_yaml.find_line_number(study_file.text, *_key_path_of_subject(report, finding))
+    physical_location = {"artifactLocation": {"uri": study_file.path}, "region": {"startLine": line_number}}
+    return {"physicalLocation": physical_location, "logicalLocations": [logical_location]}
 
 
 def _key_path_of_subject(report: ReportData, finding: Finding) -> tuple[str, ...]:
@@ -157,9 +157,9 @@ def _sarif_notifications(report: ReportData) -> Iterator[dict[str, Any]]:
     for status, level in _SARIF_NOTIFICATION_LEVELS.items():
         for verdict in report.verdicts_with_status(status):
             text = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
-            reason = f": {verdict.reason}" if verdict.reason else ""
+            reason_text = f": {verdict.reason}" if verdict.reason else ""
             yield {
                 "level": level,
-                "message": {"text": plain_sarif_message(sentence(text + reason))},
+                "message": {"text": plain_sarif_message(sentence(text + reason_text))},
                 "associatedRule": {"id": verdict.rule},
             }

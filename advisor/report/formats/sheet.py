@@ -49,15 +49,15 @@ def _study_period_text(started: float | None, ended: float | None) -> str | None
 
 def search_space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
     """Return (name, role, domain, best trial's value, source) of every hyperparameter. Searched hyperparameters come first."""
-    best = report.best.params if report.best is not None else {}
-    items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
+    best_params = report.best.params if report.best is not None else {}
+    sorted_parameters = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
         (
             n,
             p.role,
             describe_domain(p),
-            setting(best.get(n, p.value)),
+            setting(best_params.get(n, p.value)),
             clean(report.inferred.get(n) or (SAME_IN_ALL_TRIALS if p.why == SAME_IN_ALL_TRIALS else "declared")),
         )
-        for n, p in items
+        for n, p in sorted_parameters
     )

@@ -95,9 +95,9 @@ class Printer:
 
     def print_line(self, text: Text, indent: int = 0) -> None:
         """Print one line. Characters that the console cannot encode are replaced. Long lines are wrapped only on a terminal."""
-        wrap = self.console.is_terminal
-        padded = Padding(text, (0, 0, 0, indent)) if wrap else Text(" " * indent) + text
-        self.console.print(padded, soft_wrap=not wrap, highlight=False, markup=False, emoji=False)
+        wraps_lines = self.console.is_terminal
+        indented_text = Padding(text, (0, 0, 0, indent)) if wraps_lines else Text(" " * indent) + text
+        self.console.print(indented_text, soft_wrap=not wraps_lines, highlight=False, markup=False, emoji=False)
 
     def replace_unencodable(self, text: str) -> str:
         """Return the text with a replacement for each character that the console cannot encode."""
@@ -114,9 +114,11 @@ def _severity_sign(out: Printer, finding: Finding) -> str:
 
 def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
     out.print_blank_line()
-    head = Text(f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity])
-    head.append("  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
-    out.print_line(head)
+    label = Text(
+        f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity]
+    )
+    label.append("  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
+    out.print_line(label)
     out(sentence(str(finding.message)), indent=2)
     action, *merged = action_lines(report, finding)
     out(f"→ {action}", "green", indent=2)

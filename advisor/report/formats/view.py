@@ -69,12 +69,12 @@ class PlannedStudy:
 
 def finding_cards(report: ReportData) -> tuple[FindingCard, ...]:
     """Return one card per finding, the most important first, each followed by the findings that it explains."""
-    idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
-    made: list[FindingCard] = []
+    card_ids = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
+    cards: list[FindingCard] = []
     for head, below in report.findings_by_cause:
-        ident = next(idents)
-        made += [_finding_card(report, head, ident, None), *(_finding_card(report, f, next(idents), ident) for f in below)]
-    return tuple(made)
+        ident = next(card_ids)
+        cards += [_finding_card(report, head, ident, None), *(_finding_card(report, f, next(card_ids), ident) for f in below)]
+    return tuple(cards)
 
 
 def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | None) -> FindingCard:
@@ -104,41 +104,41 @@ def merged_change_sentences(report: ReportData, finding: Finding) -> tuple[Messa
     incomparable with earlier ones. Empty for a deferred finding."""
     if report.deferral_reason(finding) is not None:
         return ()
-    anew = any(map(makes_scores_incomparable, finding.changes))
+    makes_incomparable = any(map(makes_scores_incomparable, finding.changes))
     rows = _merged_change_rows(report, finding)
-    merged = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
-    return (*(say(NOT_COMPARABLE_NOTE) for _ in range(anew)), *merged)
+    sentences = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
+    return (*(say(NOT_COMPARABLE_NOTE) for _ in range(makes_incomparable)), *sentences)
 
 
 def is_overruled_finding(report: ReportData, finding: Finding) -> bool:
     """Return whether another finding explains this one and the next study uses other values than this one recommends."""
-    followed = finding.explained_by is not None and report.deferral_reason(finding) is None
-    return followed and bool(_merged_change_rows(report, finding))
+    is_explained = finding.explained_by is not None and report.deferral_reason(finding) is None
+    return is_explained and bool(_merged_change_rows(report, finding))
 
 
 def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     """Return the finding's action and its `merged_change_sentences`. If other findings change the same ranges and this one asks
     for nothing else, return only the ranges that the next study searches."""
-    merged = merged_change_sentences(report, finding)
+    sentences = merged_change_sentences(report, finding)
     rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
-    if not merged or not rows or len(rows) != len(finding.changes):
-        return end_with_full_stop(finding.action), *merged
+    if not sentences or not rows or len(rows) != len(finding.changes):
+        return end_with_full_stop(finding.action), *sentences
     return tuple(say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
 
 
 def _merged_change_rows(report: ReportData, finding: Finding) -> list[StudyDiffRow]:
     """Return the changed lines of the next study that differ from the values that the finding proposes."""
-    proposed = {row.name: row.after for row in diff_of_changes(report.spec, finding.changes)}
+    proposed_values = {row.name: row.after for row in diff_of_changes(report.spec, finding.changes)}
     rows = [row for step in planned_studies(report)[:1] for row in step.diff]
-    return [row for row in rows if row.after is not None and proposed.get(row.name, row.after) != row.after]
+    return [row for row in rows if row.after is not None and proposed_values.get(row.name, row.after) != row.after]
 
 
 def is_in_next_study(report: ReportData, finding: Finding) -> bool:
     """Return whether the first of the next studies contains a change that the finding proposes."""
     if report.deferral_reason(finding) is not None:
         return False
-    proposed = {row.name for row in diff_of_changes(report.spec, finding.changes)}
-    return any(row.name in proposed for step in planned_studies(report)[:1] for row in step.diff)
+    proposed_names = {row.name for row in diff_of_changes(report.spec, finding.changes)}
+    return any(row.name in proposed_names for step in planned_studies(report)[:1] for row in step.diff)
 
 
 def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
@@ -147,11 +147,11 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
     if not report.next_studies:
         return ()
     changes = [c for f in report.findings if report.deferral_reason(f) is None for c in f.changes]
-    asked = {"trials": report.next_studies[0].size}
+    requests = {"trials": report.next_studies[0].size}
     for change in reversed(changes):
         if isinstance(change, SetField | SetSchedule):
-            asked[change.field if isinstance(change, SetField) else "schedule"] = change.why
-    rows = [replace(r, why=capitalise(r.why or asked.get(r.name) or "") or None) for r in planned_studies(report)[0].diff]
+            requests[change.field if isinstance(change, SetField) else "schedule"] = change.why
+    rows = [replace(r, why=capitalise(r.why or requests.get(r.name) or "") or None) for r in planned_studies(report)[0].diff]
     return tuple(replace(r, why=None) if i + 1 < len(rows) and r.why == rows[i + 1].why else r for i, r in enumerate(rows))
 
 
@@ -160,16 +160,16 @@ def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> lis
     a study or report a fault of the pipeline, which spoils every study. Deferred findings and findings without a change are
     omitted. Of findings with one cause that change the same values, only one is returned: the first whose changes the next
     study contains unaltered, or else the cause."""
-    to_do = [c for c in made if c.deferred is None and c.finding.changes]
-    now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]
-    names = {c.ident: {row.name for row in c.diff} for c in now}
-    kept: dict[str, list[str]] = {}
+    change_cards = [c for c in made if c.deferred is None and c.finding.changes]
+    now = list({str(c.finding.action): c for c in reversed(change_cards)}.values())[::-1]
+    changed_names = {c.ident: {row.name for row in c.diff} for c in now}
+    cards_by_cause: dict[str, list[str]] = {}
     for card in sorted(now, key=lambda c: bool(c.merged)):
-        group = kept.setdefault(card.head or card.ident, [])
-        if not card.diff or not any(names[card.ident] <= names[other] for other in group):
+        group = cards_by_cause.setdefault(card.head or card.ident, [])
+        if not card.diff or not any(changed_names[card.ident] <= changed_names[other] for other in group):
             group.append(card.ident)
-    shown = [c for c in now if c.ident in kept[c.head or c.ident]]
-    return sorted(shown, key=lambda c: (c.finding is not first, not c.diff and c.finding.goal != "pipeline"))
+    shown_cards = [c for c in now if c.ident in cards_by_cause[c.head or c.ident]]
+    return sorted(shown_cards, key=lambda c: (c.finding is not first, not c.diff and c.finding.goal != "pipeline"))
 
 
 def explanation_sentence(finding: Finding) -> str | None:
@@ -185,8 +185,8 @@ def figures_of_evidence(report: ReportData, finding: Finding) -> Iterator[Figure
         elif isinstance(evidence, CurveEvidence):
             # The last part of a curve would look flat on an axis that includes the first part.
             objective = evidence.metrics == (report.spec.objective.metric,)
-            late = objective and not evidence.marks and finding.goal in ("steps", "efficiency")
-            yield from training_curve_figures(report, evidence, late=late)
+            zoom_on_end = objective and not evidence.marks and finding.goal in ("steps", "efficiency")
+            yield from training_curve_figures(report, evidence, late=zoom_on_end)
         elif isinstance(evidence, HistogramEvidence) and (drawn := histogram_figure(evidence)) is not None:
             yield drawn
 
@@ -194,30 +194,30 @@ def figures_of_evidence(report: ReportData, finding: Finding) -> Iterator[Figure
 def planned_studies(report: ReportData) -> tuple[PlannedStudy, ...]:
     """Return the next studies in the order to run them, each with its differences from the study before it."""
     specs = [completed_spec(report), *(n.spec for n in report.next_studies)]
-    made = [PlannedStudy(f"next-{i}", n, diff_studies(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
+    planned = [PlannedStudy(f"next-{i}", n, diff_studies(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
     # If trials so far differ in length, but the next study trains all equally long, that is a change, too.
-    ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
-    length, name = made[0].study.spec.max_train_steps if made else None, "max_train_steps"
-    if length is not None and ends and min(ends) < (1 - TRAINING_LENGTH_TOLERANCE) * max(ends):
+    last_steps = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
+    length, name = planned[0].study.spec.max_train_steps if planned else None, "max_train_steps"
+    if length is not None and last_steps and min(last_steps) < (1 - TRAINING_LENGTH_TOLERANCE) * max(last_steps):
         why = "only trials of the same length can be compared"
-        row = StudyDiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", why)
-        if all(r.name != name for r in made[0].diff):
-            made[0] = replace(made[0], diff=(*made[0].diff, row))
-    return tuple(made)
+        row = StudyDiffRow(name, f"{min(last_steps):,} to {max(last_steps):,}", f"{length:,}", why)
+        if all(r.name != name for r in planned[0].diff):
+            planned[0] = replace(planned[0], diff=(*planned[0].diff, row))
+    return tuple(planned)
 
 
 def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:
     """Return (index, trial) of all trials, the best first and trials without a result last."""
     rows = report.ranked
-    known = {i for i, _ in rows}
-    return [*rows, *((i, t) for i, t in enumerate(report.figures.trials) if i not in known)]
+    ranked_indices = {i for i, _ in rows}
+    return [*rows, *((i, t) for i, t in enumerate(report.figures.trials) if i not in ranked_indices)]
 
 
 def trials_in_table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
     """Return (index, trial) of the trials to list, the best first. The list always includes trials that cards name."""
     rows = ranked_trials(report)
-    named = {t for f in report.findings for t in f.trials[:MAX_NAMED_TRIALS]}
-    return (*rows[:MAX_TABLE_TRIALS], *(r for r in rows[MAX_TABLE_TRIALS:] if r[1].id in named))
+    named_trials = {t for f in report.findings for t in f.trials[:MAX_NAMED_TRIALS]}
+    return (*rows[:MAX_TABLE_TRIALS], *(r for r in rows[MAX_TABLE_TRIALS:] if r[1].id in named_trials))
 
 
 def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
@@ -250,8 +250,8 @@ def page_data_block(report: ReportData) -> dict[str, Any]:
     """Return the JSON data of selectable trials that the page's HTML lacks. Names are cleaned and shortened; curves are encoded
     as in `compact_curves.py`."""
     figures, names = report.figures, list(report.spec.searched)
-    listed = {index for index, _ in trials_in_table(report)}
-    unlisted = {i: t for i, t in enumerate(figures.trials) if i not in listed}
+    listed_indices = {index for index, _ in trials_in_table(report)}
+    unlisted_trials = {i: t for i, t in enumerate(figures.trials) if i not in listed_indices}
     return {
         "metric": clean(report.spec.objective.metric),
         "params": [shorten(n, 40) for n in names],
@@ -261,12 +261,12 @@ def page_data_block(report: ReportData) -> dict[str, Any]:
                 number(t.best) if t.best is not None else t.status,
                 *(shorten(setting(t.params.get(n)), 40) for n in names),
             ]
-            for i, t in unlisted.items()
+            for i, t in unlisted_trials.items()
         },
         # If the page's table lists all trials, it already contains their order and links.
-        "order": [i for i, _ in ranked_trials(report)] if unlisted else None,
+        "order": [i for i, _ in ranked_trials(report)] if unlisted_trials else None,
         "runs": report.runs_url,
-        "ids": {str(i): t.id for i, t in unlisted.items() if report.runs_url},
+        "ids": {str(i): t.id for i, t in unlisted_trials.items() if report.runs_url},
         "levels": compact_curves.CURVE_HEIGHT_CHARACTERS,
         "curves": [{"metric": clean(c.metric), "columns": c.columns, "of": c.curves} for c in figures.compact_curves],
         "best": [figures.index[t] for t in figures.best_trials],
@@ -275,7 +275,7 @@ def page_data_block(report: ReportData) -> dict[str, Any]:
 
 def reading_decisions(report: ReportData) -> tuple[Decision, ...]:
     """Return how the experiment was read as a study: inferred properties of the objective, then decisions about trials."""
-    inferred = []
+    inferred_decisions = []
     for topic, value, overrule in (
         ("objective", clean(report.spec.objective.metric), "--objective METRIC"),
         ("direction", report.spec.objective.direction, "--direction minimize|maximize"),
@@ -284,25 +284,25 @@ def reading_decisions(report: ReportData) -> tuple[Decision, ...]:
             reason = clean(report.inferred[topic]).rstrip(".").removeprefix("inferred ")
             reason = reason if reason.startswith(("from", "because", "by", "as ")) else f"({reason})"
             text = f"{topic.capitalize()}: {value}, inferred {reason}."
-            inferred.append(Decision(topic="objective", text=text, overrule=overrule))
-    return (*inferred, *report.decisions)
+            inferred_decisions.append(Decision(topic="objective", text=text, overrule=overrule))
+    return (*inferred_decisions, *report.decisions)
 
 
 def reading_decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
     """Return at most `limit` lines with one decision each, and a line with the number of omitted decisions."""
-    every = reading_decisions(report)
-    lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in every[:limit]]
-    rest = len(every) - limit
-    return (*lines, f"And {count(rest, 'more decision')} in the report.") if rest > 0 else tuple(lines)
+    decisions = reading_decisions(report)
+    lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in decisions[:limit]]
+    omitted_count = len(decisions) - limit
+    return (*lines, f"And {count(omitted_count, 'more decision')} in the report.") if omitted_count > 0 else tuple(lines)
 
 
 def stopping_method_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
     """Return (method, steps saved, whether the best result was kept, number of best trials lost), the guard first; empty if
     early stopping cannot be simulated."""
-    found = report.hindsight
-    if found is None or found.guard is None:
+    hindsight = report.hindsight
+    if hindsight is None or hindsight.guard is None:
         return ()
-    outcomes = (found.guard, *found.others)
+    outcomes = (hindsight.guard, *hindsight.others)
     return tuple((capitalise(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes)
 
 
@@ -316,9 +316,9 @@ def count_inapplicable_checks(report: ReportData) -> int:
 
 def checks_summary(report: ReportData) -> str:
     statuses = verdicts_by_status(report)
-    parts = [count(len(statuses["quiet"]), "check") + " passed"]
+    status_texts = [count(len(statuses["quiet"]), "check") + " passed"]
     if missing := len(statuses["not-assessed"]):
-        parts.append(f"{missing} could not run")
+        status_texts.append(f"{missing} could not run")
     if broken := [clean(v.rule) for v in statuses["broken"]]:
-        parts.append(f"{len(broken)} broke ({', '.join(broken)})")
-    return sentence(", ".join(parts))
+        status_texts.append(f"{len(broken)} broke ({', '.join(broken)})")
+    return sentence(", ".join(status_texts))

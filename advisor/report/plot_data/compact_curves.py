@@ -43,13 +43,13 @@ def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple
     """
     trials = set(list(dict.fromkeys(t.index for t in (*study.ranked(), *study.trials)))[:MAX_TRIALS])
     objective = study.spec.objective.metric
-    others = [m for s in _SHOWN_TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
-    metrics = [m for m in (objective, *others[:1]) if m is not None and m in study.metrics]
+    signal_metrics = [m for s in _SHOWN_TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
+    metrics = [m for m in (objective, *signal_metrics[:1]) if m is not None and m in study.metrics]
     columns = MAX_CURVE_CHARS // max(2 * len(trials) * len(metrics), 1)
     columns = min(max(columns, MIN_COLUMNS), MAX_COLUMNS)
     log = {s.metric: s.scale == "log" for s in curves}
-    made = (_encode_metric_curves(study, m, trials, columns, log=log.get(m, False)) for m in metrics)
-    return tuple(c for c in made if c is not None)
+    encoded_metrics = (_encode_metric_curves(study, m, trials, columns, log=log.get(m, False)) for m in metrics)
+    return tuple(c for c in encoded_metrics if c is not None)
 
 
 def _encode_metric_curves(study: Study, metric: str, shown: set[int], columns: int, *, log: bool) -> EncodedCurves | None:
@@ -57,10 +57,10 @@ def _encode_metric_curves(study: Study, metric: str, shown: set[int], columns: i
     if not len(steps):
         return None
     first, last = (int(steps[steps > 0].min(initial=1)) if log else 0), max(int(steps.max()), 1)
-    part = np.log(np.maximum(steps, first) / first) / np.log(max(last / first, 2)) if log else steps / last
-    column = np.clip((part * columns).astype(np.int64), 0, columns - 1)
+    axis_share = np.log(np.maximum(steps, first) / first) / np.log(max(last / first, 2)) if log else steps / last
+    column = np.clip((axis_share * columns).astype(np.int64), 0, columns - 1)
     limits = _value_axis_limits(study, metric)
-    heights = _column_extreme_levels(trials * columns + column, values, limits, (len(study.trials), columns))
+    column_levels = _column_extreme_levels(trials * columns + column, values, limits, (len(study.trials), columns))
     return EncodedCurves(
         metric=metric,
         columns=columns,
@@ -70,7 +70,7 @@ def _encode_metric_curves(study: Study, metric: str, shown: set[int], columns: i
         low=limits.low,
         high=limits.high,
         log=limits.log,
-        curves=tuple(_encode_curve(row) if i in shown else None for i, row in enumerate(heights)),
+        curves=tuple(_encode_curve(row) if i in shown else None for i, row in enumerate(column_levels)),
         beyond=limits.count_values_outside(values) > 0,
     )
 
@@ -81,8 +81,8 @@ def _points_with_extremes(study: Study, metric: str) -> tuple[IntArray, IntArray
     trials = np.concatenate([np.repeat(np.arange(len(study.trials)), np.diff(b.offsets)) for b in blocks])
     steps, values = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("steps", "values"))
     if len(blocks) > 1:
-        order = np.lexsort((steps, trials))
-        trials, steps, values = trials[order], steps[order], values[order]
+        point_order = np.lexsort((steps, trials))
+        trials, steps, values = trials[point_order], steps[point_order], values[point_order]
     return trials, steps, values
 
 
@@ -90,13 +90,13 @@ def _value_axis_limits(study: Study, metric: str) -> AxisLimits:
     """Return limits that fit trials with a result, without the first quarter of each curve. For a minimized metric, the axis is
     logarithmic if the worst values would make differences between the best invisible."""
     curves = [(study.feasible[t.index], study.metric(t, metric).values) for t in study.trials]
-    steady = [v[len(v) // 4 :] for fine, v in curves if fine]
-    limits = curve_axis_limits(steady, [v for _, v in curves])
+    steady_curves = [v[len(v) // 4 :] for fine, v in curves if fine]
+    limits = curve_axis_limits(steady_curves, [v for _, v in curves])
     maximize = study.spec.objective.direction == "maximize"
     if limits.log or (maximize and metric in (study.spec.objective.metric, study.signals.get("train_objective"))):
         return limits
-    visible = np.concatenate([v[(v >= limits.low) & (v <= limits.high)] for v in steady] or [np.empty(0)])
-    low, high = visible.min(initial=np.inf), visible.max(initial=0.0)
+    visible_values = np.concatenate([v[(v >= limits.low) & (v <= limits.high)] for v in steady_curves] or [np.empty(0)])
+    low, high = visible_values.min(initial=np.inf), visible_values.max(initial=0.0)
     return padded_axis_limits(float(low), float(high), log=True) if 0 < _MIN_LOG_AXIS_RATIO * low < high else limits
 
 
@@ -104,17 +104,17 @@ def _column_extreme_levels(key: IntArray, values: FloatArray, limits: AxisLimits
     """Return levels (trials, columns, 2): each column's minimum and maximum, in logged order; -1 without a point, -2 without a
     finite point. key: trial * columns + column of each point (n,), non-decreasing. values: (n,)."""
     starts = np.flatnonzero(np.diff(key, prepend=-1))
-    group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
+    group_of_point = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
     finite = np.isfinite(values)
-    place = np.arange(len(key))
-    ends = []
+    indices = np.arange(len(key))
+    extremes = []
     for signed in (np.where(finite, values, np.inf), np.where(finite, -values, np.inf)):
-        smallest = np.minimum.reduceat(signed, starts)
-        ends.append(np.minimum.reduceat(np.where(signed == smallest[group], place, len(key)), starts))
-    heights = np.full((shape[0] * shape[1], 2), -1, dtype=np.int64)
-    for side, at in enumerate((np.minimum(*ends), np.maximum(*ends))):
-        heights[key[starts], side] = np.where(np.logical_or.reduceat(finite, starts), _height_levels(limits, values[at]), -2)
-    return heights.reshape(*shape, 2)
+        group_minima = np.minimum.reduceat(signed, starts)
+        extremes.append(np.minimum.reduceat(np.where(signed == group_minima[group_of_point], indices, len(key)), starts))
+    levels = np.full((shape[0] * shape[1], 2), -1, dtype=np.int64)
+    for side, at in enumerate((np.minimum(*extremes), np.maximum(*extremes))):
+        levels[key[starts], side] = np.where(np.logical_or.reduceat(finite, starts), _height_levels(limits, values[at]), -2)
+    return levels.reshape(*shape, 2)
 
 
 def _height_levels(limits: AxisLimits, values: FloatArray) -> IntArray:
@@ -122,8 +122,8 @@ def _height_levels(limits: AxisLimits, values: FloatArray) -> IntArray:
     low, high, at = (
         transform_to_scale(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
     )
-    part = np.nan_to_num((at - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
-    return np.round(np.clip(part, 0, 1) * (len(CURVE_HEIGHT_CHARACTERS) - 1)).astype(np.int64)
+    axis_share = np.nan_to_num((at - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
+    return np.round(np.clip(axis_share, 0, 1) * (len(CURVE_HEIGHT_CHARACTERS) - 1)).astype(np.int64)
 
 
 _HEIGHT_CHARACTER_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + CURVE_HEIGHT_CHARACTERS).encode(), dtype=np.uint8)

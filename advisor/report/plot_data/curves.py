@@ -33,21 +33,21 @@ def downsample_curve(
     """
     if len(steps) == 0:
         return (), ()
-    starts = np.flatnonzero(np.diff(columns, prepend=columns[0] - 1))
-    ends = np.append(starts[1:], len(steps))
-    finite = np.isfinite(values)
-    low = np.where(finite, values, np.inf)
-    high = np.where(finite, values, -np.inf)
-    keep: set[int] = set()
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        keep.update((start, end - 1))
+    column_starts = np.flatnonzero(np.diff(columns, prepend=columns[0] - 1))
+    column_ends = np.append(column_starts[1:], len(steps))
+    is_finite = np.isfinite(values)
+    low = np.where(is_finite, values, np.inf)
+    values_for_max = np.where(is_finite, values, -np.inf)
+    kept_indices: set[int] = set()
+    for start, end in zip(column_starts.tolist(), column_ends.tolist(), strict=True):
+        kept_indices.update((start, end - 1))
         if end - start > 2:
-            keep.add(start + int(np.argmin(low[start:end])))
-            keep.add(start + int(np.argmax(high[start:end])))
-            gaps = np.flatnonzero(~finite[start:end])
-            keep.update((start + int(gaps[0]),) if len(gaps) else ())
-    order = sorted(keep)
-    return tuple(steps[order].tolist()), tuple(v if math.isfinite(v) else None for v in values[order].tolist())
+            kept_indices.add(start + int(np.argmin(low[start:end])))
+            kept_indices.add(start + int(np.argmax(values_for_max[start:end])))
+            gap_indices = np.flatnonzero(~is_finite[start:end])
+            kept_indices.update((start + int(gap_indices[0]),) if len(gap_indices) else ())
+    indices = sorted(kept_indices)
+    return tuple(steps[indices].tolist()), tuple(v if math.isfinite(v) else None for v in values[indices].tolist())
 
 
 _SHOWN_SIGNALS: tuple[Signal, ...] = (
@@ -78,21 +78,21 @@ def signals_to_show(study: Study) -> tuple[Signal, ...]:
 
 def make_curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> MetricCurveSet | None:
     """Return the metric's curves of these trials for a plot; None if none of the trials logged the metric."""
-    logged = [(t, *curve_with_extremes(study, t, metric)) for t in trials]
-    logged = [(t, steps, values) for t, steps, values in logged if len(steps)]
-    if not logged:
+    logged_curves = [(t, *curve_with_extremes(study, t, metric)) for t in trials]
+    logged_curves = [(t, steps, values) for t, steps, values in logged_curves if len(steps)]
+    if not logged_curves:
         return None
-    every = np.unique(np.concatenate([steps for _, steps, _ in logged]))
-    last, first = int(every[-1]), int(every[every > 0][0]) if every[-1] > 0 else 1
+    all_steps = np.unique(np.concatenate([steps for _, steps, _ in logged_curves]))
+    last, first = int(all_steps[-1]), int(all_steps[all_steps > 0][0]) if all_steps[-1] > 0 else 1
     log = last >= _MIN_LOG_STEP_RATIO * first
     if log:
-        logs = np.log(every[every > 0])
-        log = bool(np.diff(logs).max() <= _MAX_STEP_GAP_SHARE * (logs[-1] - logs[0]))
+        log_steps = np.log(all_steps[all_steps > 0])
+        log = bool(np.diff(log_steps).max() <= _MAX_STEP_GAP_SHARE * (log_steps[-1] - log_steps[0]))
     curves = []
-    for trial, steps, values in logged:
-        part = np.log(np.maximum(steps, first) / first) / math.log(last / first) if log else steps / max(last, 1)
-        reduced = downsample_curve(steps, values, (part * CURVE_PIXEL_COLUMNS).astype(np.int64))
-        curves.append(TrialCurve(trial=trial.id, steps=reduced[0], values=reduced[1]))
+    for trial, steps, values in logged_curves:
+        axis_share = np.log(np.maximum(steps, first) / first) / math.log(last / first) if log else steps / max(last, 1)
+        downsampled = downsample_curve(steps, values, (axis_share * CURVE_PIXEL_COLUMNS).astype(np.int64))
+        curves.append(TrialCurve(trial=trial.id, steps=downsampled[0], values=downsampled[1]))
     name = "objective" if metric == study.spec.objective.metric else signal
     return MetricCurveSet(metric=metric, signal=name, scale="log" if log else "linear", curves=tuple(curves))
 
@@ -101,49 +101,49 @@ def curve_with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArr
     """Return the steps and values of a curve. If values were logged as means over windows, the minimum and maximum of each
     window are added at the step of its mean."""
     curve = study.metric(trial, metric)
-    parts = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
-    if len(parts) == 1:
+    curves = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
+    if len(curves) == 1:
         return curve.steps, curve.values
-    steps = np.concatenate([p.steps for p in parts])
-    order = np.argsort(steps, kind="stable")
-    return steps[order], np.concatenate([p.values for p in parts])[order]
+    steps = np.concatenate([p.steps for p in curves])
+    step_order = np.argsort(steps, kind="stable")
+    return steps[step_order], np.concatenate([p.values for p in curves])[step_order]
 
 
 def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHistogram | None:
     """Return the histogram of the trials' gradient norms; None if the trials logged fewer than two usable gradient norms."""
-    logged = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
-    if not logged:
+    logged_norms = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
+    if not logged_norms:
         return None
-    values = np.concatenate(logged)
-    usable = values[np.isfinite(values) & (values > 0)]
-    if len(usable) < 2:
+    values = np.concatenate(logged_norms)
+    positive_norms = values[np.isfinite(values) & (values > 0)]
+    if len(positive_norms) < 2:
         return None
-    low, high = float(usable.min()), float(usable.max())
+    low, high = float(positive_norms.min()), float(positive_norms.max())
     log = high >= 30 * low
     if low == high:
         low, high = 0.9 * low, 1.1 * high
-    edges = np.geomspace(low, high, _NORM_BINS + 1) if log else np.linspace(low, high, _NORM_BINS + 1)
-    edges[0], edges[-1] = low, high
-    counts, _ = np.histogram(usable, bins=edges)
+    bin_edges = np.geomspace(low, high, _NORM_BINS + 1) if log else np.linspace(low, high, _NORM_BINS + 1)
+    bin_edges[0], bin_edges[-1] = low, high
+    counts, _ = np.histogram(positive_norms, bins=bin_edges)
     return GradientNormHistogram(
-        edges=tuple(edges.tolist()),
+        edges=tuple(bin_edges.tolist()),
         counts=tuple(counts.tolist()),
         log=log,
-        p90=float(np.quantile(usable, 0.9)),
-        trials=len(logged),
-        left_out=len(values) - len(usable),
+        p90=float(np.quantile(positive_norms, 0.9)),
+        trials=len(logged_norms),
+        left_out=len(values) - len(positive_norms),
         **_gradient_clipping_facts(study, trials),
     )
 
 
 def _gradient_clipping_facts(study: Study, trials: list[Trial]) -> dict[str, float]:
     """Return the clipping threshold and the mean share of clipped updates; empty if the threshold is unknown or differs."""
-    limits = {clipping.threshold(t) for t in trials}
-    if len(limits) != 1 or not all(map(math.isfinite, limits)):
+    thresholds = {clipping.threshold(t) for t in trials}
+    if len(thresholds) != 1 or not all(map(math.isfinite, thresholds)):
         return {}
-    shares = [
+    clipped_shares = [
         c.clipped_share
         for t in trials
         if (c := clipping.read_clipping(study, t)) is not None and math.isfinite(c.clipped_share)
     ]
-    return {"clip": limits.pop(), **({"clipped": float(np.mean(shares))} if shares else {})}
+    return {"clip": thresholds.pop(), **({"clipped": float(np.mean(clipped_shares))} if clipped_shares else {})}

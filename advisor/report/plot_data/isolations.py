@@ -37,31 +37,31 @@ def isolation_plots(study: Study) -> tuple[IsolationPlot, ...]:
     """Return the isolation plot's data for every hyperparameter with at least two slices, scientific hyperparameters first."""
     tried = settings.read_settings(study)
     costs = np.where(study.comparable, study.costs, np.nan)
-    medians = settings.median_cost_per_setting(study).tolist()
-    pooled = [_TriedSetting(group, cost) for group, cost in zip(tried.trials, medians, strict=True)]
+    median_costs = settings.median_cost_per_setting(study).tolist()
+    tried_settings = [_TriedSetting(group, cost) for group, cost in zip(tried.trials, median_costs, strict=True)]
     names = sorted(
         (n for n in study.searched if n not in tried.unexamined_positions), key=lambda n: study.searched[n].role != "scientific"
     )
-    known = [i for n in names if (i := _make_isolation_plot(study, costs, n, pooled)) is not None]
-    return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
+    plots = [i for n in names if (i := _make_isolation_plot(study, costs, n, tried_settings)) is not None]
+    return tuple(i.model_copy(update={"p": min(i.p * len(plots), 1.0)}) for i in plots)
 
 
 def _make_isolation_plot(study: Study, costs: FloatArray, name: str, pooled: Sequence[_TriedSetting]) -> IsolationPlot | None:
-    having = [s for s in pooled if name in s.trials[0].params]
-    groups = _group_by_number(study, name, having) if study.searched[name].numeric else _group_by_choice(name, having)
+    members = [s for s in pooled if name in s.trials[0].params]
+    groups = _group_by_number(study, name, members) if study.searched[name].numeric else _group_by_choice(name, members)
     if len(groups) < 2:
         return None
-    drawn = min(len(g) for g in groups)
-    typical = [float(quantiles_of_best(_setting_costs(g), drawn, np.array([_MEDIAN_QUANTILE]))[0]) for g in groups]
-    compared = sorted((v, i) for i, v in enumerate(typical) if math.isfinite(v))
-    ends = [groups[compared[end][1]] for end in (0, -1)] if len(compared) > 1 else []
+    draw_count = min(len(g) for g in groups)
+    median_bests = [float(quantiles_of_best(_setting_costs(g), draw_count, np.array([_MEDIAN_QUANTILE]))[0]) for g in groups]
+    ranking = sorted((v, i) for i, v in enumerate(median_bests) if math.isfinite(v))
+    extremes = [groups[ranking[end][1]] for end in (0, -1)] if len(ranking) > 1 else []
     return IsolationPlot(
         parameter=replace_surrogates(name),
-        drawn=drawn,
-        repeats=any(len(s.trials) > 1 for s in having),
-        slices=tuple(_make_isolation_slice(study, costs, name, g, drawn) for g in groups),
-        p=_worst_slice_p_value([groups[i] for _, i in compared], drawn, compared[-1][0]) if compared else 1.0,
-        differ=tuple(replace_surrogates(n) for n in _parameters_without_overlap(study, name, *ends)) if ends else (),
+        drawn=draw_count,
+        repeats=any(len(s.trials) > 1 for s in members),
+        slices=tuple(_make_isolation_slice(study, costs, name, g, draw_count) for g in groups),
+        p=_worst_slice_p_value([groups[i] for _, i in ranking], draw_count, ranking[-1][0]) if ranking else 1.0,
+        differ=tuple(replace_surrogates(n) for n in _parameters_without_overlap(study, name, *extremes)) if extremes else (),
     )
 
 
@@ -73,8 +73,8 @@ def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], drawn: int, 
     """Return the probability that some slice is by chance as bad as the worst, by the rank of the median best result. The test
     permutes the settings over the slices. worst: median best cost of the worst slice."""
     sizes = [len(g) for g in groups]
-    better = sum(int((_setting_costs(g) < worst).sum()) for g in groups)
-    return p_value_of_late_group(sizes, [rank_of_best(size, drawn, _MEDIAN_QUANTILE) for size in sizes], better)
+    better_count = sum(int((_setting_costs(g) < worst).sum()) for g in groups)
+    return p_value_of_late_group(sizes, [rank_of_best(size, drawn, _MEDIAN_QUANTILE) for size in sizes], better_count)
 
 
 def _parameters_without_overlap(
@@ -82,28 +82,28 @@ def _parameters_without_overlap(
 ) -> list[str]:
     """Return the other hyperparameters whose values in the best and worst slice do not overlap; any of them may cause the
     difference."""
-    found = []
+    separated_parameters = []
     for other, parameter in study.searched.items():
         u, v = (study.positions(other, [s.trials[0] for s in group]) for group in (best, worst))
         u, v = u[np.isfinite(u)], v[np.isfinite(v)]
         if other == name or not (len(u) and len(v)):
             continue
-        apart = u.max() < v.min() or v.max() < u.min() if parameter.numeric else not set(u) & set(v)
-        if apart:
-            found.append(other)
-    return found
+        is_separated = u.max() < v.min() or v.max() < u.min() if parameter.numeric else not set(u) & set(v)
+        if is_separated:
+            separated_parameters.append(other)
+    return separated_parameters
 
 
 def _group_by_number(study: Study, name: str, pooled: list[_TriedSetting]) -> list[list[_TriedSetting]]:
     positions = study.positions(name, [s.trials[0] for s in pooled])
-    known = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
-    values, starts = np.unique(positions[known], return_index=True)
+    sorted_indices = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
+    values, value_starts = np.unique(positions[sorted_indices], return_index=True)
     if len(values) <= MAX_RANGE_SLICES:
-        parts = np.split(np.array(known, dtype=np.int64), starts[1:])
+        index_groups = np.split(np.array(sorted_indices, dtype=np.int64), value_starts[1:])
     else:
-        count = min(MAX_RANGE_SLICES, len(known) // MIN_SETTINGS_IN_SLICE) or 1
-        parts = np.array_split(np.array(known, dtype=np.int64), count)
-    return [[pooled[i] for i in part] for part in parts if len(part)]
+        group_count = min(MAX_RANGE_SLICES, len(sorted_indices) // MIN_SETTINGS_IN_SLICE) or 1
+        index_groups = np.array_split(np.array(sorted_indices, dtype=np.int64), group_count)
+    return [[pooled[i] for i in part] for part in index_groups if len(part)]
 
 
 def _group_by_choice(name: str, pooled: list[_TriedSetting]) -> list[list[_TriedSetting]]:
@@ -118,8 +118,8 @@ def _make_isolation_slice(
 ) -> IsolationSlice:
     trials = [t for s in group for t in s.trials]
     best, values = next(iter(study.ranked(trials)), None), [s.trials[0].params[name] for s in group]
-    ends = [values[0], values[-1]] if study.searched[name].numeric else []
-    low, high = (float(v) for v in ends) if ends else (None, None)
+    slice_ends = [values[0], values[-1]] if study.searched[name].numeric else []
+    low, high = (float(v) for v in slice_ends) if slice_ends else (None, None)
     quantiles = quantiles_of_best(_setting_costs(group), drawn, _QUANTILE_LEVELS)
     five, half, ninety_five = (study.objective_value(float(c)) if math.isfinite(c) else None for c in quantiles)
     return IsolationSlice(

@@ -67,35 +67,35 @@ def best_of_n_trials(study: Study) -> BestOfNTrials | None:
         )
         for n in sizes
     )
-    repeated = any(len(group) > 1 for group in settings.read_settings(study).trials)
-    return BestOfNTrials(sizes=tuple(sizes), quantiles=quantiles, repeats=repeated)
+    has_repeats = any(len(group) > 1 for group in settings.read_settings(study).trials)
+    return BestOfNTrials(sizes=tuple(sizes), quantiles=quantiles, repeats=has_repeats)
 
 
 def throughput_by_batch_size(study: Study) -> tuple[BatchSizeThroughput, ...]:
     """Return the throughput at each batch size; empty if the throughput is known for fewer than two batch sizes."""
-    rates = throughput.throughput_by_batch_size(study)
-    return tuple(_throughput_with_interval(r) for r in rates) if len(rates) > 1 else ()
+    speeds = throughput.throughput_by_batch_size(study)
+    return tuple(_throughput_with_interval(r) for r in speeds) if len(speeds) > 1 else ()
 
 
 def _throughput_with_interval(speed: throughput.Throughput) -> BatchSizeThroughput:
-    mean = speed.mean_log_rate
-    reach = float(stats.t.ppf(0.95, mean.freedom)) * mean.error if mean.freedom > 0 else math.nan
-    low, high = (math.exp(mean.value + s * reach) if math.isfinite(reach) else None for s in (-1, 1))
+    log_rate = speed.mean_log_rate
+    half_width = float(stats.t.ppf(0.95, log_rate.freedom)) * log_rate.error if log_rate.freedom > 0 else math.nan
+    low, high = (math.exp(log_rate.value + s * half_width) if math.isfinite(half_width) else None for s in (-1, 1))
     return BatchSizeThroughput(batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high)
 
 
 def training_to_target(study: Study) -> ToTarget | None:
     """Return the amount of training that each batch size needs to reach a common target; None if there is no such target."""
     try:
-        race = targets.compare_batch_sizes(study, TARGET_IMPROVEMENT_SHARE)
+        comparison = targets.compare_batch_sizes(study, TARGET_IMPROVEMENT_SHARE)
     except MissingData:
         return None
-    statistic = np.median if race.statistic == "median" else np.min
-    sizes = [(g, float(statistic(g.lengths_to_target))) for g in race.groups]
+    statistic = np.median if comparison.statistic == "median" else np.min
+    sizes = [(g, float(statistic(g.lengths_to_target))) for g in comparison.groups]
     return ToTarget(
-        unit=race.unit,
-        target=study.objective_value(race.target_value) if math.isfinite(race.target_value) else None,
-        repeats=race.statistic == "median",
+        unit=comparison.unit,
+        target=study.objective_value(comparison.target_value) if math.isfinite(comparison.target_value) else None,
+        repeats=comparison.statistic == "median",
         sizes=tuple(
             TrainingToTarget(
                 batch_size=g.batch_size, typical=typical, seconds=g.seconds_to_target if g.seconds_to_target > 0 else None
@@ -109,32 +109,35 @@ def training_to_target(study: Study) -> ToTarget | None:
 def parameter_importances(study: Study) -> StudyImportances | None:
     """Return the importance of each hyperparameter and the most significant interactions; None if there are too few trials."""
     try:
-        read = importance.compute_importances(study)
+        estimate = importance.compute_importances(study)
     except MissingData:
         return None
-    names = read.names
-    each = sorted((_make_importance((n,), read.total_shares[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share)
-    mean = read.total_shares.mean(axis=0)
-    strongest = np.argsort(-mean, kind="stable")[:MAX_INTERACTING_PARAMETERS]
-    candidates = sorted(int(i) for i in strongest if mean[i] >= MIN_IMPORTANCE_FOR_INTERACTIONS)
+    names = estimate.names
+    ranking = sorted((_make_importance((n,), estimate.total_shares[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share)
+    mean_shares = estimate.total_shares.mean(axis=0)
+    by_importance = np.argsort(-mean_shares, kind="stable")[:MAX_INTERACTING_PARAMETERS]
+    candidates = sorted(int(i) for i in by_importance if mean_shares[i] >= MIN_IMPORTANCE_FOR_INTERACTIONS)
     pairs: list[ParameterImportance] = []
     if len(candidates) > 1:
-        shares = read.response.interaction_effects(candidates)
+        effects = estimate.response.interaction_effects(candidates)
         tests = len(names) * (len(names) - 1) // 2
         testable = tests <= NULL_HYPOTHESIS_DRAWS  # with more tests, the correction would raise even the smallest p-value to 1
-        p_values = interaction_p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
-        pairs = [_make_importance((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
+        p_values = interaction_p_values(estimate.response, list(effects)) if testable else dict.fromkeys(effects, 1.0)
+        pairs = [_make_importance((names[a], names[b]), effects[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))
     return StudyImportances(
-        settings=len(read.tried_settings), p=read.p_value, each=tuple(each), pairs=tuple(pairs[:MAX_INTERACTION_PAIRS])
+        settings=len(estimate.tried_settings),
+        p=estimate.p_value,
+        each=tuple(ranking),
+        pairs=tuple(pairs[:MAX_INTERACTION_PAIRS]),
     )
 
 
 def _make_importance(names: tuple[str, ...], draws: FloatArray, p: float | None = None) -> ParameterImportance:
     low, high = np.quantile(draws, [0.05, 0.95])
-    parts = {"share": draws.mean(), "low": low, "high": high}
+    statistics = {"share": draws.mean(), "low": low, "high": high}
     return ParameterImportance(
-        parameters=tuple(replace_surrogates(n) for n in names), p=p, **{k: min(float(v), 1.0) for k, v in parts.items()}
+        parameters=tuple(replace_surrogates(n) for n in names), p=p, **{k: min(float(v), 1.0) for k, v in statistics.items()}
     )
 
 
@@ -145,25 +148,25 @@ def curve_close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CurveClo
 
 def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[CurveCloseUp]:
     by_id = {t.id: t for t in study.trials}
-    seen: set[tuple[str, str, int]] = set()
+    seen_marks: set[tuple[str, str, int]] = set()
     for finding in (f for v in verdicts for f in v.findings if f.goal == "stability"):
         for evidence in (e for e in finding.evidence if isinstance(e, CurveEvidence)):
             for mark in (m for m in evidence.marks if not m.lasting):
                 trial, metric = by_id.get(mark.trial), evidence.metrics[0]
-                if trial is None or (mark.trial, metric, mark.step) in seen:
+                if trial is None or (mark.trial, metric, mark.step) in seen_marks:
                     continue
-                seen.add((mark.trial, metric, mark.step))
+                seen_marks.add((mark.trial, metric, mark.step))
                 steps, values = curve_with_extremes(study, trial, metric)
                 at = int(np.searchsorted(steps, mark.step))
-                part = slice(max(at - CLOSE_UP_POINTS_PER_SIDE, 0), at + CLOSE_UP_POINTS_PER_SIDE + 1)
-                if len(steps[part]) > 1:
+                window = slice(max(at - CLOSE_UP_POINTS_PER_SIDE, 0), at + CLOSE_UP_POINTS_PER_SIDE + 1)
+                if len(steps[window]) > 1:
                     yield CurveCloseUp(
                         trial=replace_surrogates(trial.id),
                         metric=replace_surrogates(metric),
                         step=mark.step,
                         label=mark.label,
-                        steps=tuple(steps[part].tolist()),
-                        values=tuple(v if math.isfinite(v) else None for v in values[part].tolist()),
+                        steps=tuple(steps[window].tolist()),
+                        values=tuple(v if math.isfinite(v) else None for v in values[window].tolist()),
                     )
 
 
@@ -177,16 +180,16 @@ def higher_rate_trials(study: Study) -> HigherRateTrials | None:
     loss = None if study.has("policy_reward") else study.signals.get("train_loss")
     metric = loss or study.spec.objective.metric
     at = float(rates[best[0].index])
-    above = [t for t in study.trials if study.ended[t.index] and rates[t.index] > at and len(study.metric(t, metric))]
-    above.sort(key=lambda t: (rates[t.index], t.index))
-    nearest = repeats.first_trial_per_setting(above)[:MAX_HIGHER_RATE_TRIALS]
-    if not nearest or not math.isfinite(at):
+    trials_above = [t for t in study.trials if study.ended[t.index] and rates[t.index] > at and len(study.metric(t, metric))]
+    trials_above.sort(key=lambda t: (rates[t.index], t.index))
+    nearest_trials = repeats.first_trial_per_setting(trials_above)[:MAX_HIGHER_RATE_TRIALS]
+    if not nearest_trials or not math.isfinite(at):
         return None
     return HigherRateTrials(
         parameter=replace_surrogates(name),
         metric=metric,
         best=at,
-        trials=tuple(t.id for t in nearest),
-        rates=tuple(float(rates[t.index]) for t in nearest),
-        failed=sum(not study.feasible[t.index] for t in nearest),
+        trials=tuple(t.id for t in nearest_trials),
+        rates=tuple(float(rates[t.index]) for t in nearest_trials),
+        failed=sum(not study.feasible[t.index] for t in nearest_trials),
     )

@@ -42,16 +42,16 @@ class Scale:
     def ticks(self, count: int = 6) -> list[tuple[float, str]]:
         """Return (value, label) pairs for round values within the scale; there are about `count` pairs or fewer."""
         if self.reverse:
-            below = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, count))]
-            return [(v, f"{v:.12g}") for v in below]
+            distances_from_1 = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, count))]
+            return [(v, f"{v:.12g}") for v in distances_from_1]
         values = _log_ticks(self.low, self.high, count) if self.log else _linear_ticks(self.low, self.high, count)
         return [(v, label) for v, label in zip(values, _tick_labels(values, log=self.log), strict=True)]
 
 
 def _linear_ticks(low: float, high: float, count: int) -> list[float]:
     step = (high - low) / max(count, 1)
-    size = 10.0 ** math.floor(math.log10(step))
-    step = next(size * m for m in (1, 2, 5, 10) if size * m >= step * (1 - 1e-9))
+    power_of_ten = 10.0 ** math.floor(math.log10(step))
+    step = next(power_of_ten * m for m in (1, 2, 5, 10) if power_of_ten * m >= step * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return [round(i * step, decimals) + 0.0 for i in range(first, last + 1)]
@@ -61,13 +61,13 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     decades = last - first + 1
     if decades >= 3:
-        stride = math.ceil(decades / count)
-        return [10.0**e for e in range(first, last + 1, stride)]
+        decades_per_tick = math.ceil(decades / count)
+        return [10.0**e for e in range(first, last + 1, decades_per_tick)]
     for steps in ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
         values = [m * 10.0**e for e in range(first - 1, last + 1) for m in steps]
-        inside = [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
-        if 3 <= len(inside) <= count + 2:
-            return inside
+        values_in_range = [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
+        if 3 <= len(values_in_range) <= count + 2:
+            return values_in_range
     return [v for v in _linear_ticks(low, high, count) if v > 0]
 
 
@@ -83,11 +83,11 @@ def _tick_labels(values: Sequence[float], *, log: bool) -> list[str]:
 
 def tick_label(value: float) -> str:
     """Return the shortest readable text of a round value: 1e-4, 0.003, 20, 1,000 or 1e6."""
-    size = abs(value)
-    if value and (size < 0.999e-3 or size >= 1e5):
+    magnitude = abs(value)
+    if value and (magnitude < 0.999e-3 or magnitude >= 1e5):
         mantissa, _, exponent = f"{value:.1e}".partition("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
-    return f"{value:,.6g}" if size >= 1 else f"{value:.3g}"
+    return f"{value:,.6g}" if magnitude >= 1 else f"{value:.3g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class AxisLimits:
 
     def count_values_outside(self, values: FloatArray) -> int:
         """Return the number of finite values outside the limits."""
-        finite = values[np.isfinite(values)]
-        return int(((finite < self.low) | (finite > self.high)).sum())
+        finite_values = values[np.isfinite(values)]
+        return int(((finite_values < self.low) | (finite_values > self.high)).sum())
 
 
 MIN_LOG_AXIS_RATIO = 30
@@ -116,14 +116,14 @@ MIN_LOG_AXIS_RATIO = 30
 def padded_axis_limits(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> AxisLimits:
     """Return limits with a margin of `by` times their distance at both ends; they differ even if `low` equals `high`."""
     if reverse and high < 1:
-        turned = padded_axis_limits(1 - high, 1 - low, log=True, by=by)
-        return AxisLimits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
+        reversed_limits = padded_axis_limits(1 - high, 1 - low, log=True, by=by)
+        return AxisLimits(1 - reversed_limits.high, 1 - reversed_limits.low, log=False, reverse=True)
     if log and low > 1 / MAX_FINITE_VALUE:
         a, b = math.log10(low), math.log10(high)
-        room = (b - a) * by or 0.2
-        return AxisLimits(10 ** (a - room), 10 ** (b + room), True)
-    room = (high - low) * by or abs(high) * 0.1 or 1.0
-    return AxisLimits(low - room, high + room, False)
+        margin = (b - a) * by or 0.2
+        return AxisLimits(10 ** (a - margin), 10 ** (b + margin), True)
+    margin = (high - low) * by or abs(high) * 0.1 or 1.0
+    return AxisLimits(low - margin, high + margin, False)
 
 
 def axis_limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> AxisLimits:
@@ -157,28 +157,28 @@ def objective_axis_limits(values: FloatArray, *, minimize: bool) -> AxisLimits:
     if crowded and not log and minimize:
         log = bool(finite.min() > 0 and finite.max() >= MIN_CROWDED_LOG_RATIO * finite.min())
     elif crowded and not log and finite.min() >= 0 and finite.max() < 1:
-        errors = objective_axis_limits(1 - finite, minimize=True)
-        if errors.log:
-            return AxisLimits(1 - errors.high, 1 - errors.low, log=False, reverse=True)
-    turned = np.log10(finite) if log else finite
-    turned = turned if minimize else -turned
-    best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
+        error_limits = objective_axis_limits(1 - finite, minimize=True)
+        if error_limits.log:
+            return AxisLimits(1 - error_limits.high, 1 - error_limits.low, log=False, reverse=True)
+    costs = np.log10(finite) if log else finite
+    costs = costs if minimize else -costs
+    best, q1, q3, worst_shown = np.quantile(costs, [0, 0.25, 0.75, 1])
     # Quartiles of fewer than 20 trials are inaccurate, so only more extreme values count as outliers then.
-    fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
-    if worst > fence and len(finite) > 4:
-        worst = turned[turned <= fence].max()
-    if len(finite) > 4 and (median := float(np.median(turned))) - best < BETTER_HALF_AXIS_SHARE * (worst - best):
-        room = best + (median - best) / BETTER_HALF_AXIS_SHARE
-        worst = max(turned[turned <= room].max(), np.quantile(turned, 1 - MAX_CLIPPED_TRIALS_SHARE))
-    ends = sorted((float(best), float(worst)) if minimize else (float(-best), float(-worst)))
-    low, high = (10 ** ends[0], 10 ** ends[1]) if log else (ends[0], ends[1])
+    outlier_bound = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
+    if worst_shown > outlier_bound and len(finite) > 4:
+        worst_shown = costs[costs <= outlier_bound].max()
+    if len(finite) > 4 and (median := float(np.median(costs))) - best < BETTER_HALF_AXIS_SHARE * (worst_shown - best):
+        crowding_bound = best + (median - best) / BETTER_HALF_AXIS_SHARE
+        worst_shown = max(costs[costs <= crowding_bound].max(), np.quantile(costs, 1 - MAX_CLIPPED_TRIALS_SHARE))
+    axis_ends = sorted((float(best), float(worst_shown)) if minimize else (float(-best), float(-worst_shown)))
+    low, high = (10 ** axis_ends[0], 10 ** axis_ends[1]) if log else (axis_ends[0], axis_ends[1])
     return _limits_without_impossible_values(padded_axis_limits(low, high, log=log, by=0.06), finite)
 
 
 def _better_half_axis_share(costs: FloatArray) -> float:
     """Return the distance from the best cost to the median cost, as a share of the range of the costs (n,)."""
-    span = float(np.ptp(costs))
-    return float(np.median(costs) - costs.min()) / span if span else 1.0
+    cost_range = float(np.ptp(costs))
+    return float(np.median(costs) - costs.min()) / cost_range if cost_range else 1.0
 
 
 def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) -> AxisLimits:
@@ -191,17 +191,17 @@ def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) ->
 
 def widened_axis_limits(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:
     """Return the axis limits, widened to include values that must be visible."""
-    visible = [v for v in values if abs(v) < MAX_FINITE_VALUE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
-    return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
+    shown = [v for v in values if abs(v) < MAX_FINITE_VALUE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
+    return replace(limits, low=min([limits.low, *shown]), high=max([limits.high, *shown]))
 
 
 def limits_widened_if_near(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:
     """Return limits widened to include marked values, except those so far away that the data would look flat."""
     low, high = limits.low, limits.high
     for value in filter(math.isfinite, values):
-        span = high - low
-        near_log = value > 0 and low / 10 <= value <= high * 10
-        if near_log if limits.log else low - span <= value <= high + span:
+        axis_range = high - low
+        is_near_on_log = value > 0 and low / 10 <= value <= high * 10
+        if is_near_on_log if limits.log else low - axis_range <= value <= high + axis_range:
             low, high = min(low, value), max(high, value)
     return AxisLimits(low, high, limits.log)
 
@@ -210,18 +210,18 @@ def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray]
     """Return limits that include steady curves (of trials with a result), except outliers: values (n,) outside the middle 96 %
     by more than 1.5 times their span (two decades on a log scale). Without a steady curve, the limits include the middle 80 %
     of `others`, which may have diverged."""
-    chosen, tail = (steady, 0.02) if any((np.abs(v) < MAX_FINITE_VALUE).any() for v in steady) else (others, 0.1)
-    finite = np.concatenate([v[np.abs(v) < MAX_FINITE_VALUE] for v in chosen] or [np.empty(0)])
+    limiting_curves, tail = (steady, 0.02) if any((np.abs(v) < MAX_FINITE_VALUE).any() for v in steady) else (others, 0.1)
+    finite = np.concatenate([v[np.abs(v) < MAX_FINITE_VALUE] for v in limiting_curves] or [np.empty(0)])
     if len(finite) == 0:
         return AxisLimits(0.0, 1.0, False)
     # with two values only, these quantiles are in reverse order
     low, high = sorted((np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")))
     log = bool(finite.min() > 0 and finite.max() >= MIN_LOG_AXIS_RATIO * low)
-    turned = np.log10(finite) if log else finite
+    axis_values = np.log10(finite) if log else finite
     low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))
     # On a log scale, a margin of two decades shows spikes without flattening the other values.
-    reach = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
-    shown = turned[(turned >= low - reach) & (turned <= high + reach)]
-    bottom, top = float(shown.min()), float(shown.max())
-    limits = padded_axis_limits(10**bottom, 10**top, log=True) if log else padded_axis_limits(bottom, top, log=False)
+    outlier_distance = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
+    shown_values = axis_values[(axis_values >= low - outlier_distance) & (axis_values <= high + outlier_distance)]
+    shown_low, top = float(shown_values.min()), float(shown_values.max())
+    limits = padded_axis_limits(10**shown_low, 10**top, log=True) if log else padded_axis_limits(shown_low, top, log=False)
     return _limits_without_impossible_values(limits, finite)

@@ -29,10 +29,10 @@ def best_sentence(report: ReportData) -> Message:
     metric, failed = Name(report.spec.objective.metric), _failed_trials_sentence(report)
     if best is None:
         return say("No completed trial has a value of {metric}.{failed}", metric=metric, failed=failed)
-    rank = "lowest" if report.minimize else "highest"
-    compared = len(report.ranked)
-    trials = "trials with a result" if compared >= counts.feasible else "comparable trials"
-    source = f"the {rank} of {compared:,} {trials}"
+    rank_word = "lowest" if report.minimize else "highest"
+    compared_count = len(report.ranked)
+    trials = "trials with a result" if compared_count >= counts.feasible else "comparable trials"
+    rank_text = f"the {rank_word} of {compared_count:,} {trials}"
     if best.mean is not None and report.spread is not None:
         return say(
             "The best trial's setting reaches a mean {metric} of {mean} (standard error {error}, {runs}){settings}. The best "
@@ -43,19 +43,19 @@ def best_sentence(report: ReportData) -> Message:
             runs=count(best.mean.trials, "trial"),
             settings=_best_setting_clause(report),
             value=Objective(best.value),
-            source=source,
+            source=rank_text,
             short=_short_training_sentence(report),
             failed=failed,
         )
-    ties = _tied_setting_count(report) if _lead_over_other_settings(report) == 0 else 0
+    tie_count = _tied_setting_count(report) if _lead_over_other_settings(report) == 0 else 0
     return say(
         "{start} {value}, {source}{tied}{settings}.{steps}{short}{failed}",
-        start=say("{n} share the best {metric},", n=capitalise(spelled(ties + 1, "setting")), metric=metric)
-        if ties
+        start=say("{n} share the best {metric},", n=capitalise(spelled(tie_count + 1, "setting")), metric=metric)
+        if tie_count
         else say("The best {metric} is", metric=metric),
         value=Objective(best.value),
-        source="from the only trial with a result" if compared == 1 else source,
-        tied=_tied_trial_clause(report) if ties else "",
+        source="from the only trial with a result" if compared_count == 1 else rank_text,
+        tied=_tied_trial_clause(report) if tie_count else "",
         settings=_best_setting_clause(report),
         steps=_best_step_sentences(best),
         short=_short_training_sentence(report),
@@ -65,76 +65,76 @@ def best_sentence(report: ReportData) -> Message:
 
 def _tied_trial_clause(report: ReportData) -> Message:
     assert report.best is not None
-    first = report.ranked[0][1].place
-    alike = {setting_key(t.params) for _, t in report.ranked if t.place == first}
+    best_place = report.ranked[0][1].place
+    tied_settings = {setting_key(t.params) for _, t in report.ranked if t.place == best_place}
     name = Name(report.best.name)
     if all(t.evaluations < 2 for _, t in report.ranked):
         return say(", such as {name}", name=name)
-    if len(alike) == _tied_setting_count(report) + 1:
+    if len(tied_settings) == _tied_setting_count(report) + 1:
         return say(". The means of their late evaluations are equal, too. One of these settings is that of {name}", name=name)
-    if len(alike) > 1:
+    if len(tied_settings) > 1:
         text = ". By the mean of late evaluations, {n} are still equal, such as {name}"
-        return say(text, n=spelled(len(alike), "setting"), name=name)
+        return say(text, n=spelled(len(tied_settings), "setting"), name=name)
     return say(". By the mean of late evaluations, {name} is the best of these settings", name=name)
 
 
 def _best_setting_clause(report: ReportData) -> MessagePart:
     assert report.best is not None
     params, importances = report.best.params, report.figures.importances
-    subject = report.heads[0].subject if report.heads else None
-    share = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
-    by_relevance = sorted(params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
-    parts: list[MessagePart] = []
+    first_subject = report.heads[0].subject if report.heads else None
+    importance = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
+    by_relevance = sorted(params, key=lambda n: (n != first_subject, not is_learning_rate(n), -importance.get(n, 0.0)))
+    clauses: list[MessagePart] = []
     for name in by_relevance[:_MAX_NAMED_PARAMETERS]:
         value_text = shorten(setting(params[name], 3), 30)
-        parts.append(say("{start}{name} {value}", start=", " if parts else ", at ", name=Name(name), value=value_text))
+        clauses.append(say("{start}{name} {value}", start=", " if clauses else ", at ", name=Name(name), value=value_text))
     if len(params) > _MAX_NAMED_PARAMETERS:
-        parts.append(f" and {len(params) - _MAX_NAMED_PARAMETERS} more")
-    return Message(tuple(parts))
+        clauses.append(f" and {len(params) - _MAX_NAMED_PARAMETERS} more")
+    return Message(tuple(clauses))
 
 
 def _best_step_sentences(best: Best) -> Message:
     """Say if the best value came early in the training, and if the best trial's checkpoint is worse than this value."""
-    early = kept = Message(())
+    early_sentence = checkpoint_sentence = Message(())
     if best.step is not None and best.last_step and best.step < MAX_EARLY_STEP_SHARE * best.last_step:
         text = " The best value was reached at step {step} of {last}."
-        early = say(text, step=f"{best.step:,}", last=f"{best.last_step:,}")
+        early_sentence = say(text, step=f"{best.step:,}", last=f"{best.last_step:,}")
     if best.kept_step is not None and best.kept_value is not None:
         text = " No checkpoint has this value: the checkpoint that was kept, at step {step}, has {value}."
-        kept = say(text, step=f"{best.kept_step:,}", value=Objective(best.kept_value))
-    return join_items((early, kept), "")
+        checkpoint_sentence = say(text, step=f"{best.kept_step:,}", value=Objective(best.kept_value))
+    return join_items((early_sentence, checkpoint_sentence), "")
 
 
 def _short_training_sentence(report: ReportData) -> Message:
     """Return a sentence if the best trial ended long before the others; else an empty message."""
     best = report.best
-    others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
-    usual = others[len(others) // 2] if others else 0
-    if best is None or not best.last_step or best.last_step >= MIN_RELATIVE_TRAINING_LENGTH * usual:
+    other_lengths = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
+    usual_length = other_lengths[len(other_lengths) // 2] if other_lengths else 0
+    if best is None or not best.last_step or best.last_step >= MIN_RELATIVE_TRAINING_LENGTH * usual_length:
         return Message(())
     return say(
         " {name}, the best trial, ended at step {last}; the other trials ended at about step {usual}.",
         name=Name(best.name),
         last=f"{best.last_step:,}",
-        usual=f"{round(round_significant(usual, 3)):,}",
+        usual=f"{round(round_significant(usual_length, 3)):,}",
     )
 
 
 def _failed_trials_sentence(report: ReportData) -> str:
     counts = report.counts
-    parts = []
+    reasons = []
     # Do not write "failed", because rules also count a trial as failed if it ended with a result but learned nothing.
     if counts.failed and counts.failed == counts.total:
-        parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
+        reasons.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
         causes = counts.status_counts_text("diverged", "infeasible", "not_learned")
         why = f" ({causes})" if causes else ""
-        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result{why}")
+        reasons.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result{why}")
     if counts.running:
-        parts.append(spelled(counts.running, "trial is still running", "trials are still running"))
+        reasons.append(spelled(counts.running, "trial is still running", "trials are still running"))
     if counts.no_data:
-        parts.append(f"{spelled(counts.no_data, 'trial')} logged no objective")
-    return f" {capitalise(', '.join(parts))}." if parts else ""
+        reasons.append(f"{spelled(counts.no_data, 'trial')} logged no objective")
+    return f" {capitalise(', '.join(reasons))}." if reasons else ""
 
 
 def certainty(report: ReportData) -> Message:
@@ -142,7 +142,7 @@ def certainty(report: ReportData) -> Message:
     if report.again is None or _lead_over_other_settings(report) == 0:
         return _uncertainty_sentence(report)
     low, high = report.again
-    best = math.nan if report.best is None else report.best.value
+    best_value = math.nan if report.best is None else report.best.value
     metric = Name(report.spec.objective.metric)
     # An end at the best possible result holds no information.
     if (report.minimize and low == 0) or (not report.minimize and high in (1, 100)):
@@ -154,16 +154,16 @@ def certainty(report: ReportData) -> Message:
             better="lower" if report.minimize else "higher",
         )
         return join_items((_uncertainty_sentence(report), bound), " ")
-    lucky = best < low if report.minimize else best > high
-    again = say(
+    is_outside = best_value < low if report.minimize else best_value > high
+    repeat_sentence = say(
         "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and "
         "{high} (80 % interval).",
         metric=metric,
-        be="probably be worse: between" if lucky else "lie between",
+        be="probably be worse: between" if is_outside else "lie between",
         low=Objective(low),
         high=Objective(high),
     )
-    return join_items((_uncertainty_sentence(report), again), " ")
+    return join_items((_uncertainty_sentence(report), repeat_sentence), " ")
 
 
 def _uncertainty_sentence(report: ReportData) -> Message:
@@ -180,22 +180,22 @@ def _uncertainty_sentence(report: ReportData) -> Message:
             "The best trial leads the next best setting by {lead}; without repeats, the noise of a result is unknown.",
             lead=number(lead, 2),
         )
-    repeats = say(
+    repeats_sentence = say(
         "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings}).",
         deviation=number(spread.deviation, 2),
         trials=spread.trials,
         settings=count(spread.settings, "setting"),
     )
     if best.mean is not None:
-        return join_items((repeats, *_compare_setting_means(report)), " ")
+        return join_items((repeats_sentence, *_compare_setting_means(report)), " ")
     if lead is None:
-        return repeats
-    chance = ", which is less, so the order of the two settings may be chance" if lead < spread.deviation else ""
+        return repeats_sentence
+    chance_clause = ", which is less, so the order of the two settings may be chance" if lead < spread.deviation else ""
     return say(
         "{repeats} The best trial leads the next best setting by {lead}{chance}.",
-        repeats=repeats,
+        repeats=repeats_sentence,
         lead=number(lead, 2),
-        chance=chance,
+        chance=chance_clause,
     )
 
 
@@ -205,29 +205,29 @@ def _compare_setting_means(report: ReportData) -> Iterator[Message]:
     if best is None or best.mean is None or best.next_mean is None or spread is None:
         return
     lead = (best.next_mean.value - best.mean.value) * (1 if report.minimize else -1)
-    error = spread.deviation * math.sqrt(1 / best.mean.trials + 1 / best.next_mean.trials)
+    standard_error = spread.deviation * math.sqrt(1 / best.mean.trials + 1 / best.next_mean.trials)
     yield say(
         "The mean of the best other setting is {gap} {worse} ({runs}, standard error of the difference {error}){chance}.",
         gap=number(abs(lead), 2),
         worse="worse" if lead >= 0 else "better",
         runs=count(best.next_mean.trials, "trial"),
-        error=number(error, 2),
-        chance="; the difference may be chance" if abs(lead) < 2 * error else "",
+        error=number(standard_error, 2),
+        chance="; the difference may be chance" if abs(lead) < 2 * standard_error else "",
     )
 
 
 def _lead_over_other_settings(report: ReportData) -> float | None:
     """Return the difference between the best trial and `_best_other_setting_trial`; None without the latter."""
-    other = _best_other_setting_trial(report)
+    other_trial = _best_other_setting_trial(report)
     best = report.best
-    return None if other is None or other.best is None or best is None else abs(other.best - best.value)
+    return None if other_trial is None or other_trial.best is None or best is None else abs(other_trial.best - best.value)
 
 
 def _tied_setting_count(report: ReportData) -> int:
     """Return the number of other settings with the best trial's result; 1 if all trials with this result have the same setting."""
     rows = [t for _, t in report.ranked]
-    keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}
-    return max(len(keys), 1)
+    tied_keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}
+    return max(len(tied_keys), 1)
 
 
 def _best_other_setting_trial(report: ReportData) -> TrialRow | None:
@@ -249,12 +249,12 @@ def key_numbers(report: ReportData) -> tuple[tuple[str, str, str], ...]:
     else:
         note = "the only result" if best else "no trial with a result"
     positions = best_step_positions(report)
-    median = (share(statistics.median(positions)), "of its training") if positions else (number(None), "unknown")
+    median_position = (share(statistics.median(positions)), "of its training") if positions else (number(None), "unknown")
     return (
         (f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note),
         _trial_count_entry(report),
         ("Hyperparameters searched", f"{searched}", _search_space_note(report, searched)),
-        ("Best step, median trial" if len(positions) > 1 else "Best step", *median),
+        ("Best step, median trial" if len(positions) > 1 else "Best step", *median_position),
     )
 
 
@@ -265,18 +265,18 @@ def _trial_count_entry(report: ReportData) -> tuple[str, str, str]:
         return "Trials", f"{own} + {counts.earlier:,}", f"{counts.earlier:,} from earlier rounds"
     failed = f"{counts.failed:,} without a result"
     compared = len(report.ranked)
-    fine = f"{compared:,} comparable" if compared < counts.feasible else f"{counts.feasible:,} with a result"
-    return "Trials", own, failed if counts.failed else fine
+    results = f"{compared:,} comparable" if compared < counts.feasible else f"{counts.feasible:,} with a result"
+    return "Trials", own, failed if counts.failed else results
 
 
 def _search_space_note(report: ReportData, searched: int) -> str:
     if not report.next_studies:
         return "none is varied" if searched == 0 else "in this study"
     old, new = completed_spec(report).parameters, report.next_studies[0].spec
-    changed = sum(not is_same_domain(p, new.parameters.get(n)) for n, p in old.items())
-    added = len(new.parameters.keys() - old.keys())
-    parts = [f"{changed} to change" if changed else "", f"{added} to add" if added else ""]
-    return ", ".join(p for p in parts if p) or "none to change"
+    changed_count = sum(not is_same_domain(p, new.parameters.get(n)) for n, p in old.items())
+    added_count = len(new.parameters.keys() - old.keys())
+    change_texts = [f"{changed_count} to change" if changed_count else "", f"{added_count} to add" if added_count else ""]
+    return ", ".join(p for p in change_texts if p) or "none to change"
 
 
 def best_step_positions(report: ReportData) -> list[float]:

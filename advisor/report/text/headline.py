@@ -51,28 +51,28 @@ def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
         return (say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)), nothing
     if report.stop is not None:
         return say("{stop}", stop=STOP_HEADLINE.format(data=report.spec.objective.final_data)), report.stop
-    urgent = _urgent_findings(report)
+    urgent_findings = _urgent_findings(report)
     if counts.feasible == 0 and not report.next_studies:
-        action = say("{action}", action=end_with_full_stop(urgent[0].action)) if urgent else nothing
+        action = say("{action}", action=end_with_full_stop(urgent_findings[0].action)) if urgent_findings else nothing
         return say("No trial produced a usable result."), action
     if report.next_studies:
         return _goal_and_reason_of_study(report, report.next_studies[0].spec)
-    if urgent:
-        return end_with_full_stop(urgent[0].action), end_with_full_stop(urgent[0].message)
-    text = say("{text}", text=_checks_summary(report))
+    if urgent_findings:
+        return end_with_full_stop(urgent_findings[0].action), end_with_full_stop(urgent_findings[0].message)
+    checks_text = say("{text}", text=_checks_summary(report))
     if not report.heads:
-        return text, nothing
+        return checks_text, nothing
     action = say("{action}", action=end_with_full_stop(report.heads[0].action))
     if len(report.ranked) < MIN_FEASIBLE:
-        return text, say("Consider: {action}", action=action)
+        return checks_text, say("Consider: {action}", action=action)
     return action, end_with_full_stop(report.heads[0].message)
 
 
 def _goal_and_reason_of_study(report: ReportData, spec: StudySpec) -> tuple[Message, Message]:
     finding_behind, before = _finding_behind_study(report, spec), finding_before_study(report)
     if before is not None:
-        reason = _reason_for_study if before is finding_behind else _reason_for_manual_action
-        return end_with_full_stop(before.action), reason(report, spec, before)
+        reason_function = _reason_for_study if before is finding_behind else _reason_for_manual_action
+        return end_with_full_stop(before.action), reason_function(report, spec, before)
     goal = end_with_full_stop(say("{goal}{others}", goal=_goal_message(spec), others=_changed_ranges_clause(report, spec)))
     why = _reason_for_study(report, spec, finding_behind)
     if finding_behind is None:
@@ -80,9 +80,9 @@ def _goal_and_reason_of_study(report: ReportData, spec: StudySpec) -> tuple[Mess
     if needs_new_scores(spec, [finding_behind]):
         why = join_items((why, say(NOT_COMPARABLE_NOTE)), " ")
     # If the best trials lie at the end of a range, moving this range is worthwhile even if the evidence is too weak for a warning.
-    moves = finding_behind.goal == "boundary" and finding_behind.confidence >= MIN_SURE_CONFIDENCE
-    optional = not moves and all(f.severity == "note" for f in report.heads)
-    return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
+    moves_range = finding_behind.goal == "boundary" and finding_behind.confidence >= MIN_SURE_CONFIDENCE
+    is_optional = not moves_range and all(f.severity == "note" for f in report.heads)
+    return goal, say("Optional: nothing is urgent. {why}", why=why) if is_optional else why
 
 
 def leading_finding(report: ReportData) -> Finding | None:
@@ -99,8 +99,8 @@ def names_unrequested_study(report: ReportData) -> bool:
     if report.stop is not None or not report.next_studies or finding_before_study(report) is not None:
         return False
     spec = report.next_studies[0].spec
-    found = _finding_behind_study(report, spec)
-    return found is None or (spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES) and not _goal_matches_finding(report, spec, found))
+    cause = _finding_behind_study(report, spec)
+    return cause is None or (spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES) and not _goal_matches_finding(report, spec, cause))
 
 
 def finding_before_study(report: ReportData) -> Finding | None:
@@ -112,10 +112,10 @@ def finding_before_study(report: ReportData) -> Finding | None:
     if finding_behind is not None and _needs_manual_action(spec, finding_behind):
         return finding_behind
     # A sufficiently certain problem comes before a study that only follows a note and leaves the problem unsolved.
-    only_note = finding_behind is None or finding_behind.severity == "note"
-    before = [f for f in urgent if _must_precede_study(report, spec, f)]
-    first = min(before, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
-    return first if only_note and first is not None and not _study_follows_finding(report, spec, first) else None
+    follows_note = finding_behind is None or finding_behind.severity == "note"
+    earlier_findings = [f for f in urgent if _must_precede_study(report, spec, f)]
+    candidate = min(earlier_findings, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
+    return candidate if follows_note and candidate is not None and not _study_follows_finding(report, spec, candidate) else None
 
 
 def _must_precede_study(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
@@ -159,9 +159,9 @@ def _changed_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
     _, _, numbers = spec.goal.partition(": ")
     if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
         return Message(())
-    before = completed_spec(report).parameters
-    named = parameters_in_goal(spec)
-    names = [n for n, p in spec.parameters.items() if clean(n) not in named and _has_new_range(before.get(n), p)]
+    old = completed_spec(report).parameters
+    goal_names = parameters_in_goal(spec)
+    names = [n for n, p in spec.parameters.items() if clean(n) not in goal_names and _has_new_range(old.get(n), p)]
     if len(names) == 1:
         return say(", with a new range of {name}", name=Name(names[0]))
     return say(", with new ranges of {n} more", n=len(names)) if names else Message(())
@@ -179,53 +179,53 @@ def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
 
 def _finding_behind_study(report: ReportData, spec: StudySpec) -> Finding | None:
     """Return the finding that led to the study, preferably one about the subject of its goal."""
-    leads = [f for f in report.findings if report.deferral_reason(f) is None and _study_follows_finding(report, spec, f)]
-    return min(leads, key=lambda f: not _goal_matches_finding(report, spec, f), default=None)
+    candidates = [f for f in report.findings if report.deferral_reason(f) is None and _study_follows_finding(report, spec, f)]
+    return min(candidates, key=lambda f: not _goal_matches_finding(report, spec, f), default=None)
 
 
 def _reason_for_manual_action(report: ReportData, spec: StudySpec, before: Finding) -> Message:
     goal = spec.goal.partition(":")[0]
     text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE_NOTE}" * needs_new_scores(spec, [before])
-    stops = _reason_for_goal(report, spec) if goal.startswith(STOP_GOAL) else ""
+    stop_reason = _reason_for_goal(report, spec) if goal.startswith(STOP_GOAL) else ""
     message = say(text, why=first_sentence(before.message), goal=goal)
-    return join_items((message, *([end_with_full_stop(stops)] if stops else [])), " ")
+    return join_items((message, *([end_with_full_stop(stop_reason)] if stop_reason else [])), " ")
 
 
 def _reason_for_study(report: ReportData, spec: StudySpec, finding_behind: Finding | None) -> Message:
     """Return the reason for the study, from the findings that it follows or from the change that its goal names."""
     own, adds = _reason_for_goal(report, spec), spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES)
     if finding_behind is None:
-        done = next((f for f in report.heads if says_to_stop_tuning([f])), None)
-        if done is not None:
-            return first_sentence(done.message)
-        fewer = any(p.searched_in is not None for p in spec.parameters.values())
-        return end_with_full_stop(own) if own and not fewer else say("{text}", text=_study_purpose(report, spec))
+        stop_finding = next((f for f in report.heads if says_to_stop_tuning([f])), None)
+        if stop_finding is not None:
+            return first_sentence(stop_finding.message)
+        searches_subset = any(p.searched_in is not None for p in spec.parameters.values())
+        return end_with_full_stop(own) if own and not searches_subset else say("{text}", text=_study_purpose(report, spec))
     if own and adds and not _goal_matches_finding(report, spec, finding_behind):
         return end_with_full_stop(own)
-    ends = [c.parameter for c in finding_behind.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
-    ranges = [name for name in ends if spec.parameters[name].numeric]
+    changed_ranges = [c.parameter for c in finding_behind.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
+    ranges = [name for name in changed_ranges if spec.parameters[name].numeric]
     if ranges and _extends_unproposed_range_end(report, ranges[0], spec.parameters[ranges[0]]):
         return end_with_full_stop(capitalise(spec.parameters[ranges[0]].why or ""))
-    found = (
+    range_findings = (
         _findings_behind_range(report, finding_behind, ranges[0], spec.parameters[ranges[0]]) if ranges else [finding_behind]
     )
-    if len(found) == 1 and found[0].severity != "note":
-        return end_with_full_stop(found[0].message)
-    return join_items((first_sentence(f.message) for f in found), " ")
+    if len(range_findings) == 1 and range_findings[0].severity != "note":
+        return end_with_full_stop(range_findings[0].message)
+    return join_items((first_sentence(f.message) for f in range_findings), " ")
 
 
 def _reason_for_goal(report: ReportData, spec: StudySpec) -> str:
     """Return the reason for the first change of a hyperparameter that the study's goal names; else ""."""
-    changed = (row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
-    return next((capitalise(row.why or "") for row in changed), "")
+    rows = (row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
+    return next((capitalise(row.why or "") for row in rows), "")
 
 
 def _goal_matches_finding(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether the study's goal is about the same subject as the finding: the same hyperparameter or study design."""
     if spec.sampler.kind == "adaptive" != report.spec.sampler.kind:
         return any(isinstance(c, RunPlan) for c in finding.changes)
-    changed = {row.name for row in diff_of_changes(report.spec, finding.changes)}
-    return any(name in spec.goal for name in (finding.subject, *changed) if name)
+    changed_names = {row.name for row in diff_of_changes(report.spec, finding.changes)}
+    return any(name in spec.goal for name in (finding.subject, *changed_names) if name)
 
 
 def _needs_manual_action(spec: StudySpec, finding: Finding) -> bool:
@@ -236,28 +236,28 @@ def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding
     """Return whether the study contains a change or design that the finding asks for, or waits for its manual action."""
     if _needs_manual_action(spec, finding):
         return True
-    changed = {row.name for row in diff_studies(completed_spec(report), spec)}
-    plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
-    if "clip" in plans and any(map(parameter_kinds.is_clipping_threshold, changed)):
+    changed_names = {row.name for row in diff_studies(completed_spec(report), spec)}
+    requested_plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
+    if "clip" in requested_plans and any(map(parameter_kinds.is_clipping_threshold, changed_names)):
         return True
-    if plans:
-        special = spec.probe is not None or spec.sampler.kind == "adaptive" or spec.settings != ()
-        return special or finding.subject in changed
-    return any(row.name in changed for row in diff_of_changes(report.spec, finding.changes))
+    if requested_plans:
+        has_own_design = spec.probe is not None or spec.sampler.kind == "adaptive" or spec.settings != ()
+        return has_own_design or finding.subject in changed_names
+    return any(row.name in changed_names for row in diff_of_changes(report.spec, finding.changes))
 
 
 def _findings_behind_range(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
     """Return the findings that proposed the new ends of a range, the lower end first; [first] if none did."""
     old = report.spec.parameters.get(name)
-    found: list[Finding] = []
+    range_findings: list[Finding] = []
     for side in get_args(RangeSide):
         end = getattr(new, side)
         if old is not None and getattr(old, side) == end:
             continue
-        setter = next((f for f in (first, *report.findings) if _proposes_range_end(f, name, side, end)), None)
-        if setter is not None and setter not in found:
-            found.append(setter)
-    return found or [first]
+        proposing_finding = next((f for f in (first, *report.findings) if _proposes_range_end(f, name, side, end)), None)
+        if proposing_finding is not None and proposing_finding not in range_findings:
+            range_findings.append(proposing_finding)
+    return range_findings or [first]
 
 
 def _extends_unproposed_range_end(report: ReportData, name: str, new: Parameter) -> bool:
@@ -283,19 +283,19 @@ def _study_purpose(report: ReportData, spec: StudySpec) -> str:
     fixed = sum(p.searched_in is not None for p in spec.parameters.values())
     if fixed:
         searched = fixed + len(spec.searched)
-        needed = settings_needed(searched)
-        return f"The other hyperparameters stay fixed for now: a search of all {searched} takes about {needed} trials."
-    repeats = not spec.searched and (spec.seeds or 1) > 1
-    if repeats and not report.spec.searched and not any(map(is_learning_rate, report.spec.parameters)):
-        missing = "learning rate" if report.spec.parameters else "hyperparameter"
-        return f"No {missing} was logged, so a study can only measure the variation between seeds."
-    if repeats and report.counts.feasible > 1:
+        needed_trials = settings_needed(searched)
+        return f"The other hyperparameters stay fixed for now: a search of all {searched} takes about {needed_trials} trials."
+    only_repeats = not spec.searched and (spec.seeds or 1) > 1
+    if only_repeats and not report.spec.searched and not any(map(is_learning_rate, report.spec.parameters)):
+        missing_kind = "learning rate" if report.spec.parameters else "hyperparameter"
+        return f"No {missing_kind} was logged, so a study can only measure the variation between seeds."
+    if only_repeats and report.counts.feasible > 1:
         return "Too few settings were repeated to say if the best trial leads by more than chance."
     if spec.sampler.kind == "adaptive":
         return "The best settings lie inside all ranges, so this study searches more closely around these settings."
     if MORE_SETTINGS_GOAL.match(spec.goal):
-        tried = report.counts.feasible
-        trials = capitalise(spelled(tried, "trial is", "trials are"))
+        result_count = report.counts.feasible
+        trials = capitalise(spelled(result_count, "trial is", "trials are"))
         return f"{trials} too few to show which values are best. {_checks_summary(report)}"
     if spec.settings and spec.probe is None and (spec.max_train_steps or 0) > (report.spec.max_train_steps or math.inf):
         return "Short runs found these settings; only long runs show which setting is the best."
@@ -306,16 +306,16 @@ def _checks_summary(report: ReportData) -> str:
     passed, fired = (sum(1 for _ in report.verdicts_with_status(s)) for s in ("quiet", "fired"))
     notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
     if waiting := sum(f.severity != "note" for f in report.heads):
-        few = "Only one trial has a result, which is not enough to judge a search. " if report.counts.feasible == 1 else ""
-        return f"{few}{capitalise(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
+        start = "Only one trial has a result, which is not enough to judge a search. " if report.counts.feasible == 1 else ""
+        return f"{start}{capitalise(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
     if report.counts.feasible == 1 and not notes:
         return "Only one trial has a result, which is not enough to judge a search."
     if not passed and not notes:
         return "No check had enough data." if report.verdicts else "No check ran."
     text = f"{'Nothing urgent' if notes else 'No problem'} found in {spelled(passed + fired, 'check')}"
     text += f"; {count(unknown, 'check')} could not run." if unknown else "."
-    compared = len(report.ranked)
-    if compared >= MIN_FEASIBLE:
+    compared_count = len(report.ranked)
+    if compared_count >= MIN_FEASIBLE:
         return text
-    few = f"Only {spelled(compared, 'trial has', 'trials have')} a comparable result"
-    return f"{few}, too few to judge the search space. {text}"
+    start = f"Only {spelled(compared_count, 'trial has', 'trials have')} a comparable result"
+    return f"{start}, too few to judge the search space. {text}"

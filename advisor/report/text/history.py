@@ -20,14 +20,14 @@ JUDGEMENTS = {"kept": "came true", "not kept": "did not come true", "cannot tell
 
 def round_summary(history: History) -> tuple[str, ...]:
     """Return sentences about the trials and predictions of the latest round."""
-    latest = history.rounds[-1]
-    lines = []
+    latest_round = history.rounds[-1]
+    sentences = []
     if len(history.rounds) > 1 or history.counted:
-        more = f", and {history.counted:,} from earlier rounds in this search space" if history.counted else ""
-        lines.append(f"Round {latest.number}: {count(latest.trials, 'trial')}{more}.")
-    if latest.outcomes:
-        lines.append(f"Predictions for this round: {_true_predictions_text(latest.outcomes)}.")
-    return (*lines, *((history.stop,) if history.stop else ()))
+        earlier_trials_clause = f", and {history.counted:,} from earlier rounds in this search space" if history.counted else ""
+        sentences.append(f"Round {latest_round.number}: {count(latest_round.trials, 'trial')}{earlier_trials_clause}.")
+    if latest_round.outcomes:
+        sentences.append(f"Predictions for this round: {_true_predictions_text(latest_round.outcomes)}.")
+    return (*sentences, *((history.stop,) if history.stop else ()))
 
 
 def round_lines(report: ReportData) -> tuple[str, ...]:
@@ -37,16 +37,16 @@ def round_lines(report: ReportData) -> tuple[str, ...]:
 
 def advice_track_record(report: ReportData) -> tuple[str, ...]:
     """Return for each rule behind the current findings how much following its advice has gained in the store."""
-    fired = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
-    return tuple(_track_record_sentence(r) for r in report.advice if r.rule in fired)
+    rules_with_findings = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
+    return tuple(_track_record_sentence(r) for r in report.advice if r.rule in rules_with_findings)
 
 
 def _track_record_sentence(record: AdviceRecord) -> str:
-    start = f"Advice of {record.rule} was followed {record.followed} times in this store"
+    followed_clause = f"Advice of {record.rule} was followed {record.followed} times in this store"
     if record.median_gain is None:
-        return f"{start}; the best result never improved."
+        return f"{followed_clause}; the best result never improved."
     return (
-        f"{start}. The best result improved {record.gained} of {record.followed} times; the median improvement was "
+        f"{followed_clause}. The best result improved {record.gained} of {record.followed} times; the median improvement was "
         f"{Percent(record.median_gain)}."
     )
 
@@ -54,38 +54,38 @@ def _track_record_sentence(record: AdviceRecord) -> str:
 def study_predictions(spec: StudySpec) -> tuple[str, ...]:
     """Return the predictions about the results of a next study, each prediction once. Predictions that a rule will not report
     the same problem again are omitted."""
-    shown = (p for p in spec.predictions if not isinstance(p.expects, Settled))
-    return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in shown))
+    result_predictions = (p for p in spec.predictions if not isinstance(p.expects, Settled))
+    return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in result_predictions))
 
 
 def _true_predictions_text(outcomes: Sequence[Outcome]) -> str:
     """Return a count of the predictions that came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
     by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
     true, false, unknown = by_judgement.values()
-    parts = []
+    count_texts = []
     if true or false:
-        wrong = f" (not: {listed(false)})" if false else ""
-        parts.append(f"{len(true)} of {len(true) + len(false)} came true{wrong}")
+        wrong_text = f" (not: {listed(false)})" if false else ""
+        count_texts.append(f"{len(true)} of {len(true) + len(false)} came true{wrong_text}")
     if unknown:
-        parts.append(f"{len(unknown)} undecided ({listed(unknown)})")
-    return ", ".join(parts)
+        count_texts.append(f"{len(unknown)} undecided ({listed(unknown)})")
+    return ", ".join(count_texts)
 
 
 def hit_rate_text(rate: HitRate) -> str:
     """Return a rule's share of correct predictions: `RULE: 3 of 4 came true (75 %, predicted 91 %); 1 undecided`."""
-    judged = rate.kept + rate.not_kept
-    parts = []
-    if judged and rate.rate is not None:
-        stated = f", predicted {Percent(rate.stated)}" if rate.stated is not None else ""
-        parts.append(f"{rate.kept} of {judged} came true ({Percent(rate.rate)}{stated})")
+    judged_count = rate.kept + rate.not_kept
+    outcome_texts = []
+    if judged_count and rate.rate is not None:
+        predicted_text = f", predicted {Percent(rate.stated)}" if rate.stated is not None else ""
+        outcome_texts.append(f"{rate.kept} of {judged_count} came true ({Percent(rate.rate)}{predicted_text})")
     if rate.cannot_tell:
-        parts.append(f"{rate.cannot_tell} undecided")
-    return f"{rate.rule}: {'; '.join(parts)}"
+        outcome_texts.append(f"{rate.cannot_tell} undecided")
+    return f"{rate.rule}: {'; '.join(outcome_texts)}"
 
 
 def row(round: Round) -> tuple[str, str, str, str, str]:
     """Return the table row of a round: (number, study, trials, best, best so far)."""
     failed = f", {round.trials - round.feasible:,} without a result" if round.feasible < round.trials else ""
-    counted = f"; {round.counted:,} count as data of this study" if round.counted else ""
-    trials = f"{round.trials:,}{failed}{counted}"
+    counted_text = f"; {round.counted:,} count as data of this study" if round.counted else ""
+    trials = f"{round.trials:,}{failed}{counted_text}"
     return str(round.number), round.study, trials, number(round.best), number(round.incumbent)

@@ -58,51 +58,52 @@ def training_command(study: Study, spec: StudySpec) -> str:
         for t, words in ((t, with_separate_output_folder(words, t.id, folder)) for t, words in recorded)
     ]
     # If no command was recorded, the default of a hyperparameter is known only if all trials have the same value.
-    unknown = (_constant_parameters(study), [(word, False) for word in _DEFAULT_TRAINING_COMMAND], "")
-    params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
+    default_command = (_constant_parameters(study), [(word, False) for word in _DEFAULT_TRAINING_COMMAND], "")
+    params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=default_command)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
     text = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
     text = text.replace(run_id, "{run_id}") if RUN_ID_PATTERN.fullmatch(run_id) else text
     before, now = placeholders.placeholder_values(study.spec), placeholders.placeholder_values(spec)
-    changed = [n for n in placeholders.needed_placeholders(spec) if n == "seed" or now[n] != before.get(n)]
-    needed = [option for name in spec.searched for option in _parameters_to_pass(spec, name, text)]
+    changed_names = [n for n in placeholders.needed_placeholders(spec) if n == "seed" or now[n] != before.get(n)]
+    required_names = [option for name in spec.searched for option in _parameters_to_pass(spec, name, text)]
     # If the study fixes a hyperparameter that was searched before, its fixed value may differ from the option's default.
-    varied = params.keys() | study.searched
-    needed += [n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value]
+    known = params.keys() | study.searched
+    required_names += [n for n, p in spec.parameters.items() if p.value is not None and n in known and params.get(n) != p.value]
     # Runs that are not part of the study had other values of these hyperparameters, so the defaults are unknown.
-    needed += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
-    missing = [n for n in dict.fromkeys((*needed, *changed)) if f"{{{n}}}" not in text]
-    return " ".join([text, *map(placeholders.command_option, missing)])
+    required_names += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
+    missing_names = [n for n in dict.fromkeys((*required_names, *changed_names)) if f"{{{n}}}" not in text]
+    return " ".join([text, *map(placeholders.command_option, missing_names)])
 
 
 def _constant_parameters(study: Study) -> Mapping[str, HyperparameterValue]:
     """Return the parameters that are not searched and equal in all trials."""
     trials = [t.params for t in study.trials]
-    first = trials[0] if trials else {}
-    return {n: v for n, v in first.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
+    first_params = trials[0] if trials else {}
+    return {n: v for n, v in first_params.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
 
 
 def _parameters_to_pass(spec: StudySpec, name: str, text: str) -> list[str]:
     """Return the hyperparameters that the command must pass for a searched one. If that one stands for an expression, such as
     lr / (1 - momentum), the training knows only those computed from it. Empty if the command names one of these."""
-    formulas = {n: formula.parse_formula(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
-    derived = [n for n, names in formulas.items() if name in names]
+    names_in_formulas = {n: formula.parse_formula(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
+    derived_names = [n for n, names in names_in_formulas.items() if name in names]
     if spec.parameters[name].equals is not None:
-        return derived
-    stand_ins = {n for n, p in spec.parameters.items() if p.equals is not None}
-    return [] if any(f"{{{n}}}" in text and not stand_ins & formulas[n] for n in derived) else [name]
+        return derived_names
+    replaced_names = {n for n, p in spec.parameters.items() if p.equals is not None}
+    return [] if any(f"{{{n}}}" in text and not replaced_names & names_in_formulas[n] for n in derived_names) else [name]
 
 
 def next_study_command(report: ReportData) -> str:
     """Return the command that runs the first of the next studies, or exports it to Optuna; empty if there is no next study."""
-    first = next(iter(report.next_studies), None)
-    if first is None:
+    study = next(iter(report.next_studies), None)
+    if study is None:
         return ""
-    file = shell.quote_word(PurePath(report.folder, "next", first.file).as_posix())
-    if first.training:
-        return f"advisor run {file} -- {first.training}"
-    return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out {_optuna_script_name(first)}"
+    study_path = shell.quote_word(PurePath(report.folder, "next", study.file).as_posix())
+    if study.training:
+        return f"advisor run {study_path} -- {study.training}"
+    experiment = shell.quote_word(report.spec.study)
+    return f"advisor export optuna {study_path} --experiment {experiment} --out {_optuna_script_name(study)}"
 
 
 def _optuna_script_name(study: NextStudy) -> str:
@@ -118,8 +119,8 @@ def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
     known -= set(study.searched) if any(map(_command_arguments, commands)) else set()
     new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and placeholders.command_option(n) in training)
     options = (placeholders.command_option(n).partition(" ")[0] for n in new)
-    named = {word.partition("=")[0] for command in commands for word in command.split()}
-    return tuple(o for o in dict.fromkeys(options) if o not in named)
+    named_options = {word.partition("=")[0] for command in commands for word in command.split()}
+    return tuple(o for o in dict.fromkeys(options) if o not in named_options)
 
 
 def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
@@ -170,24 +171,24 @@ def _arguments_with_placeholders(
     words: Sequence[str], params: Mapping[str, HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> Iterator[tuple[str, bool]]:
     """Yield (argument, whether it has a placeholder). analysed: the study whose trials recorded the command."""
-    pending: str | None = None
+    pending_option: str | None = None
     for word in words:
         option = _OPTION_PATTERN.fullmatch(word)
-        if pending is not None and (option is None or option["value"] is not None or not word.startswith("-")):
-            name = _option_placeholder(pending, word, params, spec, analysed)
+        if pending_option is not None and (option is None or option["value"] is not None or not word.startswith("-")):
+            name = _option_placeholder(pending_option, word, params, spec, analysed)
             yield (f"{{{name}}}", True) if name else (_escape_braces(word), False)
-            pending = None
+            pending_option = None
             continue
-        pending = None
+        pending_option = None
         if option is None:
-            named = [
+            matching_names = [
                 n
                 for n in spec.searched
                 if n in params and _NUMBER_PATTERN.fullmatch(word) and _text_equals_value(word, params[n])
             ]
-            yield (f"{{{named[0]}}}", True) if len(named) == 1 else (_escape_braces(word), False)
+            yield (f"{{{matching_names[0]}}}", True) if len(matching_names) == 1 else (_escape_braces(word), False)
         elif option["value"] is None:
-            pending = option["name"] if word.startswith("-") else None
+            pending_option = option["name"] if word.startswith("-") else None
             yield _escape_braces(word), False
         else:
             name = _option_placeholder(option["name"], option["value"], params, spec, analysed)
@@ -199,17 +200,17 @@ def _option_placeholder(
 ) -> str | None:
     """Return the name of the placeholder that replaces an option's value; None if the study does not set this value."""
     words = words_of_name(option)
-    same = [n for n in spec.parameters if words_of_name(n) == words]
-    if not same:
-        same = [
+    matching_names = [n for n in spec.parameters if words_of_name(n) == words]
+    if not matching_names:
+        matching_names = [
             n
             for n in spec.parameters
             if _longer_ends_with_shorter(words_of_name(n), words) and _text_equals_value(text, params.get(n))
         ]
-    if not same and is_learning_rate("_".join(words)):
-        same = [n for n in spec.parameters if is_learning_rate(n) and _text_equals_value(text, params.get(n))]
-    if len(same) == 1:
-        return same[0]
+    if not matching_names and is_learning_rate("_".join(words)):
+        matching_names = [n for n in spec.parameters if is_learning_rate(n) and _text_equals_value(text, params.get(n))]
+    if len(matching_names) == 1:
+        return matching_names[0]
     if "_".join(words) in _SEED_OPTIONS:
         return "seed"
     if spec.max_train_steps and is_training_length("_".join(words)) and _text_equals_value(text, analysed.max_train_steps):
@@ -272,16 +273,16 @@ def with_separate_output_folder(words: Sequence[str], run_id: str, folder: str |
     trainer's defaults are the same for every run."""
     if not RUN_ID_PATTERN.fullmatch(run_id):
         return list(words)
-    completed = list(words)
+    new_words = list(words)
     for i, at in _output_folder_arguments(words):
         prefix, value = ("", words[i]) if at is None else (words[i][:at], words[i][at:])
         if not RUN_ID_PATTERN.search(value):
-            completed[i] = f"{prefix}{folder or value}/{run_id}"
+            new_words[i] = f"{prefix}{folder or value}/{run_id}"
     names = {name for word in words if (name := _option_name(word)) is not None}
     if any(word.startswith("--") and _option_name(word) in _TRANSFORMERS_OPTIONS for word in words):
-        completed += [] if "seed" in names else ["--seed", "0"]
-        completed += [] if names & _OUTPUT_FOLDER_OPTIONS else placeholders.TRAINER_OUTPUT_OPTION.format(run_id=run_id).split()
-    return completed
+        new_words += [] if "seed" in names else ["--seed", "0"]
+        new_words += [] if names & _OUTPUT_FOLDER_OPTIONS else placeholders.TRAINER_OUTPUT_OPTION.format(run_id=run_id).split()
+    return new_words
 
 
 def _output_folder_arguments(words: Sequence[str]) -> Iterator[tuple[int, int | None]]:

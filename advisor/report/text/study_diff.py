@@ -38,8 +38,8 @@ def describe_domain(parameter: Parameter) -> str:
     elif parameter.formula is not None:
         text = f"computed: {setting(parameter.formula)}"
     elif parameter.low is not None and parameter.high is not None:
-        kind = "int, " if parameter.type == "int" else ""
-        text = f"{plain_number(parameter.low)} … {plain_number(parameter.high)}, {kind}{parameter.scale}"
+        type_text = "int, " if parameter.type == "int" else ""
+        text = f"{plain_number(parameter.low)} … {plain_number(parameter.high)}, {type_text}{parameter.scale}"
     else:
         text = "one of " + ", ".join(setting(v) for v in parameter.options)
     if parameter.when:
@@ -52,12 +52,12 @@ def completed_spec(report: ReportData) -> StudySpec:
     comparison with a next study that declares the same values shows no difference."""
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
-    following = report.next_studies[0].spec if report.next_studies else spec
-    every = spec.evaluate_every or following.evaluate_every
-    searched = {n: p for n, p in following.searched.items() if n in spec.searched and n in report.inferred}
+    next_spec = report.next_studies[0].spec if report.next_studies else spec
+    interval = spec.evaluate_every or next_spec.evaluate_every
+    searched = {n: p for n, p in next_spec.searched.items() if n in spec.searched and n in report.inferred}
     roles = {n: spec.parameters[n].model_copy(update={"role": p.role}) for n, p in searched.items()}
-    update = {"trials": spec.trials or ended, "evaluate_every": every, "parameters": {**spec.parameters, **roles}}
-    return spec.model_copy(update=update)
+    fields = {"trials": spec.trials or ended, "evaluate_every": interval, "parameters": {**spec.parameters, **roles}}
+    return spec.model_copy(update=fields)
 
 
 def diff_studies(old: StudySpec, new: StudySpec) -> tuple[StudyDiffRow, ...]:
@@ -103,25 +103,25 @@ def _schedule_text(spec: StudySpec) -> str | None:
 
 
 def _forbidden_region_text(region: Region) -> str:
-    parts = []
+    limit_texts = []
     for name, bounds in region.where.items():
-        ends = [f"≥ {plain_number(bounds.low)}"] if bounds.low is not None else []
-        ends += [f"≤ {plain_number(bounds.high)}"] if bounds.high is not None else []
-        ends += ["one of " + ", ".join(setting(v) for v in bounds.choices)] if bounds.choices else []
-        parts.append(f"{clean(name)} {' and '.join(ends)}")
-    return " and ".join(parts)
+        bound_texts = [f"≥ {plain_number(bounds.low)}"] if bounds.low is not None else []
+        bound_texts += [f"≤ {plain_number(bounds.high)}"] if bounds.high is not None else []
+        bound_texts += ["one of " + ", ".join(setting(v) for v in bounds.choices)] if bounds.choices else []
+        limit_texts.append(f"{clean(name)} {' and '.join(bound_texts)}")
+    return " and ".join(limit_texts)
 
 
 def diff_of_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[StudyDiffRow, ...]:
     """Return the differences that result from applying the changes to the study in order. If a change cannot be applied, the
     result shows the change as proposed."""
-    changed, invalid = spec, []
+    changed_spec, invalid = spec, []
     for change in changes:
         try:
-            changed = validate_spec(change.apply(changed), changed)
+            changed_spec = validate_spec(change.apply(changed_spec), changed_spec)
         except ValidationError:
             invalid.append(_proposed_change_row(change))
-    return (*diff_studies(spec, changed), *(row for row in invalid if row is not None))
+    return (*diff_studies(spec, changed_spec), *(row for row in invalid if row is not None))
 
 
 def _proposed_change_row(change: Change) -> StudyDiffRow | None:

@@ -53,20 +53,20 @@ def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unl
     """Return the data to log or the settings to change so that more checks can run. The entry that allows the most checks comes
     first."""
     # Pruned trials are ignored, because they have fewer evaluations than complete trials.
-    counted = study.comparable if study.comparable.any() else study.ended
-    lengths = [len(study.cost_curve(t)) for t in study.trials if counted[t.index]]
-    evaluations = int(np.median(lengths)) if lengths else 0
-    known = {"evaluations": evaluations, "trials": settings.read_settings(study).result_count}
-    by_lack: dict[MissingDataKind, list[tuple[str, DataNeed]]] = defaultdict(list)
+    is_counted = study.comparable if study.comparable.any() else study.ended
+    evaluation_counts = [len(study.cost_curve(t)) for t in study.trials if is_counted[t.index]]
+    evaluations = int(np.median(evaluation_counts)) if evaluation_counts else 0
+    known_counts = {"evaluations": evaluations, "trials": settings.read_settings(study).result_count}
+    checks_by_kind: dict[MissingDataKind, list[tuple[str, DataNeed]]] = defaultdict(list)
     for verdict in verdicts:
-        if verdict.needs is not None and _would_more_data_help(study, verdict.needs, known):
-            by_lack[verdict.needs.lack].append((verdict.rule, verdict.needs))
-    groups = [g for lack, members in by_lack.items() for g in _split_by_need(lack, members)]
-    hooked = [g for g in groups if g.missing_kind in HOOKED]
-    if len(hooked) < 2 or uses_training_hook(study):
-        hooked = []
-    entries = [_make_group_unlock(study, g, known) for g in groups if g not in hooked]
-    entries += [_training_hook_unlock(study, hooked)] if hooked else []
+        if verdict.needs is not None and _would_more_data_help(study, verdict.needs, known_counts):
+            checks_by_kind[verdict.needs.lack].append((verdict.rule, verdict.needs))
+    groups = [g for lack, members in checks_by_kind.items() for g in _split_by_need(lack, members)]
+    hook_groups = [g for g in groups if g.missing_kind in HOOKED]
+    if len(hook_groups) < 2 or uses_training_hook(study):
+        hook_groups = []
+    entries = [_make_group_unlock(study, g, known_counts) for g in groups if g not in hook_groups]
+    entries += [_training_hook_unlock(study, hook_groups)] if hook_groups else []
     return tuple(sorted(entries, key=lambda e: -len(e.checks)))
 
 
@@ -80,8 +80,8 @@ def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]
         return len(study.searched) != 1  # skip studies that search only one hyperparameter on purpose
     if need.lack == "evaluations" and _would_evaluate_too_long(study, need.at_least or 0, known["evaluations"]):
         return False
-    enough = need.at_least is not None and known.get(need.lack, 0) >= need.at_least
-    return need.lack in _MISSING_DATA_ACTIONS and not enough
+    has_enough = need.at_least is not None and known.get(need.lack, 0) >= need.at_least
+    return need.lack in _MISSING_DATA_ACTIONS and not has_enough
 
 
 def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
@@ -93,32 +93,32 @@ def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
 
 def _split_by_need(lack: MissingDataKind, members: Sequence[tuple[str, DataNeed]]) -> Iterator[_CheckGroup]:
     """Yield the checks of one kind; if a few of them need more data than most, yield these as a second group."""
-    numbers = sorted(need.at_least or 0 for _, need in members)
-    usual = numbers[math.ceil(MIN_UNLOCKED_CHECK_SHARE * len(numbers)) - 1]
-    few = tuple(rule for rule, need in members if (need.at_least or 0) <= usual)
-    yield _CheckGroup(lack, usual or None, few)
-    if numbers[-1] > usual:
-        yield _CheckGroup(lack, numbers[-1], tuple(rule for rule, need in members if (need.at_least or 0) > usual))
+    needed_counts = sorted(need.at_least or 0 for _, need in members)
+    usual_count = needed_counts[math.ceil(MIN_UNLOCKED_CHECK_SHARE * len(needed_counts)) - 1]
+    few = tuple(rule for rule, need in members if (need.at_least or 0) <= usual_count)
+    yield _CheckGroup(lack, usual_count or None, few)
+    if needed_counts[-1] > usual_count:
+        yield _CheckGroup(lack, needed_counts[-1], tuple(rule for rule, need in members if (need.at_least or 0) > usual_count))
 
 
 def _make_group_unlock(study: Study, group: _CheckGroup, known: Mapping[str, int]) -> Unlock:
     n = group.required_count or _MIN_REPEATS
-    what = _MISSING_DATA_ACTIONS[group.missing_kind].format(n=n, known=known.get(group.missing_kind))
+    action_text = _MISSING_DATA_ACTIONS[group.missing_kind].format(n=n, known=known.get(group.missing_kind))
     if group.missing_kind == "full_length" and settings.was_heavily_pruned(study):
-        what = "Train trials to their end, without pruning"
+        action_text = "Train trials to their end, without pruning"
     if group.missing_kind == "facts" and uses_training_hook(study):
-        what = "Pass the hook the objects that it cannot find, such as the validation loader"
+        action_text = "Pass the hook the objects that it cannot find, such as the validation loader"
         if logging_framework(study) == "transformers":
-            what = "Evaluate the untrained model before the first step"
-    return _make_unlock(what, group.rules, code_to_log(study, group.missing_kind, n))
+            action_text = "Evaluate the untrained model before the first step"
+    return _make_unlock(action_text, group.rules, code_to_log(study, group.missing_kind, n))
 
 
 def _training_hook_unlock(study: Study, groups: Sequence[_CheckGroup]) -> Unlock:
     """Return a single entry for all missing data that our training hook can log."""
     ordered = sorted(groups, key=lambda g: -len(g.rules))
-    parts = [f"{HOOKED[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in ordered]
-    what = say("Add the training hook, which logs {parts}", parts=list_message(parts, len(parts)))
-    return _make_unlock(what, tuple(rule for g in ordered for rule in g.rules), code_to_log(study, ordered[0].missing_kind))
+    data_texts = [f"{HOOKED[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in ordered]
+    action = say("Add the training hook, which logs {parts}", parts=list_message(data_texts, len(data_texts)))
+    return _make_unlock(action, tuple(rule for g in ordered for rule in g.rules), code_to_log(study, ordered[0].missing_kind))
 
 
 def _make_unlock(what: Message | str, rules: tuple[str, ...], lines: str | None) -> Unlock:
