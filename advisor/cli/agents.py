@@ -13,7 +13,7 @@ AGENTS_FILE = Path("AGENTS.md")
 SKILL_FILE = Path(".agents/skills/tuning-advisor/SKILL.md")
 BEGIN, END = "<!-- tuning-advisor: begin, written by `advisor init --agents` -->", "<!-- tuning-advisor: end -->"
 
-SECTION = f"""\
+AGENTS_SECTION = f"""\
 {BEGIN}
 ## Experiments
 
@@ -95,7 +95,7 @@ def _read_if_exists(file: Path) -> str | None:
 def _replace_agents_section(text: str) -> str:
     """Return AGENTS.md with our section replaced or, if it has none, appended. Line endings are preserved."""
     line_end = "\r\n" if "\r\n" in text else "\n"
-    section = SECTION.replace("\n", line_end)
+    section = AGENTS_SECTION.replace("\n", line_end)
     marker_counts = text.count(BEGIN), text.count(END)
     if marker_counts == (0, 0):
         return f"{text.rstrip()}{2 * line_end}{section}" if text.strip() else section

@@ -91,7 +91,7 @@ def compare_settings(
     max_seeds: int = DEFAULT_MAX_SEEDS,
 ) -> Comparison:
     """Compare two settings, named as in the arguments of `advisor compare`. Raises AdvisorError if either setting is unknown."""
-    compared_settings = _parse_side(candidate, experiment, experiments), _parse_side(incumbent, experiment, experiments)
+    compared_settings = _parse_setting(candidate, experiment, experiments), _parse_setting(incumbent, experiment, experiments)
     required_gain = _parse_gain(complexity, compared_settings[1]) if complexity is not None else None
     return decide(*compared_settings, complexity=required_gain, power=power, max_seeds=max_seeds)
 
@@ -130,7 +130,7 @@ class ExperimentCache:
         return text[:at], text[at + 1 :]
 
 
-def _parse_side(text: str, experiment: str | None, experiments: ExperimentCache) -> ComparedTrials:
+def _parse_setting(text: str, experiment: str | None, experiments: ExperimentCache) -> ComparedTrials:
     name, part = (experiment, text) if experiment is not None else experiments.split_setting(text)
     study = experiments.read_once(name)
     return ComparedTrials(name=text, study=study, trials=find_trials(study, part, name) if part else study.trials)

@@ -8,7 +8,7 @@ import click
 
 from advisor.cli.options import tracking_option
 from advisor.execution.ledger.ledger import Ledger
-from advisor.interop.exports import KINDS, export as render
+from advisor.interop.exports import EXPORT_FORMATS, export as render
 from advisor.interop.exports.search_spaces import PastTrial
 from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec import StudySpec
@@ -20,7 +20,7 @@ from advisor.tracking.stores.location import parse_tracking_uri
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("kind", type=click.Choice(EXPORT_FORMATS))
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: standard output]")
 @click.option("--points", is_flag=True, help="Export the trials that `advisor sample` draws, instead of the search space.")

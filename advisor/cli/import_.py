@@ -83,10 +83,10 @@ def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
     if not quiet:
         for warning in summary.warnings:
             click.echo(f"Note: {warning}", err=True)
-        verb = "was" if summary.skipped == 1 else "were"
-        skipped_text = f", {summary.skipped:,} {verb} imported before" if summary.skipped else ""
-        extended_text = f", {summary.completed:,} extended" if summary.completed else ""
-        trials, points = count(summary.written, "trial"), count(summary.points, "point")
+        verb = "was" if summary.unchanged_runs == 1 else "were"
+        skipped_text = f", {summary.unchanged_runs:,} {verb} imported before" if summary.unchanged_runs else ""
+        extended_text = f", {summary.extended_runs:,} extended" if summary.extended_runs else ""
+        trials, points = count(summary.new_runs, "trial"), count(summary.points, "point")
         click.echo(f"Imported {trials} with {points}{extended_text}{skipped_text}. Experiments:")
         for name in summary.experiments[:10]:
             click.echo(f"  {short_text(name)}")

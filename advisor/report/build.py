@@ -70,7 +70,7 @@ def build_report(
         counts=TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), earlier=earlier, **by_status),
         best=_best_trial_summary(study, ranked, spread),
         spread=spread,
-        again=_interval_of_rerun(study),
+        rerun_interval=_best_value_interval(study),
         inferred={replace_surrogates(k): replace_surrogates(v) for k, v in study.inferred.items()},
         warnings=tuple(replace_surrogates(w) for w in study.warnings),
         decisions=tuple(d.model_copy(update={"text": replace_surrogates(d.text)}) for d in decisions),
@@ -101,12 +101,12 @@ def _figure_data(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdi
         best_trials=tuple(replace_surrogates(t.id) for t in ranked[:SHOWN_BEST_TRIALS]),
         grad_norm=gradient_norm_histogram(study, list(ranked[:SHOWN_BEST_TRIALS])),
         isolations=isolations.isolation_plots(study),
-        best_of=overview.best_of_n_trials(study),
-        speeds=overview.throughput_by_batch_size(study),
-        to_target=overview.training_to_target(study),
+        best_of_n=overview.best_of_n_trials(study),
+        throughputs=overview.throughput_by_batch_size(study),
+        training_to_target=overview.training_to_target(study),
         importances=overview.parameter_importances(study),
         close_ups=overview.curve_close_ups(study, verdicts),
-        just_above=higher_rates,
+        higher_rate_trials=higher_rates,
         compact_curves=encode_trial_curves(study, curves),
     )
 
@@ -120,7 +120,7 @@ def make_rule_info(rule: Rule) -> RuleInfo:
         playbook=rule.playbook,
         goal=rule.goal,
         thresholds=rule.model_dump(mode="json"),
-        measured=describe_measured_rates(measured_counts(rule.rule_id())),
+        accuracy=describe_measured_rates(measured_counts(rule.rule_id())),
     )
 
 
@@ -190,7 +190,7 @@ def _repeat_spread(study: Study) -> RepeatSpread | None:
     return RepeatSpread(deviation=variance[0], settings=len(repeated), trials=sum(len(s.trials) for s in repeated))
 
 
-def _interval_of_rerun(study: Study) -> tuple[float, float] | None:
+def _best_value_interval(study: Study) -> tuple[float, float] | None:
     costs = rerun.best_result_interval(study)
     if costs is None or validation.perfect_trials(study):  # if all results are perfect, there is no variation to estimate
         return None
@@ -230,10 +230,10 @@ def _make_next_studies(study: Study, specs: Sequence[StudySpec]) -> Iterator[Nex
             spec=spec,
             yaml=format_study_file(spec, parent=parent, inferred=study.inferred if parent is study.spec else ()),
             cost=price.summary(study, spec),
-            size=budget.trial_number_reason(study, spec),
-            training=replace_surrogates(command),
+            trial_number_reason=budget.trial_number_reason(study, spec),
+            training_command=replace_surrogates(command),
             new_options=tuple(map(replace_surrogates, options_without_precedent(study, command))),
-            command_known=known,
+            has_recorded_command=known,
         )
 
 

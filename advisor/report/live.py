@@ -19,7 +19,7 @@ from advisor.report.formats.html import render_live_page
 from advisor.report.model import ReportData
 from advisor.report.running import GUARD_STATE_LABELS
 
-ADDRESS = "127.0.0.1"
+LOOPBACK_ADDRESS = "127.0.0.1"
 """The server listens only on the loopback address, because reports may be confidential and the server has no authentication."""
 
 MAX_CONNECTIONS = 64
@@ -127,12 +127,12 @@ class LiveReport:
         self._lock = Lock()
         self._state, self._page = LivePageState(), b""
         self._frame, self._policy = render_live_page()
-        self._server = _ReportServer((ADDRESS, port), self._handler_class())
+        self._server = _ReportServer((LOOPBACK_ADDRESS, port), self._handler_class())
 
     @property
     def url(self) -> str:
         """Address of the page that shows the report."""
-        return f"http://{ADDRESS}:{self._server.server_address[1]}/"
+        return f"http://{LOOPBACK_ADDRESS}:{self._server.server_address[1]}/"
 
     def __enter__(self) -> LiveReport:
         Thread(target=self._server.serve_forever, name="advisor-live", daemon=True).start()
@@ -170,7 +170,7 @@ class LiveReport:
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 # Reject requests for other host names: a web site could resolve its own name to this machine (DNS rebinding).
-                if self.headers.get("Host", "").rpartition(":")[0] not in (ADDRESS, "localhost"):
+                if self.headers.get("Host", "").rpartition(":")[0] not in (LOOPBACK_ADDRESS, "localhost"):
                     self.send_error(HTTPStatus.FORBIDDEN)
                 elif path not in _CONTENT_TYPES:
                     self.send_error(HTTPStatus.NOT_FOUND)

@@ -74,7 +74,7 @@ class RuleInfo(FrozenModel):
     playbook: str
     goal: Goal
     thresholds: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
-    measured: str | None = None
+    accuracy: str | None = None
     """Description of the rule's accuracy on labelled studies; None if no labelled study tests the rule."""
 
 
@@ -137,13 +137,13 @@ class NextStudy(FrozenModel):
     yaml: str
     cost: str = ""
     """Estimated cost of the study, as a sentence."""
-    size: str = ""
+    trial_number_reason: str = ""
     """Reason for the study's number of trials, as a clause; empty if the study's goal states the number."""
-    training: str = "python train.py"
+    training_command: str = "python train.py"
     """Command that trains one trial, with placeholders for the values that the study sets."""
     new_options: tuple[str, ...] = ()
     """Options in the command `training` with which no trial of the analysed study was started."""
-    command_known: bool = True
+    has_recorded_command: bool = True
     """True if a trial recorded its command; otherwise `training` is only an example."""
 
 
@@ -218,7 +218,7 @@ class ReportData(FrozenModel):
     best: Best | None
     spread: RepeatSpread | None
     """Variation of the objective between repeats of the same setting; None if no setting was repeated."""
-    again: tuple[float, float] | None = None
+    rerun_interval: tuple[float, float] | None = None
     """80 % interval of the study's best result if the study ran again with other random settings and seeds; None if unknown."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]

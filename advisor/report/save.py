@@ -21,7 +21,7 @@ from advisor.report.text.best_value import best_sentence
 from advisor.report.text.headline import headline
 from advisor.system.atomic import write_files
 
-Data = TypeVar("Data", bound=ReportData)
+SomeReport = TypeVar("SomeReport", bound=ReportData)
 
 _MANIFEST_FILE = ".written-by-advisor"
 """Lists the files in `next/` as `<SHA-256> <name>`; the next analysis removes those that were not edited."""
@@ -33,7 +33,7 @@ def save_report(report: ReportData, out: Path, study_file: StudyFile | None = No
     save_report_files(report_files(report_in_folder(report, out), study_file), out)
 
 
-def report_in_folder(report: Data, out: Path) -> Data:
+def report_in_folder(report: SomeReport, out: Path) -> SomeReport:
     """Return the report with commands that name files in the folder `out`, relative to the current folder."""
     relative_folder = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
     return report.model_copy(update={"folder": relative_folder.as_posix()})

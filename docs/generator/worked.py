@@ -72,7 +72,7 @@ def _page(example: Example) -> str:
     report = _reports(example.study)
     index, finding = next((i, f) for i, f in enumerate(report.findings) if f.rule == example.rule)
     page = report.to_html()
-    pictures = _in_plots(page, example.plot) if example.plot else _in_card(page, view.finding_cards(report)[index].ident)
+    pictures = _in_plots(page, example.plot) if example.plot else _in_card(page, view.finding_cards(report)[index].card_id)
     return "\n\n".join(
         [
             f"# {example.chapter.capitalize()}: {example.title[0].lower()}{example.title[1:]}",
@@ -131,9 +131,9 @@ def _next(report: Report) -> str:
 # --- plots of the report ----------------------------------------------------------------------------------------------------
 
 
-def _in_card(page: str, ident: str) -> str:
+def _in_card(page: str, card_id: str) -> str:
     """Return the plots of a finding."""
-    return _figures(page, re.split(r"</?article", page.partition(f'id="{ident}"')[2], maxsplit=1)[0])
+    return _figures(page, re.split(r"</?article", page.partition(f'id="{card_id}"')[2], maxsplit=1)[0])
 
 
 def _in_plots(page: str, heading: str) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
-from advisor.interop.exports import KINDS
+from advisor.interop.exports import EXPORT_FORMATS
 from advisor.model import spec_yaml
 from advisor.model.spec import Objective, Parameter, StudySpec
 from tests.fuzz.inputs import damaged, text, twisted
@@ -57,7 +57,7 @@ COMMANDS = (
     ("sample", "FILE"),
     ("sample", "FILE", "--format", "table"),
     ("run", "FILE", "--dry-run", "--", "train", "--lr={lr}", "{args}"),
-    *(("export", kind, "FILE", *points) for kind in KINDS for points in ((), ("--points", "-n", "2"))),
+    *(("export", kind, "FILE", *points) for kind in EXPORT_FORMATS for points in ((), ("--points", "-n", "2"))),
 )
 
 
@@ -153,7 +153,7 @@ def checked(kind: str, spec: StudySpec, exported: str) -> None:
 
 
 @cases(1000)
-@given(st.sampled_from(KINDS), st.booleans(), st.lists(text, min_size=6, max_size=6))
+@given(st.sampled_from(EXPORT_FORMATS), st.booleans(), st.lists(text, min_size=6, max_size=6))
 def test_words_in_an_export_stay_words(kind: str, points: bool, texts: list[str]) -> None:
     spec = hostile(texts)
     if spec is None:

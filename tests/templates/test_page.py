@@ -264,8 +264,8 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
     assert after in Markup(to_do).striptags()  # as in the headline and the study
     assert str(cause.action) not in Markup(to_do).striptags()  # not as one finding alone proposes
     for card in made:
-        assert tuple(map(str, card.merged)) == (merged,) * (card.diff[0].after != after)
-    assert any(card.merged for card in made)
+        assert tuple(map(str, card.merged_changes)) == (merged,) * (card.diff[0].after != after)
+    assert any(card.merged_changes for card in made)
     page = report.to_html()
     assert merged in Markup(page).striptags()
     assert f"Search weight_decay in {after}." in render_sarif(report)

@@ -96,7 +96,7 @@ def test_an_unlisted_trial_is_found_and_links_to_its_run(
 ) -> None:
     from advisor.report.plot_data import compact_curves
 
-    monkeypatch.setattr(compact_curves, "MAX_TRIALS", 300)
+    monkeypatch.setattr(compact_curves, "MAX_TRIALS_WITH_CURVES", 300)
     large = make_report(make_study(900), ()).model_copy(update={"runs_url": "http://localhost:5000/#/runs/"})
     page, trouble = open_page(write(tmp_path, large.to_html()))
     last = large.figures.trials[view.ranked_trials(large)[-1][0]]

@@ -38,7 +38,7 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) 
     The server needs the extra `mcp`: pip install "tuning-advisor[mcp]".
     """
     try:
-        from advisor.cli.mcp.server import HOST, listen_on_port, make_mcp_server, serve_http
+        from advisor.cli.mcp.server import LOOPBACK_ADDRESS, listen_on_port, make_mcp_server, serve_http
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "uvicorn"):
             raise
@@ -55,5 +55,5 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) 
         server.run("stdio")
         return
     with listen_on_port(port) as at:
-        click.echo(f"http://{HOST}:{at.getsockname()[1]}/mcp", err=True)
+        click.echo(f"http://{LOOPBACK_ADDRESS}:{at.getsockname()[1]}/mcp", err=True)
         serve_http(server, at)

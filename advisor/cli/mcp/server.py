@@ -15,14 +15,14 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from advisor import __version__
-from advisor.cli.mcp.quoting import NOTICE, quote_error_message
+from advisor.cli.mcp.quoting import QUOTED_TEXT_NOTICE, quote_error_message
 from advisor.cli.mcp.tools import StoreTools
 from advisor.model.errors import AdvisorError
 
 SERVER_INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by statistical rules.
-Each answer is one JSON object. {NOTICE} The key "action" holds the advisor's own conclusion; names in its
+Each answer is one JSON object. {QUOTED_TEXT_NOTICE} The key "action" holds the advisor's own conclusion; names in its
 sentences come from the store. A person must confirm the commands that an answer proposes."""
-HOST = "127.0.0.1"
+LOOPBACK_ADDRESS = "127.0.0.1"
 """Address of the HTTP server, a loopback address, which other machines cannot reach."""
 
 
@@ -67,7 +67,7 @@ def _as_protocol_tool(tool: Callable[..., str], lock: threading.Lock) -> Callabl
 def listen_on_port(port: int) -> socket.socket:
     """Return a socket that listens on the port. Raises AdvisorError if the port is in use."""
     try:
-        return socket.create_server((HOST, port))
+        return socket.create_server((LOOPBACK_ADDRESS, port))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno is not None else error
         raise AdvisorError(f"cannot listen on port {port}: {reason}; choose another --port") from None
@@ -77,7 +77,7 @@ def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
     """Serve the tools over HTTP until interrupted. Requests from web pages of other sites are refused; the headers Host and
     Origin identify such requests."""
     port = listener.getsockname()[1]
-    hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
+    hosts = [f"{name}:{port}" for name in (LOOPBACK_ADDRESS, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
     app = server.streamable_http_app(transport_security=security)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])

@@ -46,8 +46,8 @@ DirectionArgument: TypeAlias = Annotated[Direction | None, Field(description="Di
 LimitsArgument: TypeAlias = Annotated[
     tuple[str, ...], Field(description="METRIC=VALUE: discard the candidate if METRIC is beyond VALUE.")
 ]
-SETTING = "A run's name or id, a git commit, or NAME=VALUE,... of parameters and tags"
-SettingArgument: TypeAlias = Annotated[str, Field(description=f"{SETTING}.")]
+SETTING_TEXT = "A run's name or id, a git commit, or NAME=VALUE,... of parameters and tags"
+SettingArgument: TypeAlias = Annotated[str, Field(description=f"{SETTING_TEXT}.")]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class StoreTools:
         candidate: SettingArgument,
         against: Annotated[
             str | None,
-            Field(description=f"Setting to replace. {SETTING}. Default: the last one kept, else the best one with repeats."),
+            Field(description=f"Setting to replace. {SETTING_TEXT}. Default: the last kept one, else the best with repeats."),
         ] = None,
         worthwhile: Annotated[
             str | None, Field(description="Smallest gain that is worth finding: 0.002 (in units of the objective) or 1%.")
@@ -127,7 +127,7 @@ class StoreTools:
     def history(
         self,
         experiment: Annotated[str | None, Field(description="Experiment or study. Default: all in the store.")] = None,
-        near: Annotated[str | None, Field(description=f"{SETTING}: list earlier trials near it, and failures.")] = None,
+        near: Annotated[str | None, Field(description=f"{SETTING_TEXT}: list earlier trials near it, and failures.")] = None,
     ) -> str:
         """Show the rounds of a study and how often the advice was right, or what was tried near a setting."""
         if near is None:
@@ -139,7 +139,9 @@ class StoreTools:
 
     def compare(
         self,
-        candidate: Annotated[str, Field(description=f"{SETTING}; without `experiment`: an experiment, or EXPERIMENT:SETTING.")],
+        candidate: Annotated[
+            str, Field(description=f"{SETTING_TEXT}; without `experiment`: an experiment, or EXPERIMENT:SETTING.")
+        ],
         incumbent: Annotated[str, Field(description="Setting to replace, named like the candidate.")],
         experiment: Annotated[str | None, Field(description="Experiment that contains both settings.")] = None,
         complexity: Annotated[str | None, Field(description="Minimum gain that justifies the candidate: 0.002 or 1%.")] = None,

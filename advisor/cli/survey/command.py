@@ -223,5 +223,5 @@ def survey(
         )
     if all(o.state == "unknown" for o in outcomes):
         raise AdvisorError(f"no experiment has results to judge; the reason for the first one: {outcomes[0].verdict}")
-    if fail_on is not None and any(o.severest and is_severe_enough(o.severest, fail_on) for o in outcomes):
+    if fail_on is not None and any(o.highest_severity and is_severe_enough(o.highest_severity, fail_on) for o in outcomes):
         sys.exit(1)

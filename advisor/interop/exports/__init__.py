@@ -11,20 +11,22 @@ if TYPE_CHECKING:
     from advisor.interop.exports.search_spaces import PastTrial, TrialParams
     from advisor.model.spec import StudySpec
 
-KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
+EXPORT_FORMATS = ("optuna", "ray", "wandb", "hydra", "algoperf")
 """Names of the tools to whose formats a study can be exported."""
 
 
 def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, past: Sequence[PastTrial] = ()) -> str:
-    """Return a study in the format of a tool (one of `KINDS`), or raise AdvisorError. points: trials to run instead of a search.
-    past: ended trials of the study, only for "optuna"."""
-    if kind not in KINDS:
-        raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(KINDS)}")
+    """Return a study in the format of a tool, one of `EXPORT_FORMATS`. Raises AdvisorError if the tool cannot express the study.
+
+    points: settings of the trials to export instead of a search space. past: ended trials of the study, only for "optuna".
+    """
+    if kind not in EXPORT_FORMATS:
+        raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(EXPORT_FORMATS)}")
     if past and kind != "optuna":
         raise AdvisorError(f"the format of {kind} cannot contain results of past trials; only optuna can")
     if points is not None and not points:
         raise AdvisorError("there is no trial to export; request at least one with -n")
     from advisor.interop.exports import optuna, search_spaces  # slow: they import `advisor.model`
 
-    render = optuna.render if kind == "optuna" else getattr(search_spaces, kind)
+    render = optuna.render_optuna if kind == "optuna" else getattr(search_spaces, f"render_{kind}")
     return render(search_spaces.StudyExport(spec, points, past))

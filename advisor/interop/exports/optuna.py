@@ -21,7 +21,7 @@ from advisor.model.spec import Bounds, Parameter, StudySpec
 if TYPE_CHECKING:
     from advisor.interop.exports.optuna_pruner import GuardPruner
 
-__all__ = ["GuardPruner", "render"]
+__all__ = ["GuardPruner", "render_optuna"]
 
 _SAMPLER_CODE = {
     "halton": 'QMCSampler(qmc_type="halton", scramble=True, seed={seed})',
@@ -72,18 +72,18 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def render(export: StudyExport) -> str:
+def render_optuna(export: StudyExport) -> str:
     """Return the script. Its study starts with the past trials as results and enqueues the trials to run first."""
     return "\n".join(_script_lines(export)) + "\n"
 
 
 def _script_lines(export: StudyExport) -> Iterator[str]:
-    spec, points = export.spec, export.points or ()
+    spec, points = export.spec, export.trials_to_run or ()
     yield from study_comments(spec)
     yield "import optuna"
     yield ""
     yield "# Past trials: the values that Optuna would have drawn, and the objective (None if the trial failed)."
-    past_params = [(_params_drawn_by_optuna(spec, p.params), p.value) for p in export.past]
+    past_params = [(_params_drawn_by_optuna(spec, p.params), p.value) for p in export.past_trials]
     first_params = [_params_drawn_by_optuna(spec, params) for params in points]
     yield from ("PAST = [", *(f"    {trial!r}," for trial in past_params), "]") if past_params else ("PAST = []",)
     yield "# Trials to run first."
@@ -93,7 +93,7 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
     yield "def suggest(trial):"
     yield '    """Return the hyperparameters of a trial."""'
     yield "    params = {}"
-    for name in _parents_first(spec):
+    for name in _names_after_their_parents(spec):
         yield from _suggestion_lines(name, spec.parameters[name])
     for region in spec.forbidden:
         reason = comment_line("forbidden: " + (region.why or "the study excludes this region"))
@@ -114,7 +114,7 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
     ).rstrip("\n")
 
 
-def _parents_first(spec: StudySpec) -> list[str]:
+def _names_after_their_parents(spec: StudySpec) -> list[str]:
     """Return the names of the parameters, each after those on which it depends."""
 
     def parents(parameter: Parameter) -> set[str]:

@@ -28,15 +28,15 @@ _TRAINING_KEYS = ("max_train_steps", "final_train_steps", "evaluate_every", "che
 class PastTrial:
     params: Mapping[str, HyperparameterValue]
     value: float | None
-    """Best objective value of the trial; None if the trial failed."""
+    """Best objective value of the trial, or None if the trial failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyExport:
     spec: StudySpec
-    points: TrialParams | None = None
-    """Settings to run instead of a search. Optuna runs them first and then continues its search."""
-    past: Sequence[PastTrial] = ()
+    trials_to_run: TrialParams | None = None
+    """Settings of the trials to export instead of a search space. Optuna runs these trials first and then searches."""
+    past_trials: Sequence[PastTrial] = ()
     """Ended trials of the study; only for Optuna."""
 
 
@@ -108,18 +108,18 @@ _MAX_INTEGERS_IN_RANGE = 1000
 """Maximum number of integers in a hyperparameter's range; the exported file lists every integer."""
 
 
-def algoperf(export: StudyExport) -> str:
+def render_algoperf(export: StudyExport) -> str:
     """Return tuning_search_space.json. JSON has no comments, so the file omits the reasons for the search ranges."""
     for name in export.spec.parameters:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")
-    if export.points is None:
+    if export.trials_to_run is None:
         require_plain_space(export.spec, "an AlgoPerf search space")
         domains = {name: _algoperf_domain(name, p) for name, p in export.spec.parameters.items()}
         return json.dumps(domains, indent=2) + "\n"
-    if any(set(trial) != set(export.points[0]) for trial in export.points):
+    if any(set(trial) != set(export.trials_to_run[0]) for trial in export.trials_to_run):
         raise AdvisorError("AlgoPerf's trials must all have the same hyperparameters; fix those that only some have")
-    return json.dumps([dict(trial) for trial in export.points], indent=2) + "\n"
+    return json.dumps([dict(trial) for trial in export.trials_to_run], indent=2) + "\n"
 
 
 def _algoperf_domain(name: str, parameter: Parameter) -> dict[str, Any]:
@@ -138,15 +138,15 @@ def _algoperf_domain(name: str, parameter: Parameter) -> dict[str, Any]:
     return {"feasible_points": list(range(int(low), int(high) + 1))}
 
 
-def ray(export: StudyExport) -> str:
+def render_ray(export: StudyExport) -> str:
     """Return a Python module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`; `config["trial"]` is the trial to run."""
     spec = export.spec
     lines = [*study_comments(spec), "from ray import tune", "", f"METRIC = {spec.objective.metric!r}"]
     lines.append(f"MODE = {'min' if spec.objective.direction == 'minimize' else 'max'!r}")
-    if export.points is not None:
+    if export.trials_to_run is not None:
         lines += ["NUM_SAMPLES = 1", '# config["trial"] contains the hyperparameters of a trial.']
         lines += ['space = {"trial": tune.grid_search(', "    ["]
-        lines += [*(f"        {dict(trial)!r}," for trial in export.points), "    ]", ")}"]
+        lines += [*(f"        {dict(trial)!r}," for trial in export.trials_to_run), "    ]", ")}"]
     else:
         require_plain_space(spec, "a Ray Tune space")
         lines.append(f"NUM_SAMPLES = {spec.trials or 10}")
@@ -167,7 +167,7 @@ def _ray_domain(parameter: Parameter) -> str:
     return f"tune.{'loguniform' if parameter.scale == 'log' else 'uniform'}({low!r}, {high!r})"
 
 
-def wandb(export: StudyExport) -> str:
+def render_wandb(export: StudyExport) -> str:
     """Return a W&B sweep as YAML. With trials to run, it is a grid over the key `trial`, whose values are JSON."""
     spec = export.spec
     sweep: dict[str, Any] = {
@@ -175,9 +175,9 @@ def wandb(export: StudyExport) -> str:
         "metric": {"name": spec.objective.metric, "goal": str(spec.objective.direction)},
     }
     lines = list(study_comments(spec))
-    if export.points is not None:
+    if export.trials_to_run is not None:
         lines.append("# config.trial contains the hyperparameters of a run as JSON text.")
-        values = [json.dumps(dict(trial)) for trial in export.points]
+        values = [json.dumps(dict(trial)) for trial in export.trials_to_run]
         return yaml_with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": values}}})
     require_plain_space(spec, "a W&B sweep")
     if spec.sampler.kind == "halton":
@@ -209,7 +209,7 @@ _UNQUOTED_WORD_PATTERN = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_][
 _HYDRA_KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
-def hydra(export: StudyExport) -> str:
+def render_hydra(export: StudyExport) -> str:
     """Return a YAML configuration for Hydra's option `--config-name`. If the export contains trials to run, each Hydra job gets
     one trial under the key `trial`."""
     spec = export.spec
@@ -217,9 +217,9 @@ def hydra(export: StudyExport) -> str:
         if not _HYDRA_KEY_PATTERN.fullmatch(name):
             raise AdvisorError(f"Hydra cannot use {name!r} as a key; name it with letters, digits, - and .")
     lines = list(study_comments(spec))
-    if export.points is not None:
+    if export.trials_to_run is not None:
         lines.append("# Run with --multirun. The key `trial` contains the hyperparameters of a job.")
-        trial_texts = (", ".join(f"{name}: {_hydra_text(value)}" for name, value in trial.items()) for trial in export.points)
+        trial_texts = (", ".join(f"{name}: {_hydra_text(v)}" for name, v in trial.items()) for trial in export.trials_to_run)
         trials = ", ".join(f"{{{text}}}" for text in trial_texts)
         return yaml_with_comments(lines, {"hydra": {"sweeper": {"params": {"+trial": f"choice({trials})"}}}})
     require_plain_space(spec, "a Hydra sweeper")

@@ -89,9 +89,9 @@ def _file_layout(path: Path, *, evaluations: bool) -> TableLayout:
         return _RENAMED_METRICS.get(name, name) if evaluations or name in _RENAMED_METRICS else None
 
     return TableLayout(
-        step="global_step",
+        step_column="global_step",
         time_column=_TIME_COLUMN if evaluations and _TIME_COLUMN in columns else None,
-        metric=metric,
+        metric_name=metric,
         blank_is_nan=evaluations and path.name == _EVALUATION_FILE,
     )
 

@@ -26,14 +26,14 @@ class ImportSummary:
     """Counts and messages of one import."""
 
     experiments: tuple[str, ...]
-    written: int = 0
+    new_runs: int = 0
     """Number of MLflow runs that this import created."""
-    skipped: int = 0
+    unchanged_runs: int = 0
     """Number of unchanged runs, which an earlier import already wrote."""
     points: int = 0
     """Number of metric points that this import wrote."""
     warnings: tuple[str, ...] = ()
-    completed: int = 0
+    extended_runs: int = 0
     """Number of runs from an earlier import to which this import added new data."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each unreadable run, with the reason."""
@@ -42,11 +42,11 @@ class ImportSummary:
         """Count a stored run. points: number of metric points that were written to it."""
         self.points += points if run.stored_run_id else sum(len(p.steps) for p in run.points.values())
         if run.stored_run_id is None:
-            self.written += 1
+            self.new_runs += 1
         elif points:
-            self.completed += 1
+            self.extended_runs += 1
         else:
-            self.skipped += 1
+            self.unchanged_runs += 1
 
 
 def import_runs(
@@ -79,7 +79,7 @@ def import_runs(
         if written:
             summary.add(*written)
         if on_progress is not None:
-            finished_count = summary.written + summary.completed + summary.skipped + len(summary.unreadable)
+            finished_count = summary.new_runs + summary.extended_runs + summary.unchanged_runs + len(summary.unreadable)
             on_progress(finished_count, len(source.runs))
 
     with open_writer(tracking_uri) as writer:
@@ -93,7 +93,7 @@ def import_runs(
                     name, {**names.rename_in_tags(shared_tags), **objective_tags}, chain([first], new), report_progress
                 )
     report_progress()
-    if summary.unreadable and not (summary.written or summary.completed or summary.skipped):
+    if summary.unreadable and not (summary.new_runs or summary.extended_runs or summary.unchanged_runs):
         unlisted = len(summary.unreadable) - 1
         raise AdvisorError(summary.unreadable[0] + (f" ({unlisted:,} more runs are unreadable, too)" if unlisted else ""))
     unique_notes = list(dict.fromkeys([*names.warnings, *notes]))
@@ -133,8 +133,8 @@ def _read_new_runs(
     # Skipped runs also get a number, so that a repeated import gives each run the same number.
     for number, run in enumerate(runs):
         imported_run = imported.get(source_text([valid_text(part) for part in run.source]))
-        if imported_run is not None and run.state in (None, imported_run.state):
-            summary.skipped += 1
+        if imported_run is not None and run.files_digest in (None, imported_run.files_digest):
+            summary.unchanged_runs += 1
             report_progress()
             continue
         unique_run = run if name_counts[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")

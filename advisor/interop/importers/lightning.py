@@ -10,7 +10,7 @@ from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
 _METRICS_FILE, _PARAMS_FILE = "metrics.csv", "hparams.yaml"
-_TABLE_LAYOUT = TableLayout(step="step")
+_TABLE_LAYOUT = TableLayout(step_column="step")
 
 
 def find_runs(source: str | Path) -> RunList:

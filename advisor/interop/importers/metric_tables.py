@@ -37,19 +37,19 @@ _DECIMAL_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 class TableLayout:
     """Describes what the columns of a metric file contain."""
 
-    step: str | None = None
-    """Name of the step column; None: the row number is the step."""
+    step_column: str | None = None
+    """Name of the step column, or None if the row number is the step."""
     time_column: str | None = None
     """Name of the time column: seconds or ms since 1970, or seconds since the start of the run."""
-    run: str | None = None
-    """Name of the column with the name of the run; None: the whole file is one run."""
+    run_column: str | None = None
+    """Name of the column with run names, or None if the whole file is one run."""
     param_columns: frozenset[str] = frozenset()
-    """Names of the columns with parameters; their first values count."""
-    metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Function that receives the name of a column and returns the name of its metric, or None if the column is no metric. It is
-    called for all columns that the other fields do not name."""
+    """Names of the columns with hyperparameters. A run's hyperparameter is the column's first value in the run."""
+    metric_name: Callable[[str], str | None] = field(default=lambda name: name)
+    """Function that converts a column name to a metric name, or to None if the column is no metric. The function is called for
+    all columns that the other fields do not name."""
     blank_is_nan: bool = False
-    """True if an empty cell of a metric is a logged NaN; False if it is a missing value."""
+    """Whether an empty cell of a metric column is a logged NaN and not a missing value."""
 
 
 class RunRows:
@@ -98,24 +98,24 @@ def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: TableLayou
     name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten_mapping(row, "/")
-        run = None if layout.run is None else cells.get(layout.run)
-        if (layout.run is not None and run is None) or (layout.step is not None and cells.get(layout.step) is None):
+        run = None if layout.run_column is None else cells.get(layout.run_column)
+        if any(column is not None and cells.get(column) is None for column in (layout.run_column, layout.step_column)):
             continue
         rows = runs.setdefault(None if run is None else str(run), RunRows())
         step = rows.count
-        if layout.step is not None:
-            cell = cells[layout.step]
+        if layout.step_column is not None:
+            cell = cells[layout.step_column]
             number_cell = float(cell) if isinstance(cell, str) and _DECIMAL_PATTERN.fullmatch(cell.strip()) else cell
-            step = convert_to_step(number_cell, f"{name}, row {number}, {layout.step!r}")
+            step = convert_to_step(number_cell, f"{name}, row {number}, {layout.step_column!r}")
         rows.count += 1
         seconds = convert_to_value(cells.get(layout.time_column)) if layout.time_column else None
         time = None if seconds is None else _convert_times_to_ms(np.array([seconds]))[0]
         for column, cell in cells.items():
-            if column in (layout.step, layout.time_column, layout.run) or cell is None:
+            if column in (layout.step_column, layout.time_column, layout.run_column) or cell is None:
                 continue
             if column in layout.param_columns:
                 rows.params.setdefault(column, cell)
-            elif (metric := layout.metric(column)) is not None:
+            elif (metric := layout.metric_name(column)) is not None:
                 if (value := convert_to_value(cell)) is not None:
                     rows.curves.add(metric, step, value, time)
                 elif isinstance(cell, str):
@@ -127,7 +127,7 @@ def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: TableLayou
     """Add the rows of a CSV or Parquet table to `runs`. For each batch of rows and each run, yield its number of points."""
     name = files.printable_text(path)
     for batch in table_files.read_batches(path, layout.param_columns):
-        for run, of_run in _split_by_run(batch, layout.run, name):
+        for run, of_run in _split_by_run(batch, layout.run_column, name):
             yield _add_batch(runs.setdefault(run, RunRows()), of_run, layout, name)
 
 
@@ -161,14 +161,14 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
     rows.count += len(steps)
     points = 0
     for column in batch.schema.names:
-        if column in (layout.step, layout.time_column, layout.run):
+        if column in (layout.step_column, layout.time_column, layout.run_column):
             continue
         cells = batch.column(column)
         if column in layout.param_columns:
             first_cell = next((cell.as_py() for cell in cells if cell.is_valid), None)
             if first_cell is not None:
                 rows.params.setdefault(column, first_cell)
-        elif (metric := layout.metric(column)) is not None:
+        elif (metric := layout.metric_name(column)) is not None:
             values, has_time = _cells_as_numbers(cells)
             has_time = has_step if layout.blank_is_nan else has_time & has_step
             if has_time.any():
@@ -182,10 +182,10 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
 
 def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
     """Return two arrays of shape (n,): the step of each row, and a mask of the rows that have a step."""
-    if layout.step is None:
+    if layout.step_column is None:
         row_numbers = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
         return row_numbers, np.ones(batch.num_rows, dtype=np.bool_)
-    cells = _flat_column(batch, layout.step, name)
+    cells = _flat_column(batch, layout.step_column, name)
     has_step = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
     for number_type in (cells.type, pa.float64()):  # text cells may contain the same integer as "10" or "10.0"
         try:
@@ -200,7 +200,7 @@ def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tup
         if has_step[i]:
             text = cell.strip() if isinstance(cell, str) else cell
             number = _convert_to_number(text)
-            cell_location = f"{name}, row {rows.count + i + 1}, {layout.step!r}"
+            cell_location = f"{name}, row {rows.count + i + 1}, {layout.step_column!r}"
             steps[i] = convert_to_step(text if number is None else number, cell_location)
     return steps, has_step
 

@@ -96,8 +96,8 @@ def convert_run(
     except AdvisorError as error:
         raise AdvisorError(f"{run.name}: {error}") from None
     tags = {**_tags_from_params(params), **names.rename_in_tags(content.tags), **(objective or {})}
-    if run.state is not None:
-        tags[SOURCE_DIGEST_TAG] = run.state
+    if run.files_digest is not None:
+        tags[SOURCE_DIGEST_TAG] = run.files_digest
     times = [known for p in content.points.values() if len(known := p.times_ms[p.times_ms >= MIN_REAL_TIME_MS])]
     started = content.started_ms if content.started_ms is not None else min((int(t.min()) for t in times), default=None)
     ended = content.ended_ms if content.ended_ms is not None else max((int(t.max()) for t in times), default=None)

@@ -95,9 +95,9 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
         if _STEP_COLUMN not in columns:
             raise AdvisorError(f"{files.printable_text(source)} has no {_STEP_COLUMN!r}, which Ray Tune's results have")
         layout = TableLayout(
-            step=_STEP_COLUMN,
+            step_column=_STEP_COLUMN,
             time_column=_TIME_COLUMN if _TIME_COLUMN in columns else None,
-            metric=lambda name: None if name in _RAY_TUNE_COLUMNS or name.startswith("config/") else name,
+            metric_name=lambda name: None if name in _RAY_TUNE_COLUMNS or name.startswith("config/") else name,
         )
         rows = metric_tables.read_run(source, layout)
     tags = dict(objective_tags)

@@ -164,7 +164,7 @@ class SourceRun:
     """Name of the experiment to import the run into, unless the user names another one."""
     read: Callable[[], RunContent]
     """Function that reads the run's data; raises AdvisorError if the data are unreadable."""
-    state: str | None = None
+    files_digest: str | None = None
     """Digest of the run's files, by which the next import detects that the run has grown; None if it cannot grow."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
     """Tags that the run proposes for its experiment, which gets a tag only if all its runs propose the same value."""

@@ -60,9 +60,9 @@ class TableImporter:
             except AdvisorError as error:
                 problems.append(error)
                 continue
-            if layout.step is None:
+            if layout.step_column is None:
                 notes.append("No column of steps was found, so rows are counted. Name the column with --step.")
-            if layout.run is None:
+            if layout.run_column is None:
                 runs.append(self._run_of_file(path, root, layout))
             else:
                 runs += self._runs_in_file(path, root, layout, last_read, notes)
@@ -84,11 +84,11 @@ class TableImporter:
             return None if is_index or (self.kind == "wandb" and column.startswith("_")) else column
 
         return TableLayout(
-            step=step,
+            step_column=step,
             time_column=self.time or metric_tables.find_usual_column(other_columns, metric_tables.TIME_COLUMNS),
-            run=self.run or metric_tables.find_usual_column(other_columns, metric_tables.RUN_COLUMNS),
+            run_column=self.run or metric_tables.find_usual_column(other_columns, metric_tables.RUN_COLUMNS),
             param_columns=frozenset(self.params),
-            metric=metric,
+            metric_name=metric,
         )
 
     def _run_of_file(self, path: Path, root: Path, layout: TableLayout) -> SourceRun:
@@ -145,7 +145,7 @@ def _run_content(rows: RunRows, params: dict[str, Any], layout: TableLayout, err
     points = rows.curves.points()
     if not points and not params:
         raise AdvisorError(f"{error_prefix} contains no row with a number")
-    by_epoch = layout.step is not None and metric_tables.find_usual_column([layout.step], ("epoch", "epochs")) is not None
+    by_epoch = metric_tables.find_usual_column([layout.step_column or ""], ("epoch", "epochs")) is not None
     return RunContent(points, params, {contract.TAG_STEP_UNIT: "epoch"} if by_epoch else {})
 
 

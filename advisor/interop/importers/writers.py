@@ -47,7 +47,7 @@ RunWrittenCallback = Callable[[NewRun, int], None]
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
     run_id: str
-    state: str | None
+    files_digest: str | None
     """Digest of the run's source files at the last import, if known."""
 
 

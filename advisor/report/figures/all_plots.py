@@ -50,7 +50,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
             note="All logged points near the steps at which training was unstable.",
         ),
         PlotGroup("Best step", (best_step_histogram(positions),) if positions else ()),
-        PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.best_of),) if figures.best_of else ()),
+        PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.best_of_n),) if figures.best_of_n else ()),
         PlotGroup("Batch size", _batch_size_figures(report)),
     )
     return tuple(g for g in groups if g.figures)
@@ -69,9 +69,9 @@ def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
         "No curve is shown: no trial with a result logged a curve.": figures.curves,
         "No gradient norm is shown: none was logged. `TuningLogger` logs this metric.": figures.grad_norm,
         "No best step is shown: no trial has more than one evaluation.": best_step_positions(report),
-        "The gain from more trials is not shown: too few settings ended.": figures.best_of,
-        "Throughput is not shown: its value is known for fewer than two batch sizes.": figures.speeds,
-        "Training to a target is not shown: fewer than two batch sizes have a tuned learning rate.": figures.to_target,
+        "The gain from more trials is not shown: too few settings ended.": figures.best_of_n,
+        "Throughput is not shown: its value is known for fewer than two batch sizes.": figures.throughputs,
+        "Training to a target is not shown: fewer than two batch sizes have a tuned learning rate.": figures.training_to_target,
     }
     return tuple(reason for reason, data in reasons.items() if not data)
 
@@ -118,7 +118,7 @@ def _best_trial_curve_figures(
 
 
 def _higher_rate_figures(report: ReportData) -> tuple[Figure, ...]:
-    faster = report.figures.just_above
+    faster = report.figures.higher_rate_trials
     if faster is None:
         return ()
     low, high = setting(faster.rates[0], 3), setting(faster.rates[-1], 3)
@@ -156,7 +156,7 @@ def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
         if s.signal == "grad_norm":
             caption = say("Gradient norm of the {trials}.{clipping}", trials=trials, clipping=clipping)
             figures += _best_trial_curve_figures(report, s.metric, caption, tuple(lines))
-    omitted = f" {histogram.left_out:,} values that are zero or not finite are omitted." if histogram.left_out else ""
+    omitted = f" {histogram.omitted_count:,} values that are zero or not finite are omitted." if histogram.omitted_count else ""
     evidence = HistogramEvidence(
         quantity="gradient norm",
         caption=say(
@@ -183,7 +183,7 @@ def _gradient_clipping_sentence(histogram: GradientNormHistogram) -> str:
 
 
 def _batch_size_figures(report: ReportData) -> tuple[Figure, ...]:
-    speeds, result = report.figures.speeds, report.figures.to_target
+    speeds, result = report.figures.throughputs, report.figures.training_to_target
     figures = [throughput_figure(speeds)] if speeds else []
     if result is not None and len(result.sizes) > 1:
         figures += training_to_target_figures(result, report.spec.objective.metric)

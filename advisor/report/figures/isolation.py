@@ -42,7 +42,7 @@ def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figur
     other_positions = [spot for index, spot in trial_positions.items() if index not in best_indices]
     if other_positions:
         frame.add_element("path", "all", d=dots_path_data(other_positions))
-    ranges = isolation.drawn > 1  # the result of a single trial per slice is no evidence about the slice
+    ranges = isolation.draw_count > 1  # the result of a single trial per slice is no evidence about the slice
     if ranges:
         _draw_slice_results(frame, report, isolation, numeric=is_numeric)
     leaders = {index: trial_positions[index] for index in best_indices if index in trial_positions}
@@ -51,7 +51,7 @@ def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figur
     legend = (
         Key("k-lead", "best trial"),
         *((Key("k-all", "other trials"),) if other_positions else ()),
-        *((Key("k-iso", f"median best of {isolation.drawn:,}"), Key("k-box", "5 to 95 % by chance")) if ranges else ()),
+        *((Key("k-iso", f"median best of {isolation.draw_count:,}"), Key("k-box", "5 to 95 % by chance")) if ranges else ()),
     )
     svg = frame.render_svg(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
     return Figure(svg=svg, caption=_isolation_plot_caption(isolation, minimize=report.minimize), legend=legend)
@@ -116,12 +116,12 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
     if len(sorted_results) == 1:
         only = Name(sorted_results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
-    if isolation.drawn == 1:
+    if isolation.draw_count == 1:
         lone = "Some values have only one {unit}, so chance or another hyperparameter may decide which value leads.{failing}"
         return say(lone, unit="setting" if isolation.repeats else "trial", failing=failing)
     units = "settings (each by its median run)" if isolation.repeats else "trials"
     (best, best_label), (worst, worst_label) = sorted_results[0], sorted_results[-1]
-    median_sentence = say("The median best of {n} {units} is {best}", n=isolation.drawn, units=units, best=Objective(best))
+    median_sentence = say("The median best of {n} {units} is {best}", n=isolation.draw_count, units=units, best=Objective(best))
     if best == worst:
         return say("{start} for every value of {name}.", start=median_sentence, name=name)
     return say(
@@ -144,10 +144,10 @@ def _failing_slice_sentence(failed: Sequence[IsolationSlice]) -> Message | str:
 
 
 def _chance_sentence(isolation: IsolationPlot) -> Message:
-    p, others = p_value_text(isolation.p), list_message([Name(n) for n in isolation.differ])
+    p, others = p_value_text(isolation.p), list_message([Name(n) for n in isolation.confounders])
     if isolation.p > MAX_SLICE_P_VALUE:
         return say("Chance alone can explain such a difference ({p}).", p=p)
-    if not isolation.differ:
+    if not isolation.confounders:
         return say("A difference this large is rare by chance ({p}).", p=p)
     text = "A difference this large is rare by chance ({p}), but the two groups also differ in {others}."
     return say(text, p=p, others=others)

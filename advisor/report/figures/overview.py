@@ -11,7 +11,13 @@ from advisor.model.message import Count, Message, Name, Objective, Percent, list
 from advisor.model.words import clean, count, number, plain_number, shorten
 from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, bar_path_data, dots_path_data, px_text
 from advisor.report.model import ReportData
-from advisor.report.plot_data.model import BatchSizeThroughput, BestOfNTrials, ParameterImportance, StudyImportances, ToTarget
+from advisor.report.plot_data.model import (
+    BatchSizeThroughput,
+    BestOfNTrials,
+    ParameterImportance,
+    StudyImportances,
+    TrainingComparison,
+)
 from advisor.report.plot_data.scale import Scale, objective_axis_limits, padded_axis_limits, widened_axis_limits
 
 
@@ -81,13 +87,13 @@ _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 22.0
 
 def importance_figures(importances: StudyImportances) -> list[Figure]:
     """Draw the importance of the hyperparameters, and of interacting pairs if there are any."""
-    rows = importances.each[:MAX_IMPORTANCE_BARS]
-    total = len(importances.each)
+    rows = importances.of_parameters[:MAX_IMPORTANCE_BARS]
+    total = len(importances.of_parameters)
     notes = (f"The first {len(rows)} of {total} hyperparameters are drawn.",) if len(rows) < total else ()
     figures = [_draw_importance_bars(rows, "Importance of each hyperparameter", _importance_caption(importances), notes)]
-    if importances.pairs:
+    if importances.of_pairs:
         figures.append(
-            _draw_importance_bars(importances.pairs, "Interactions of pairs", _interactions_caption(importances), ())
+            _draw_importance_bars(importances.of_pairs, "Interactions of pairs", _interactions_caption(importances), ())
         )
     return figures
 
@@ -118,11 +124,11 @@ def _importance_caption(importances: StudyImportances) -> Message:
     n, p = importances.settings, p_value_text(importances.p)
     if importances.p > MAX_EFFECT_P_VALUE:
         return say("The variation between the {n} settings may be noise ({p}), whatever the bars show.", n=n, p=p)
-    most_important = importances.each[0]
+    most_important = importances.of_parameters[0]
     return say(
         "{name}{interactions} explains {share} of the variation between the {n} settings ({p}).",
         name=Name(most_important.parameters[0]),
-        interactions=" with its interactions" if len(importances.each) > 1 else "",
+        interactions=" with its interactions" if len(importances.of_parameters) > 1 else "",
         share=Percent(most_important.share),
         n=n,
         p=p,
@@ -130,7 +136,7 @@ def _importance_caption(importances: StudyImportances) -> Message:
 
 
 def _interactions_caption(importances: StudyImportances) -> Message | str:
-    interacting_pairs = [s.parameters for s in importances.pairs if s.p is not None and s.p <= MAX_INTERACTION_P_VALUE]
+    interacting_pairs = [s.parameters for s in importances.of_pairs if s.p is not None and s.p <= MAX_INTERACTION_P_VALUE]
     if importances.p > MAX_EFFECT_P_VALUE or not interacting_pairs:
         return "No two hyperparameters clearly interact: additive effects would also explain the results."
     names = list_message([say("{a} and {b}", a=Name(a), b=Name(b)) for a, b in interacting_pairs])
@@ -167,7 +173,7 @@ MAX_EQUAL_AMOUNT_RATIO = 1.1
 """Maximum ratio between two amounts of training that count as equal."""
 
 
-def training_to_target_figures(result: ToTarget, metric: str) -> list[Figure]:
+def training_to_target_figures(result: TrainingComparison, metric: str) -> list[Figure]:
     """Draw how much training each batch size needs to reach the target and, if known, how long that takes."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:

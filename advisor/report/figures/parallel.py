@@ -83,7 +83,7 @@ def _parameters_to_draw(report: ReportData) -> list[str]:
     names = list(report.spec.searched)
     if len(names) <= MAX_PARAMETER_AXES or report.figures.importances is None:
         return names[:MAX_PARAMETER_AXES]
-    importance = {s.parameters[0]: s.share for s in report.figures.importances.each}
+    importance = {s.parameters[0]: s.share for s in report.figures.importances.of_parameters}
     top = sorted(names, key=lambda n: -importance.get(n, 0.0))[:MAX_PARAMETER_AXES]
     return [n for n in names if n in top]
 

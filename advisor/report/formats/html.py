@@ -41,7 +41,7 @@ def render_html(report: ReportData) -> str:
         script=Markup(script),  # noqa: S704 - our own file
         policy=_content_security_policy(css, script),
         first_step=headline.headline_goal_and_reason(report),
-        certainty=best_value.certainty(report),
+        uncertainty=best_value.uncertainty(report),
         decisions=view.reading_decisions(report),
         stoppers=view.stopping_method_rows(report),
         cards=cards,

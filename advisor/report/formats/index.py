@@ -54,9 +54,9 @@ class AnalysisOutcome:
     folder: str | None = None
     """Folder of the experiment's report, relative to the summary page; None without a report."""
     trials: int | None = None
-    worst: str = ""
+    top_message: str = ""
     """Message of the experiment's most important finding; empty without a finding."""
-    severest: Severity | None = None
+    highest_severity: Severity | None = None
     """Highest severity among all findings, including the findings that another finding explains."""
 
 
@@ -69,8 +69,8 @@ def make_analysis_outcome(experiment: str, folder: str, report: ReportData) -> A
         verdict=str(headline.headline(report)),
         folder=folder,
         trials=report.counts.total,
-        worst=next((str(f.message) for f in report.heads if f.severity == state), ""),
-        severest=_highest_severity(report.findings),
+        top_message=next((str(f.message) for f in report.heads if f.severity == state), ""),
+        highest_severity=_highest_severity(report.findings),
     )
 
 

@@ -68,7 +68,7 @@ def _visible_report_lines(report: ReportData) -> Iterator[str]:
     if str(reason):
         yield f"\n{escape_markdown(reason)}"
     yield ""
-    yield f"{escape_markdown(best_value.best_sentence(report))} {escape_markdown(best_value.certainty(report))}".strip()
+    yield f"{escape_markdown(best_value.best_sentence(report))} {escape_markdown(best_value.uncertainty(report))}".strip()
     for line in (*history.round_lines(report), *report.warnings):
         yield f"\n{_escaped_sentence(line)}"
     yield ""
@@ -131,8 +131,8 @@ def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str
         yield "| How we know | |\n|---|---|"
         for what, value in rows:
             yield f"| {escape_markdown(what)} | {escape_markdown(value)} |"
-        if (info := report.rule_by_id.get(finding.rule)) is not None and info.measured:
-            yield f"| Accuracy | {escape_markdown(info.measured)} |"
+        if (info := report.rule_by_id.get(finding.rule)) is not None and info.accuracy:
+            yield f"| Accuracy | {escape_markdown(info.accuracy)} |"
         yield ""
 
 

@@ -22,7 +22,7 @@ from advisor.report.formats.view import action_lines, explanation_sentence
 from advisor.report.model import ReportData, RuleInfo
 
 SARIF_SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-PLAYBOOK = "https://github.com/google-research/tuning_playbook"
+PLAYBOOK_URL = "https://github.com/google-research/tuning_playbook"
 DOCS_URL_VARIABLE = "ADVISOR_DOCS_URL"
 """Environment variable with the address of the published documentation. If this variable is unset, rules link to the playbook."""
 
@@ -58,7 +58,7 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
     driver = {
         "name": "tuning-advisor",
         "version": __version__,
-        "informationUri": _documentation_url() or PLAYBOOK,
+        "informationUri": _documentation_url() or PLAYBOOK_URL,
         "rules": [_sarif_rule(info) for info in report.rules],
     }
     run = {
@@ -78,7 +78,7 @@ def plain_sarif_message(text: str) -> str:
 
 def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
     why = f"\n\nWhy it matters: {info.why}" if info.why else ""
-    accuracy_text = f"\n\nMeasured: {info.measured}." if info.measured else ""
+    accuracy_text = f"\n\nMeasured: {info.accuracy}." if info.accuracy else ""
     docs_url = _documentation_url()
     anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")  # of the heading, as on GitHub
     text = f"{info.summary}{why}{accuracy_text}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
@@ -86,7 +86,7 @@ def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
         "id": info.id,
         "shortDescription": {"text": info.summary},
         "help": {"text": text.replace("`", ""), "markdown": text},
-        "helpUri": f"{PLAYBOOK}#{quote(anchor)}" if docs_url is None else f"{docs_url}/rules/{quote(info.id)}/",
+        "helpUri": f"{PLAYBOOK_URL}#{quote(anchor)}" if docs_url is None else f"{docs_url}/rules/{quote(info.id)}/",
         "properties": {"tags": [info.goal], "playbook": info.playbook},
     }
 

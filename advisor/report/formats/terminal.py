@@ -53,7 +53,7 @@ def print_report(report: ReportData, console: Console) -> None:
     out(str(action), "bold")
     if str(reason):
         out(str(reason))
-    out(f"{best_value.best_sentence(report)} {best_value.certainty(report)}".strip())
+    out(f"{best_value.best_sentence(report)} {best_value.uncertainty(report)}".strip())
     for line in history.round_lines(report):
         out(line)
     if doomed := running.doomed_trials_sentence(report):

@@ -43,18 +43,18 @@ SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "C
 class FindingCard:
     """A finding, with the data that decides where the page shows it."""
 
-    ident: str
+    card_id: str
     finding: Finding
     diff: tuple[StudyDiffRow, ...]
-    merged: tuple[Message, ...]
+    merged_changes: tuple[Message, ...]
     """One sentence for each value in `diff` that the next study sets differently, and one sentence if a change makes new scores
     incomparable with earlier ones."""
-    to_do: Message
+    action: Message
     """The finding's action, stated with the values of the next study."""
-    deferred: str | None
+    deferral: str | None
     """Reason why the finding is deferred to a later study; None if it is not deferred."""
-    head: str | None
-    """`ident` of the finding that explains this finding; this card is placed under the card of that finding. None if no other
+    parent_id: str | None
+    """`card_id` of the finding that explains this finding; this card is placed under the card of that finding. None if no other
     finding explains this finding."""
 
 
@@ -62,7 +62,7 @@ class FindingCard:
 class PlannedStudy:
     """One of the next studies, and its differences from the study before it."""
 
-    ident: str
+    element_id: str
     study: NextStudy
     diff: tuple[StudyDiffRow, ...]
 
@@ -72,20 +72,20 @@ def finding_cards(report: ReportData) -> tuple[FindingCard, ...]:
     card_ids = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     cards: list[FindingCard] = []
     for head, below in report.findings_by_cause:
-        ident = next(card_ids)
-        cards += [_finding_card(report, head, ident, None), *(_finding_card(report, f, next(card_ids), ident) for f in below)]
+        parent = next(card_ids)
+        cards += [_finding_card(report, head, parent, None), *(_finding_card(report, f, next(card_ids), parent) for f in below)]
     return tuple(cards)
 
 
-def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | None) -> FindingCard:
+def _finding_card(report: ReportData, finding: Finding, card_id: str, parent_id: str | None) -> FindingCard:
     return FindingCard(
-        ident,
+        card_id,
         finding,
         diff=diff_of_changes(report.spec, finding.changes),
-        merged=merged_change_sentences(report, finding),
-        to_do=join_items(action_lines(report, finding), " "),
-        deferred=report.deferral_reason(finding),
-        head=head,
+        merged_changes=merged_change_sentences(report, finding),
+        action=join_items(action_lines(report, finding), " "),
+        deferral=report.deferral_reason(finding),
+        parent_id=parent_id,
     )
 
 
@@ -147,7 +147,7 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
     if not report.next_studies:
         return ()
     changes = [c for f in report.findings if report.deferral_reason(f) is None for c in f.changes]
-    requests = {"trials": report.next_studies[0].size}
+    requests = {"trials": report.next_studies[0].trial_number_reason}
     for change in reversed(changes):
         if isinstance(change, SetField | SetSchedule):
             requests[change.field if isinstance(change, SetField) else "schedule"] = change.why
@@ -160,15 +160,15 @@ def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> lis
     a study or report a fault of the pipeline, which spoils every study. Deferred findings and findings without a change are
     omitted. Of findings with one cause that change the same values, only one is returned: the first whose changes the next
     study contains unaltered, or else the cause."""
-    change_cards = [c for c in made if c.deferred is None and c.finding.changes]
+    change_cards = [c for c in made if c.deferral is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(change_cards)}.values())[::-1]
-    changed_names = {c.ident: {row.name for row in c.diff} for c in now}
+    changed_names = {c.card_id: {row.name for row in c.diff} for c in now}
     cards_by_cause: dict[str, list[str]] = {}
-    for card in sorted(now, key=lambda c: bool(c.merged)):
-        group = cards_by_cause.setdefault(card.head or card.ident, [])
-        if not card.diff or not any(changed_names[card.ident] <= changed_names[other] for other in group):
-            group.append(card.ident)
-    shown_cards = [c for c in now if c.ident in cards_by_cause[c.head or c.ident]]
+    for card in sorted(now, key=lambda c: bool(c.merged_changes)):
+        group = cards_by_cause.setdefault(card.parent_id or card.card_id, [])
+        if not card.diff or not any(changed_names[card.card_id] <= changed_names[other] for other in group):
+            group.append(card.card_id)
+    shown_cards = [c for c in now if c.card_id in cards_by_cause[c.parent_id or c.card_id]]
     return sorted(shown_cards, key=lambda c: (c.finding is not first, not c.diff and c.finding.goal != "pipeline"))
 
 

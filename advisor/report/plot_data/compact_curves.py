@@ -20,7 +20,7 @@ MAX_CURVE_CHARS = 24_000
 """Maximum total characters of a study's curves, unless even MIN_COLUMNS columns need more."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
-MAX_TRIALS = 5_000
+MAX_TRIALS_WITH_CURVES = 5_000
 """Maximum number of trials whose curves are encoded. The best trials are chosen."""
 
 _MIN_LOG_AXIS_RATIO = 4
@@ -41,7 +41,7 @@ def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple
 
     curves: curve sets of the report's figures; the compact curves use the same step scales.
     """
-    trials = set(list(dict.fromkeys(t.index for t in (*study.ranked(), *study.trials)))[:MAX_TRIALS])
+    trials = set(list(dict.fromkeys(t.index for t in (*study.ranked(), *study.trials)))[:MAX_TRIALS_WITH_CURVES])
     objective = study.spec.objective.metric
     signal_metrics = [m for s in _SHOWN_TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
     metrics = [m for m in (objective, *signal_metrics[:1]) if m is not None and m in study.metrics]

@@ -14,7 +14,7 @@ from advisor.report.plot_data.model import GradientNormHistogram, MetricCurveSet
 CURVE_PIXEL_COLUMNS = 400
 """Number of pixel columns to which a curve is reduced."""
 
-_NORM_BINS = 40
+_GRADIENT_NORM_BINS = 40
 """Number of bins of the histogram of gradient norms."""
 _MIN_LOG_STEP_RATIO = 1000
 """The step axis is logarithmic if the ratio of the last to the first positive step is at least this."""
@@ -122,7 +122,7 @@ def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHi
     log = high >= 30 * low
     if low == high:
         low, high = 0.9 * low, 1.1 * high
-    bin_edges = np.geomspace(low, high, _NORM_BINS + 1) if log else np.linspace(low, high, _NORM_BINS + 1)
+    bin_edges = np.geomspace(low, high, _GRADIENT_NORM_BINS + 1) if log else np.linspace(low, high, _GRADIENT_NORM_BINS + 1)
     bin_edges[0], bin_edges[-1] = low, high
     counts, _ = np.histogram(positive_norms, bins=bin_edges)
     return GradientNormHistogram(
@@ -131,7 +131,7 @@ def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHi
         log=log,
         p90=float(np.quantile(positive_norms, 0.9)),
         trials=len(logged_norms),
-        left_out=len(values) - len(positive_norms),
+        omitted_count=len(values) - len(positive_norms),
         **_gradient_clipping_facts(study, trials),
     )
 

@@ -57,11 +57,11 @@ def _make_isolation_plot(study: Study, costs: FloatArray, name: str, pooled: Seq
     extremes = [groups[ranking[end][1]] for end in (0, -1)] if len(ranking) > 1 else []
     return IsolationPlot(
         parameter=replace_surrogates(name),
-        drawn=draw_count,
+        draw_count=draw_count,
         repeats=any(len(s.trials) > 1 for s in members),
         slices=tuple(_make_isolation_slice(study, costs, name, g, draw_count) for g in groups),
         p=_worst_slice_p_value([groups[i] for _, i in ranking], draw_count, ranking[-1][0]) if ranking else 1.0,
-        differ=tuple(replace_surrogates(n) for n in _parameters_without_overlap(study, name, *extremes)) if extremes else (),
+        confounders=_separated_parameters(study, name, *extremes) if extremes else (),
     )
 
 
@@ -69,29 +69,28 @@ def _setting_costs(group: Sequence[_TriedSetting]) -> FloatArray:
     return np.array([s.cost for s in group])
 
 
-def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], drawn: int, worst: float) -> float:
+def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], draw_count: int, worst: float) -> float:
     """Return the probability that some slice is by chance as bad as the worst, by the rank of the median best result. The test
     permutes the settings over the slices. worst: median best cost of the worst slice."""
     sizes = [len(g) for g in groups]
     better_count = sum(int((_setting_costs(g) < worst).sum()) for g in groups)
-    return p_value_of_late_group(sizes, [rank_of_best(size, drawn, _MEDIAN_QUANTILE) for size in sizes], better_count)
+    return p_value_of_late_group(sizes, [rank_of_best(size, draw_count, _MEDIAN_QUANTILE) for size in sizes], better_count)
 
 
-def _parameters_without_overlap(
+def _separated_parameters(
     study: Study, name: str, best: Sequence[_TriedSetting], worst: Sequence[_TriedSetting]
-) -> list[str]:
+) -> tuple[str, ...]:
     """Return the other hyperparameters whose values in the best and worst slice do not overlap; any of them may cause the
     difference."""
-    separated_parameters = []
+    confounders = []
     for other, parameter in study.searched.items():
         u, v = (study.positions(other, [s.trials[0] for s in group]) for group in (best, worst))
         u, v = u[np.isfinite(u)], v[np.isfinite(v)]
         if other == name or not (len(u) and len(v)):
             continue
-        is_separated = u.max() < v.min() or v.max() < u.min() if parameter.numeric else not set(u) & set(v)
-        if is_separated:
-            separated_parameters.append(other)
-    return separated_parameters
+        if u.max() < v.min() or v.max() < u.min() if parameter.numeric else not set(u) & set(v):
+            confounders.append(replace_surrogates(other))
+    return tuple(confounders)
 
 
 def _group_by_number(study: Study, name: str, pooled: list[_TriedSetting]) -> list[list[_TriedSetting]]:
@@ -114,13 +113,13 @@ def _group_by_choice(name: str, pooled: list[_TriedSetting]) -> list[list[_Tried
 
 
 def _make_isolation_slice(
-    study: Study, costs: FloatArray, name: str, group: Sequence[_TriedSetting], drawn: int
+    study: Study, costs: FloatArray, name: str, group: Sequence[_TriedSetting], draw_count: int
 ) -> IsolationSlice:
     trials = [t for s in group for t in s.trials]
     best, values = next(iter(study.ranked(trials)), None), [s.trials[0].params[name] for s in group]
     slice_ends = [values[0], values[-1]] if study.searched[name].numeric else []
     low, high = (float(v) for v in slice_ends) if slice_ends else (None, None)
-    quantiles = quantiles_of_best(_setting_costs(group), drawn, _QUANTILE_LEVELS)
+    quantiles = quantiles_of_best(_setting_costs(group), draw_count, _QUANTILE_LEVELS)
     five, half, ninety_five = (study.objective_value(float(c)) if math.isfinite(c) else None for c in quantiles)
     return IsolationSlice(
         label=replace_surrogates(setting(values[0]) if low == high else f"{setting(low, 3)} to {setting(high, 3)}"),

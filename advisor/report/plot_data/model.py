@@ -85,7 +85,7 @@ class GradientNormHistogram(FrozenModel):
     log: bool
     p90: float
     trials: int
-    left_out: int = 0
+    omitted_count: int = 0
     """Number of gradient norms excluded because they were zero or not finite."""
     clip: float | None = None
     """Gradient norm above which the best trials clip the gradient; None if it is unknown or differs between the trials."""
@@ -131,14 +131,14 @@ class IsolationPlot(FrozenModel):
     """The best trial in each slice of one hyperparameter's values. The other hyperparameters may have any values."""
 
     parameter: str
-    drawn: int
+    draw_count: int
     """Number of settings drawn from each slice, equal for all, so that no slice is better for having more."""
     repeats: bool = False
     """Whether some setting was run more than once. Repeats of the same setting then count as one result, their median."""
     slices: tuple[IsolationSlice, ...]
     p: float
     """Probability that some slice is by chance as bad as the worst, adjusted for the number of hyperparameters."""
-    differ: tuple[str, ...] = ()
+    confounders: tuple[str, ...] = ()
     """Other hyperparameters whose values in the best slice do not overlap with those in the worst slice."""
 
 
@@ -151,16 +151,16 @@ class BatchSizeThroughput(FrozenModel):
     high: float | None
 
 
-class TrainingToTarget(FrozenModel):
+class BatchSizeTraining(FrozenModel):
     """Amount of training that trials with one batch size needed to reach the target value."""
 
     batch_size: float
     typical: float
-    """Median over repeats or else the smallest amount over settings, in the unit `ToTarget.unit`."""
+    """Median over repeats or else the smallest amount over settings, in the unit `TrainingComparison.unit`."""
     seconds: float | None
 
 
-class ToTarget(FrozenModel):
+class TrainingComparison(FrozenModel):
     """Amount of training that each batch size needs to reach a common target value."""
 
     unit: Literal["epochs", "examples"]
@@ -168,7 +168,7 @@ class ToTarget(FrozenModel):
     """Target value of the objective; None if the objective itself is a training time."""
     repeats: bool
     """Whether batch sizes are compared by the median of repeats; otherwise, by their fastest setting."""
-    sizes: tuple[TrainingToTarget, ...]
+    sizes: tuple[BatchSizeTraining, ...]
 
 
 class ParameterImportance(FrozenModel):
@@ -193,9 +193,9 @@ class StudyImportances(FrozenModel):
     p: float
     """P-value: probability of a relation between hyperparameters and results that is at least as strong as the observed one, if
     the results do not depend on the hyperparameters."""
-    each: tuple[ParameterImportance, ...]
+    of_parameters: tuple[ParameterImportance, ...]
     """Importance of each hyperparameter, the largest share first."""
-    pairs: tuple[ParameterImportance, ...]
+    of_pairs: tuple[ParameterImportance, ...]
     """Importance of pairs of hyperparameters, the most significant interaction first."""
 
 
@@ -232,19 +232,20 @@ class FigureData(FrozenModel):
     """Ids of the trials whose training curves are shown, the best trial first."""
     grad_norm: GradientNormHistogram | None = None
     isolations: tuple[IsolationPlot, ...] = ()
-    best_of: BestOfNTrials | None = None
-    speeds: tuple[BatchSizeThroughput, ...] = ()
-    to_target: ToTarget | None = None
+    best_of_n: BestOfNTrials | None = None
+    throughputs: tuple[BatchSizeThroughput, ...] = ()
+    training_to_target: TrainingComparison | None = None
     importances: StudyImportances | None = None
     close_ups: tuple[CurveCloseUp, ...] = ()
-    just_above: HigherRateTrials | None = None
+    higher_rate_trials: HigherRateTrials | None = None
     compact_curves: tuple[EncodedCurves, ...] = ()
 
     @property
     def effects(self) -> dict[str, float]:
         """Share of the objective's variation between settings that each hyperparameter explains; empty if no effect was found."""
-        found = self.importances
-        return {i.parameters[0]: i.share for i in found.each} if found is not None and found.p <= SIGNIFICANCE_LEVEL else {}
+        if self.importances is None or self.importances.p > SIGNIFICANCE_LEVEL:
+            return {}
+        return {i.parameters[0]: i.share for i in self.importances.of_parameters}
 
     @cached_property
     def by_id(self) -> dict[str, TrialRow]:

@@ -21,13 +21,13 @@ from advisor.model.words import replace_surrogates
 from advisor.report.plot_data.curves import curve_with_extremes
 from advisor.report.plot_data.model import (
     BatchSizeThroughput,
+    BatchSizeTraining,
     BestOfNTrials,
     CurveCloseUp,
     HigherRateTrials,
     ParameterImportance,
     StudyImportances,
-    ToTarget,
-    TrainingToTarget,
+    TrainingComparison,
 )
 from advisor.stats.best_of import quantiles_of_best
 from advisor.stats.importance import NULL_HYPOTHESIS_DRAWS, interaction_p_values
@@ -84,7 +84,7 @@ def _throughput_with_interval(speed: throughput.Throughput) -> BatchSizeThroughp
     return BatchSizeThroughput(batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high)
 
 
-def training_to_target(study: Study) -> ToTarget | None:
+def training_to_target(study: Study) -> TrainingComparison | None:
     """Return the amount of training that each batch size needs to reach a common target; None if there is no such target."""
     try:
         comparison = targets.compare_batch_sizes(study, TARGET_IMPROVEMENT_SHARE)
@@ -92,12 +92,12 @@ def training_to_target(study: Study) -> ToTarget | None:
         return None
     statistic = np.median if comparison.statistic == "median" else np.min
     sizes = [(g, float(statistic(g.lengths_to_target))) for g in comparison.groups]
-    return ToTarget(
+    return TrainingComparison(
         unit=comparison.unit,
         target=study.objective_value(comparison.target_value) if math.isfinite(comparison.target_value) else None,
         repeats=comparison.statistic == "median",
         sizes=tuple(
-            TrainingToTarget(
+            BatchSizeTraining(
                 batch_size=g.batch_size, typical=typical, seconds=g.seconds_to_target if g.seconds_to_target > 0 else None
             )
             for g, typical in sizes
@@ -128,8 +128,8 @@ def parameter_importances(study: Study) -> StudyImportances | None:
     return StudyImportances(
         settings=len(estimate.tried_settings),
         p=estimate.p_value,
-        each=tuple(ranking),
-        pairs=tuple(pairs[:MAX_INTERACTION_PAIRS]),
+        of_parameters=tuple(ranking),
+        of_pairs=tuple(pairs[:MAX_INTERACTION_PAIRS]),
     )
 
 

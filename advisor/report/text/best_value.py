@@ -82,7 +82,7 @@ def _best_setting_clause(report: ReportData) -> MessagePart:
     assert report.best is not None
     params, importances = report.best.params, report.figures.importances
     first_subject = report.heads[0].subject if report.heads else None
-    importance = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
+    importance = {i.parameters[0]: i.share for i in importances.of_parameters} if importances is not None else {}
     by_relevance = sorted(params, key=lambda n: (n != first_subject, not is_learning_rate(n), -importance.get(n, 0.0)))
     clauses: list[MessagePart] = []
     for name in by_relevance[:_MAX_NAMED_PARAMETERS]:
@@ -137,11 +137,11 @@ def _failed_trials_sentence(report: ReportData) -> str:
     return f" {capitalise(', '.join(reasons))}." if reasons else ""
 
 
-def certainty(report: ReportData) -> Message:
+def uncertainty(report: ReportData) -> Message:
     """Return how uncertain the best value is: its variation between seeds and, if known, between repeated studies."""
-    if report.again is None or _lead_over_other_settings(report) == 0:
+    if report.rerun_interval is None or _lead_over_other_settings(report) == 0:
         return _uncertainty_sentence(report)
-    low, high = report.again
+    low, high = report.rerun_interval
     best_value = math.nan if report.best is None else report.best.value
     metric = Name(report.spec.objective.metric)
     # An end at the best possible result holds no information.

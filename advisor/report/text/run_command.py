@@ -100,8 +100,8 @@ def next_study_command(report: ReportData) -> str:
     if study is None:
         return ""
     study_path = shell.quote_word(PurePath(report.folder, "next", study.file).as_posix())
-    if study.training:
-        return f"advisor run {study_path} -- {study.training}"
+    if study.training_command:
+        return f"advisor run {study_path} -- {study.training_command}"
     experiment = shell.quote_word(report.spec.study)
     return f"advisor export optuna {study_path} --experiment {experiment} --out {_optuna_script_name(study)}"
 
@@ -129,7 +129,7 @@ def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
         return ()
     first = report.next_studies[0]
     lines = [say("After that, run the next study.")] if finding_before_study(report) is not None else []
-    if not first.command_known and first.training:
+    if not first.has_recorded_command and first.training_command:
         lines.append(
             say(
                 "No trial recorded its training command: write your command in place of {plain}.",
@@ -151,7 +151,7 @@ def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
 
 def tasks_after_command(report: ReportData) -> tuple[Message, ...]:
     """Return what a person must do after running the command; empty if it already trains the study."""
-    if not report.next_studies or report.next_studies[0].training:
+    if not report.next_studies or report.next_studies[0].training_command:
         return ()
     script = Name(_optuna_script_name(report.next_studies[0]))
     return (say("Paste your training code into {script}, then start the script.", script=script),)

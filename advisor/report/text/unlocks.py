@@ -62,7 +62,7 @@ def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unl
         if verdict.needs is not None and _would_more_data_help(study, verdict.needs, known_counts):
             checks_by_kind[verdict.needs.lack].append((verdict.rule, verdict.needs))
     groups = [g for lack, members in checks_by_kind.items() for g in _split_by_need(lack, members)]
-    hook_groups = [g for g in groups if g.missing_kind in HOOKED]
+    hook_groups = [g for g in groups if g.missing_kind in HOOK_DATA_TEXTS]
     if len(hook_groups) < 2 or uses_training_hook(study):
         hook_groups = []
     entries = [_make_group_unlock(study, g, known_counts) for g in groups if g not in hook_groups]
@@ -72,7 +72,7 @@ def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unl
 
 def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]) -> bool:
     """Return whether more data would help: the study can have more of this kind and does not have enough."""
-    if need.lack in HOOKED and study.kind == "no-network":
+    if need.lack in HOOK_DATA_TEXTS and study.kind == "no-network":
         return False
     if need.lack == "gpu":
         return not all(t.facts.get("device", "").startswith("cpu") for t in study.trials)
@@ -116,7 +116,7 @@ def _make_group_unlock(study: Study, group: _CheckGroup, known: Mapping[str, int
 def _training_hook_unlock(study: Study, groups: Sequence[_CheckGroup]) -> Unlock:
     """Return a single entry for all missing data that our training hook can log."""
     ordered = sorted(groups, key=lambda g: -len(g.rules))
-    data_texts = [f"{HOOKED[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in ordered]
+    data_texts = [f"{HOOK_DATA_TEXTS[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in ordered]
     action = say("Add the training hook, which logs {parts}", parts=list_message(data_texts, len(data_texts)))
     return _make_unlock(action, tuple(rule for g in ordered for rule in g.rules), code_to_log(study, ordered[0].missing_kind))
 
@@ -129,9 +129,9 @@ def _make_unlock(what: Message | str, rules: tuple[str, ...], lines: str | None)
 LoggingFramework = Literal["plain", "hook", "lightning", "transformers"]
 """The software that logged the trials; "hook" is our training hook in a plain training loop or in Lightning."""
 
-DEFAULT_EVALUATIONS = 20
+DEFAULT_EVALUATIONS_PER_TRIAL = 20
 """Number of evaluations per trial in the example code if no check asks for a specific number."""
-HOOKED: Mapping[MissingDataKind, str] = {
+HOOK_DATA_TEXTS: Mapping[MissingDataKind, str] = {
     "train_loss": "the training loss",
     "grad_norm": "the gradient norm",
     "learning_rate": "the learning rate",
@@ -199,7 +199,7 @@ _PARAMETER_CODE_TEMPLATES: Mapping[LoggingFramework, str] = {
     "transformers": 'arguments = TrainingArguments(..., report_to="mlflow")',
 }
 _CODE_TEMPLATES: Mapping[MissingDataKind, Mapping[LoggingFramework, str]] = {
-    **dict.fromkeys(HOOKED, _HOOK_CODE_TEMPLATES),
+    **dict.fromkeys(HOOK_DATA_TEXTS, _HOOK_CODE_TEMPLATES),
     "evaluations": _EVALUATION_CODE_TEMPLATES,
     "seeds": _SEED_CODE_TEMPLATES,
     "searched": _PARAMETER_CODE_TEMPLATES,
@@ -227,7 +227,7 @@ def code_to_log(study: Study, lack: MissingDataKind, at_least: int | None = None
     """Return lines of Python that log the missing data; None if the data cannot be logged by adding lines of code."""
     if lack == "facts" and uses_training_hook(study) and logging_framework(study) == "transformers":
         return _EVALUATE_AT_START_CODE
-    aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or DEFAULT_EVALUATIONS
+    aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or DEFAULT_EVALUATIONS_PER_TRIAL
     # If the steps are epochs, the code would have to evaluate several times per epoch.
     if lack not in _CODE_TEMPLATES or (lack == "evaluations" and length and length < n):
         return None
@@ -236,5 +236,5 @@ def code_to_log(study: Study, lack: MissingDataKind, at_least: int | None = None
         direction=aim.direction,
         n=n,
         every=max(length // n, 1) if length else f"max(max_train_steps // {n}, 1)",
-        often=max(length // DEFAULT_EVALUATIONS, 1) if length else 100,
+        often=max(length // DEFAULT_EVALUATIONS_PER_TRIAL, 1) if length else 100,
     )

@@ -16,7 +16,7 @@ from launches import wait_until
 from advisor.model.message import Name, say
 from advisor.model.words import clean
 from advisor.report import Report
-from advisor.report.live import ADDRESS, MAX_CONNECTIONS, LiveReport, live_trial_rows
+from advisor.report.live import LOOPBACK_ADDRESS, MAX_CONNECTIONS, LiveReport, live_trial_rows
 from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
 
 
@@ -31,7 +31,7 @@ def port_of(live: LiveReport) -> int:
 
 
 def get(live: LiveReport, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str, http.client.HTTPMessage]:
-    connection = http.client.HTTPConnection(ADDRESS, port_of(live), timeout=10)
+    connection = http.client.HTTPConnection(LOOPBACK_ADDRESS, port_of(live), timeout=10)
     connection.request(method, path, headers={} if host is None else {"Host": host})
     answer = connection.getresponse()
     return answer.status, answer.read().decode(), answer.headers
@@ -98,11 +98,11 @@ def test_a_taken_port_is_an_error_and_a_closed_server_frees_it() -> None:
         with pytest.raises(OSError, match="in use"):
             LiveReport(port)
     with socket.socket() as again:
-        assert again.connect_ex((ADDRESS, port)) != 0
+        assert again.connect_ex((LOOPBACK_ADDRESS, port)) != 0
 
 
 def connected(live: LiveReport) -> socket.socket:
-    return socket.create_connection((ADDRESS, port_of(live)), timeout=10)
+    return socket.create_connection((LOOPBACK_ADDRESS, port_of(live)), timeout=10)
 
 
 def test_a_browser_that_leaves_is_not_reported(live: LiveReport, capfd: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def asking(live: LiveReport) -> socket.socket:
     slow = socket.socket()
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     slow.settimeout(20)
-    slow.connect((ADDRESS, port_of(live)))
+    slow.connect((LOOPBACK_ADDRESS, port_of(live)))
     slow.sendall(b"GET /report.html HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
     return slow
 

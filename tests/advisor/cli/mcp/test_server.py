@@ -24,7 +24,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
-from advisor.cli.mcp.quoting import NOTICE
+from advisor.cli.mcp.quoting import QUOTED_TEXT_NOTICE
 from advisor.cli.mcp.tools import NOT_RECORDED_NOTE, STUDY_NOT_WRITTEN_NOTE
 from advisor.model.spec_yaml import parse_study_file
 
@@ -80,7 +80,7 @@ def test_every_tool_answers_and_none_writes(store: Path, tmp_path: Path) -> None
             assert all(t.annotations is not None and t.annotations.read_only_hint for t in listed)
             assert all(t.description for t in listed)
             assert client.instructions is not None
-            assert NOTICE in client.instructions
+            assert QUOTED_TEXT_NOTICE in client.instructions
             yaml = ""
             for tool, arguments, key, value in (
                 ("list_experiments", {}, "experiments", [{"id": "1", "name": "study"}, {"id": "0", "name": "Default"}]),
@@ -175,7 +175,7 @@ def assert_quoted(text: str) -> dict[str, Any]:
     assert not set("<>") & set(text)
     answer: dict[str, Any] = json.loads(text, object_pairs_hook=unique)
     assert list(answer) in (["notice", "quoted"], ["notice", "note", "quoted"])
-    assert answer["notice"] == NOTICE
+    assert answer["notice"] == QUOTED_TEXT_NOTICE
     assert answer.get("note") in (None, NOT_RECORDED_NOTE, STUDY_NOT_WRITTEN_NOTE)
     quoted: dict[str, Any] = answer["quoted"]
     study = quoted.pop("yaml", "")

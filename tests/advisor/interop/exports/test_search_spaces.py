@@ -10,7 +10,7 @@ import yaml
 from exports import FULL, PLAIN, is_valid, run_python
 
 from advisor.cli import main
-from advisor.interop.exports import KINDS, export
+from advisor.interop.exports import EXPORT_FORMATS, export
 from advisor.model.errors import AdvisorError
 from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.planning.sampling.halton import draw_trials
@@ -121,7 +121,7 @@ def test_hydras_optuna_sweeper_draws_the_studys_trials(tmp_path):
     assert all(is_valid(spec, params) for params in ran)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "optuna"])
+@pytest.mark.parametrize("kind", [kind for kind in EXPORT_FORMATS if kind != "optuna"])
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -139,7 +139,7 @@ def test_what_a_tool_cannot_say_is_refused(kind, parameters, message):
         assert export(kind, spec, points=list(draw_trials(spec, 3)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EXPORT_FORMATS)
 def test_nothing_of_a_study_is_dropped_silently(kind):
     text = export(kind, PLAIN, points=list(draw_trials(PLAIN, 2)))
     if kind != "algoperf":

@@ -54,16 +54,16 @@ def test_into_each_kind_of_store(kind, uri, tmp_path, request):
 def grow_and_compare(uri):
     """A run is written, grows, and is completed; what is the same stays, also the points that are not finite."""
     first = import_runs(RunList([source_run("r", POINTS[:4], "1", params={"lr": 0.1}, status="RUNNING")]), tracking_uri=uri)
-    assert (first.written, first.points) == (1, 4)
+    assert (first.new_runs, first.points) == (1, 4)
     (before,) = read_experiment("e", tracking_uri=uri).runs
     assert (before.status, before.ended) == ("RUNNING", None)
     again = import_runs(RunList([source_run("r", POINTS, "2", params={"lr": 0.2, "new": "x"})]), tracking_uri=uri)
-    assert (again.written, again.completed, again.skipped) == (0, 1, 0)
+    assert (again.new_runs, again.extended_runs, again.unchanged_runs) == (0, 1, 0)
     unread = replace(source_run("r", POINTS, "2"), read=lambda: pytest.fail("an unchanged run is read"))
     third = import_runs(RunList([unread]), tracking_uri=uri)
-    assert (third.completed, third.skipped, third.points) == (0, 1, 0)
+    assert (third.extended_runs, third.unchanged_runs, third.points) == (0, 1, 0)
     touched = import_runs(RunList([source_run("r", POINTS, "3", params={"lr": 0.1})]), tracking_uri=uri)
-    assert (touched.completed, touched.skipped, touched.points) == (0, 1, 0)
+    assert (touched.extended_runs, touched.unchanged_runs, touched.points) == (0, 1, 0)
     experiment = read_experiment("e", tracking_uri=uri)
     (run,) = experiment.runs
     assert (run.id, run.status, run.params) == (before.id, "FINISHED", {"lr": "0.1", "new": "x"})
@@ -89,7 +89,7 @@ def test_runs_and_points_are_split_over_transactions_and_statements(uri, monkeyp
     monkeypatch.setattr(writers, "_POINTS_PER_STATEMENT", 2)
     curves = {f"r{i}": [(step, float(i + step)) for step in range(3)] for i in range(5)}
     summary = import_runs(RunList([source_run(name, points) for name, points in curves.items()]), tracking_uri=uri)
-    assert (summary.written, summary.points) == (5, 15)
+    assert (summary.new_runs, summary.points) == (5, 15)
     assert_same(stored(uri, "e"), {name: {"loss": points} for name, points in curves.items()})
 
 
@@ -103,7 +103,7 @@ def test_unreadable_runs_are_left_out_and_create_no_experiment(uri):
         import_runs(RunList([broken]), tracking_uri=uri)
     assert dump(uri) == before
     summary = import_runs(RunList([source_run("r0", POINTS), broken, source_run("r2", POINTS)]), tracking_uri=uri)
-    assert (summary.written, summary.unreadable) == (2, ("r1 is broken",))
+    assert (summary.new_runs, summary.unreadable) == (2, ("r1 is broken",))
     assert set(stored(uri, "e")) == {"r0", "r2"}
 
 

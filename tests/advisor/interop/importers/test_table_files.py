@@ -52,7 +52,7 @@ def test_long_texts_that_repeat_are_not_decoded(tmp_path):
     pyarrow.parquet.write_table(
         pa.table({"step": np.arange(rows), "loss": np.ones(rows), "note": texts}), tmp_path / "a.parquet"
     )
-    read = metric_tables.read_run(tmp_path / "a.parquet", TableLayout(step="step"))
+    read = metric_tables.read_run(tmp_path / "a.parquet", TableLayout(step_column="step"))
     assert (len(read.curves), read.all_params) == (rows, {"note": "x" * 100_000})
 
 
@@ -77,11 +77,11 @@ def test_files_with_too_many_points_or_bad_rows_are_refused(tmp_path, monkeypatc
     (tmp_path / "a.jsonl").write_text('{"step": 1, "a": 2, "b": 3}\n' * 6)
     for path in tmp_path.iterdir():
         with pytest.raises(AdvisorError, match="holds more than 10 points; split it by run"):
-            metric_tables.read_run(path, TableLayout(step="step"))
+            metric_tables.read_run(path, TableLayout(step_column="step"))
     monkeypatch.setattr(table_files, "_MAX_SKIPPED_ROWS", 5)
     (tmp_path / "a.csv").write_text("step,a,b\n" + "1,2\n" * 6)
     with pytest.raises(AdvisorError, match="is not a CSV table"):
-        metric_tables.read_run(tmp_path / "a.csv", TableLayout(step="step"))
+        metric_tables.read_run(tmp_path / "a.csv", TableLayout(step_column="step"))
 
 
 def test_quoted_line_breaks_end_no_line(monkeypatch, tmp_path):

@@ -117,7 +117,7 @@ def test_a_server_gets_only_missing_runs_the_second_time(tmp_path, empty_store, 
     from mlflow import MlflowClient
 
     server = serve(empty_store).address
-    assert run_import(tmp_path, uri=server).written == 6
+    assert run_import(tmp_path, uri=server).new_runs == 6
     check_stored(server)
     client = MlflowClient(server)
     (id,) = [e.experiment_id for e in client.search_experiments() if e.name == "s/one"]
@@ -125,7 +125,7 @@ def test_a_server_gets_only_missing_runs_the_second_time(tmp_path, empty_store, 
     source = unfinished.data.tags[SOURCE_RUN_TAG]
     client.set_tag(unfinished.info.run_id, SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX + source)  # as an interrupted import leaves it
     again = run_import(tmp_path, uri=server)
-    assert (again.written, again.skipped) == (1, 5)
+    assert (again.new_runs, again.unchanged_runs) == (1, 5)
     check_stored(server)
 
 
@@ -148,10 +148,10 @@ def test_a_second_import_adds_only_deleted_runs(tmp_path):
     from mlflow import MlflowClient
 
     first, second = run_import(tmp_path), run_import(tmp_path)
-    assert (first.written, first.skipped, second.written, second.skipped, second.points) == (6, 0, 0, 6, 0)
+    assert (first.new_runs, first.unchanged_runs, second.new_runs, second.unchanged_runs, second.points) == (6, 0, 0, 6, 0)
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     client.delete_run(read_experiment("s/two", tracking_uri=client.tracking_uri).runs[0].id)
-    assert run_import(tmp_path).written == 1
+    assert run_import(tmp_path).new_runs == 1
     check_stored(client.tracking_uri)
 
 
@@ -179,7 +179,7 @@ def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path):
     there = len(read_experiment("big", tracking_uri=uri).runs)
     assert 500 <= there < 520
     summary = import_tables(*paths, tracking_uri=uri)
-    assert (summary.written, summary.skipped) == (520 - there, there)
+    assert (summary.new_runs, summary.unchanged_runs) == (520 - there, there)
     experiment = read_experiment("big", tracking_uri=uri)
     assert len(experiment.runs) == 520
     points = experiment.points["valid/loss"]
@@ -222,7 +222,7 @@ def test_trials_without_a_point_are_imported_with_a_warning(tmp_path, kind):
     empty = tmp_path / "empty.csv"
     empty.write_text(",".join(CURVES) + "\n")
     summary = import_tables(paths[0], empty, tracking_uri=uri, experiment="empty")
-    assert (summary.written, summary.points) == (1, 0)
+    assert (summary.new_runs, summary.points) == (1, 0)
     assert summary.warnings == (f"No trial has a point: {empty} holds none.",)
 
 

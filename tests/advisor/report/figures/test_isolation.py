@@ -29,4 +29,4 @@ def test_every_visible_trial_is_drawn_once(report: Report) -> None:
         shown = [point for cls in ("all", "lead") for path in paths(figure, cls) for point in points(path)]
         assert len(shown) == sum(isolation.parameter in r.params for r in visible)
         keys = {key.label for key in figure.legend}
-        assert ("5 to 95 % by chance" in keys) == bool(paths(figure, "box")) == (isolation.drawn > 1)
+        assert ("5 to 95 % by chance" in keys) == bool(paths(figure, "box")) == (isolation.draw_count > 1)

@@ -78,7 +78,7 @@ def test_the_resolution_depends_on_the_number_of_trials(trials: int) -> None:
 
 
 def test_of_too_many_trials_the_best_have_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compact_curves, "MAX_TRIALS", 20)
+    monkeypatch.setattr(compact_curves, "MAX_TRIALS_WITH_CURVES", 20)
     study = make_study(30, dense=False)
     drawn = compact_curves.encode_trial_curves(study, ())[0]
     assert [i for i, c in enumerate(drawn.curves) if c is not None] == sorted(t.index for t in study.ranked()[:20])

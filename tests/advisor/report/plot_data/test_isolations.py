@@ -31,7 +31,7 @@ def test_repeats_of_a_setting_count_once() -> None:
     params = [{"lr": lr, "beta": beta} for lr, beta in ((0.1, 0.9), (0.01, 0.5)) for _ in range(5)]
     study = make_study(params, {"val/loss": [[2.0, 1.0 + 0.01 * i] for i in range(10)]})
     for isolation in isolations.isolation_plots(study):
-        assert (isolation.drawn, isolation.repeats) == (1, True)
+        assert (isolation.draw_count, isolation.repeats) == (1, True)
         assert "only one setting" in _isolation_plot_caption(isolation, minimize=True)
 
 
@@ -52,7 +52,7 @@ def test_the_p_value_is_that_of_a_permutation_of_the_settings() -> None:
 def test_what_else_differs_between_the_groups_is_named() -> None:
     study = worse_with_tanh(width=[1.0, 1.1, 1.2, 1.3, 2.0, 2.1, 2.2, 2.3])
     found = {i.parameter: i for i in isolations.isolation_plots(study)}
-    assert (found["act"].differ, found["width"].differ) == (("width",), ("act",))
+    assert (found["act"].confounders, found["width"].confounders) == (("width",), ("act",))
     rare = found["act"].model_copy(update={"p": 0.02})
     assert "rare by chance (p = 0.02), but the two groups also differ in width." in _isolation_plot_caption(rare, minimize=True)
 

@@ -39,11 +39,11 @@ def test_importance_finds_what_matters_and_which_act_together() -> None:
     space = {n: Parameter(type="float", low=0.0, high=1.0) for n in ("lr", "wd", "idle")}
     found = overview.parameter_importances(logged_study(params, {"val/loss": cost}, space=space))
     assert found is not None
-    assert {s.parameters[0] for s in found.each[:2]} == {"lr", "wd"}
-    assert set(found.pairs[0].parameters) == {"lr", "wd"}
-    assert found.pairs[0].p is not None
-    assert found.pairs[0].p < 0.05
-    assert all(s.low <= s.share <= s.high for s in (*found.each, *found.pairs))
+    assert {s.parameters[0] for s in found.of_parameters[:2]} == {"lr", "wd"}
+    assert set(found.of_pairs[0].parameters) == {"lr", "wd"}
+    assert found.of_pairs[0].p is not None
+    assert found.of_pairs[0].p < 0.05
+    assert all(s.low <= s.share <= s.high for s in (*found.of_parameters, *found.of_pairs))
 
 
 def test_a_close_up_has_every_point_around_the_spike(study: Study) -> None:
@@ -104,5 +104,5 @@ def test_tiny_studies_have_a_report(trials: int) -> None:
 
 def test_a_failed_study_has_a_report() -> None:
     failed = make_report(make_study(12, statuses=dict.fromkeys(range(12), "diverged")), ())
-    assert failed.figures.best_of is None
+    assert failed.figures.best_of_n is None
     assert "Hardly any trial has a result" in failed.to_html()

@@ -12,7 +12,7 @@ import studies
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.words import number
 from advisor.report.model import RepeatSpread, ReportData, SettingMean
-from advisor.report.text.best_value import best_sentence, certainty, key_numbers
+from advisor.report.text.best_value import best_sentence, key_numbers, uncertainty
 from tests.advisor.report.studies import fired, make_report, make_study
 
 
@@ -25,13 +25,13 @@ def test_failures_are_counted() -> None:
 
 
 def test_certainty_depends_on_repeats() -> None:
-    assert "without repeats, the noise of a result is unknown" in certainty(make_report(make_study(9, dense=False), ()))
+    assert "without repeats, the noise of a result is unknown" in uncertainty(make_report(make_study(9, dense=False), ()))
     report = make_report(make_study(9, dense=False, repeats=3, statuses={0: "complete"}), ())
-    assert "4 trials in 1 setting" in certainty(report)
+    assert "4 trials in 1 setting" in uncertainty(report)
     study = make_study(9, dense=False)
     block = study.metrics[study.spec.objective.metric]
     tied = replace(study, metrics={study.spec.objective.metric: replace(block, values=np.ones_like(block.values))})
-    assert str(certainty(make_report(tied, ()))) == ""
+    assert str(uncertainty(make_report(tied, ()))) == ""
     assert str(best_sentence(make_report(tied, ()))).startswith(
         "Eight settings share the best validation/error, 1, the lowest of 8 trials with a result. The means of their late "
         "evaluations are equal, too. One of these settings is that of "
@@ -39,7 +39,7 @@ def test_certainty_depends_on_repeats() -> None:
     assert report.spread is not None
     for deviation, chance in ((1e6, True), (1e-12, False)):
         spread = report.spread.model_copy(update={"deviation": deviation})
-        assert ("may be chance" in certainty(report.model_copy(update={"spread": spread}))) == chance
+        assert ("may be chance" in uncertainty(report.model_copy(update={"spread": spread}))) == chance
 
 
 def test_repeats_of_the_best_setting_are_judged_by_their_mean() -> None:
@@ -50,7 +50,7 @@ def test_repeats_of_the_best_setting_are_judged_by_their_mean() -> None:
     repeated = report.model_copy(update={"best": report.best.model_copy(update=means), "spread": spread})
     assert "a mean validation/error of 0.3000 (standard error 0.010, 4 trials), at" in str(best_sentence(repeated))
     better = "The mean of the best other setting is 0.010 better (4 trials, standard error of the difference 0.014)"
-    assert f"{better}; the difference may be chance." in str(certainty(repeated))
+    assert f"{better}; the difference may be chance." in str(uncertainty(repeated))
     assert key_numbers(repeated)[0][2] == "mean of 4 repeats 0.3000"
 
 
@@ -63,8 +63,8 @@ def test_repeats_of_the_best_setting_are_judged_by_their_mean() -> None:
     ],
 )
 def test_a_lucky_best_value_is_said_to_be_one(low: float, high: float, words: str) -> None:
-    report = make_report(make_study(9, dense=False), ()).model_copy(update={"again": (low, high)})
-    assert words in str(certainty(report))
+    report = make_report(make_study(9, dense=False), ()).model_copy(update={"rerun_interval": (low, high)})
+    assert words in str(uncertainty(report))
 
 
 def test_of_settings_with_the_same_result_the_one_that_stays_good_is_named() -> None:
@@ -131,7 +131,7 @@ def test_the_lead_is_over_another_setting_and_not_over_a_repeat() -> None:
     assert third.best is not None
     repeated = with_trials(report, params={1: first.params})
     assert second.params != third.params
-    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in str(certainty(repeated))
+    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in str(uncertainty(repeated))
 
 
 def test_only_comparable_trials_are_counted() -> None:

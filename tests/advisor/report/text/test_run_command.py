@@ -167,7 +167,7 @@ def test_options_that_no_trial_had_are_named() -> None:
         ("python train.py --grad-clip-norm-type 2", ("--grad-clip-norm",)),
     ):
         assert options_without_precedent(study_of(command), training) == new
-    report = report_with(spec=added, training=training, new_options=("--grad-clip-norm",))
+    report = report_with(spec=added, training_command=training, new_options=("--grad-clip-norm",))
     (sentence,) = tasks_before_command(report)
     assert str(sentence) == "First make the training script accept --grad-clip-norm: no trial was started with it."
     assert tasks_before_command(report.model_copy(update={"next_studies": ()})) == ()
@@ -200,13 +200,13 @@ def report_with(spec: StudySpec = SPEC, **fields: Any) -> Report:
 def test_a_command_that_no_trial_recorded_is_named_as_an_example() -> None:
     for command, known in (("python train.py --lr 0.01", True), (HOSTILE[0], False), ("", False)):
         assert has_recorded_command(study_of(command)) == known
-    report = report_with(command_known=False)
+    report = report_with(has_recorded_command=False)
     assert "write your command in place of python train.py" in str(tasks_before_command(report)[-1])
     assert tasks_after_command(report) == ()
 
 
 def test_an_export_says_what_to_do_with_the_script() -> None:
-    report = report_with(training="")
+    report = report_with(training_command="")
     assert str(tasks_after_command(report)[0]) == "Paste your training code into study_round_1.py, then start the script."
     command = next_study_command(report)
     assert command.startswith("advisor export optuna")
