@@ -98,7 +98,7 @@ def analyze_study(
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Do the same as `analyze`, for a study that is already in memory and rules that are already loaded.
+    """Judge a study that is already in memory by rules that are already loaded, and plan the next study.
 
     earlier: the studies of earlier rounds, oldest first. notes: reasons why studies of other earlier rounds could not be read.
     """
@@ -132,7 +132,7 @@ def _complete_specs(
     planned_specs = planning_budget.with_trial_numbers(study, next_round)
     if limit is not None:
         planned_specs = planning_budget.within(study, planned_specs, limit)
-    if next_round.new_scores:  # the change makes scores incomparable with earlier scores
+    if next_round.new_scores:  # the planned change makes new objective values incomparable with earlier ones
         planned_specs = (new_scores.with_best_setting_first(study, planned_specs[0]), *planned_specs[1:])
     else:
         planned_specs = add_predictions(study, verdicts, planned_specs, rules)
@@ -142,10 +142,10 @@ def _complete_specs(
 def first_study(
     study: Study, rules: Sequence[Rule], prepare: Callable[[StudySpec], StudySpec]
 ) -> tuple[StudySpec | None, tuple[Verdict, ...]]:
-    """Return (next study with its predicted effects, or None if no change is recommended; verdicts on the current study).
+    """Return the next study with its predicted effects (None if the rules recommend no change), and the verdicts on the current
+    study.
 
-    prepare: function that adapts the planned study before its effects are predicted. `advisor tune` calls `first_study` after
-    each block of trials.
+    prepare: function that adapts the planned study before its effects are predicted.
     """
     verdicts = judge(study, rules)
     specs = plan(study, verdicts).specs

@@ -71,8 +71,8 @@ def analyze(
 
 
 def short_report_json(report: Report, out: Path | None, show: Callable[[MessagePart], str] = str) -> str:
-    """Return the main points and the paths of the report's files in `out`, if any. show: function that formats a name or
-    another text from the store for use in a sentence."""
+    """Return the report's main points as short JSON. out: folder of the report's files, or None if the report was not written.
+    show: function that formats names and texts from the store."""
     best = report.best
     answer: dict[str, Json] = {
         "action": join_items(headline_goal_and_reason(report), " ").render(show).strip(),

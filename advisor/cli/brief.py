@@ -15,9 +15,10 @@ from advisor.model.words import clean, replace_surrogates, shorten
 from advisor.system.atomic import write_files
 
 MAX_ANSWER_CHARS = 4500
-"""Maximum characters of a short answer; they correspond to 1,500 tokens of about three characters."""
+"""Maximum characters of a short answer: 1,500 tokens of about three characters each."""
 _ANSWER_SIZE_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
-"""Pairs (maximum items per list, maximum characters per text). An answer uses the first pair that fits."""
+"""Pairs (maximum items per list, maximum characters per text). An answer is shortened by the first pair that makes the answer
+fit."""
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
 
@@ -31,13 +32,13 @@ markdown_option = click.option(
 
 def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
     """Return one line of ASCII JSON with at most `MAX_ANSWER_CHARS` characters. Long lists and texts are truncated; a truncated
-    list ends with "… N more". Keys keep their order, floats have four significant digits, and keys with empty values are
-    omitted, except those in `always`."""
+    list ends with "… N more". Floats have four significant digits. Keys with empty values are omitted, except the keys in
+    `always`."""
     for items, chars in _ANSWER_SIZE_LIMITS:
         json_line = _bounded_json_line(data, always, items, chars)
         if len(json_line) <= MAX_ANSWER_CHARS:
             return json_line
-    # If there are still too many keys, drop the last one, which is the least important.
+    # If the line is still too long, drop the last key, which is the least important.
     while len(json_line) > MAX_ANSWER_CHARS and data:
         data = dict(list(data.items())[:-1])
         json_line = _bounded_json_line(data, always, *_ANSWER_SIZE_LIMITS[-1])

@@ -21,7 +21,7 @@ from advisor.model.errors import AdvisorError
 @rules_option
 @brief_option
 def explain(rule: str, rules: tuple[Path, ...], brief: bool) -> None:
-    """Print the page of RULE: what it looks at, why it matters, what to do, and its thresholds."""
+    """Print the page of RULE: what the rule looks at, why the problem matters, what to do, and the rule's thresholds."""
     found_rule = find_rule(rule, rules)
     click.echo(short_rule_json(found_rule) if brief else rule_page(found_rule))
 

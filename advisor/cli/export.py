@@ -30,7 +30,7 @@ from advisor.tracking.stores.location import parse_tracking_uri
     type=click.IntRange(min=1),
     help="Number of trials to export.  [default: the study's number of trials, or 10]",
 )
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials of the sequence.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials that `advisor sample` draws.")
 @click.option(
     "--experiment",
     metavar="NAME",
@@ -90,17 +90,17 @@ def _write_export_file(text: str, out: Path, *, force: bool) -> None:
 
 
 def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
-    """Store the study file in the MLflow experiment with the study's name, into which Optuna's MLflowCallback logs."""
+    """Store the study file in the MLflow experiment with the study's name. Optuna's MLflowCallback logs into this experiment."""
     try:
         Ledger(parse_tracking_uri(tracking_uri), spec.study, spec)
     except AdvisorError as error:
-        click.echo(f"advisor: its trials will not count as round {spec.round}: {error}", err=True)
+        click.echo(f"advisor: trials of {spec.study!r} will not count as round {spec.round}: {error}", err=True)
     else:
         click.echo(f"advisor: trials in the MLflow experiment {spec.study!r} will be round {spec.round}", err=True)
 
 
 def _read_past_trials(spec: StudySpec, experiment: str | None, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the experiment's ended trials within the search space by start time, and print how many lie outside."""
+    """Return the experiment's ended trials within the search space, oldest first, and print how many ended trials lie outside."""
     if experiment is None:
         return []
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)

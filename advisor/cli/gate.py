@@ -87,9 +87,9 @@ def gate(
     the same hyperparameters and commit are repeats of one setting.
 
     Use the gate after every run and for every proposal. Then, on average, at most 5 % of the settings that the gate keeps in an
-    experiment are no better than the settings that they replaced. The gate discards a worthwhile candidate with a probability
-    of at most 20 %. This bound does not hold if both settings have --max-seeds runs: then CANDIDATE is discarded if no decision
-    is possible.
+    experiment are no better than the settings that they replaced. The gate discards a worthwhile candidate with a probability of at
+    most 20 %. The bound of 20 % does not hold once both settings have --max-seeds runs, because an undecided CANDIDATE is then
+    discarded.
 
     \b
     Exit status: 0 keep, 1 discard, 3 not decided (the first line says which seeds to run), 2 error.
@@ -111,11 +111,11 @@ def gate(
 def answer_gate_question(
     experiments: ExperimentCache, question: GateQuestion, experiment: str | None, *, record: bool
 ) -> Answer:
-    """Return the gate's answer, stored in MLflow if `record`. Raises AdvisorError if the question is ambiguous."""
+    """Return the gate's answer, and store the answer in MLflow if `record`. Raises AdvisorError if the question is ambiguous."""
     place, candidate = _locate_candidate(question.candidate, experiment, experiments)
     study = experiments.read_once(place)
     answer = answer_for_study(study, replace(question, candidate=candidate), place)
-    # The option `--alone` judges this proposal as if it were the only one, so the answer must not count for later proposals.
+    # With `--alone`, the gate judges this proposal as the only one, so the answer must not count for later proposals.
     return _record_answer(answer, study, experiments.tracking_uri) if record and not question.alone else answer
 
 
@@ -125,7 +125,7 @@ def short_gate_json(answer: Answer) -> str:
 
 
 def _locate_candidate(candidate: str, experiment: str | None, experiments: ExperimentCache) -> tuple[str, str]:
-    """Return the names of the experiment and of the candidate. Without --experiment, the candidate may be EXPERIMENT:CANDIDATE."""
+    """Return (experiment, candidate). Without --experiment, the text `candidate` may be EXPERIMENT:CANDIDATE."""
     experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     if experiment is not None:
         return experiment, candidate
@@ -140,15 +140,14 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
 
 
 def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
-    """Store the answer in MLflow. If that fails, the answer is valid, but the next call may choose a wrong default
-    incumbent."""
+    """Store the answer in MLflow. If storing fails, add a warning: the next call may choose a wrong default incumbent."""
     old_answer = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
         write_gate_record(
             answer.candidate.run, updated_tag_text(make_gate_record(answer), old_answer), tracking_uri=tracking_uri
         )
     except AdvisorError as error:
-        warning = f"The answer could not be stored, so later answers do not count it; pass --against next time ({error})."
+        warning = f"MLflow could not store this answer, so later answers ignore it; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, warning)})
     return answer.model_copy(update={"recorded": True})
 

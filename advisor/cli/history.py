@@ -94,7 +94,7 @@ def _recommended_action(result: Lineages) -> str:
 
 
 def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
-    """Return the settings that were tried near a given one. Raises AdvisorError if the experiment or setting is unknown."""
+    """Return the settings of the experiment that were tried near the setting `near`. Raises AdvisorError if either is unknown."""
     study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))
     return find_nearby_settings(study, near, experiment)
 

@@ -139,7 +139,7 @@ def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
     kind, *others = detect_import_kinds(path)
     if not options["quiet"]:
         click.echo(f"Importing as: advisor import {kind}", err=True)
-    for other in others:  # print this even with --quiet, or else the import would seem complete
+    for other in others:  # print this note even with --quiet, because the import would otherwise seem complete
         click.echo(f"Note: the folder seems to hold runs of another kind, too: advisor import {other} {path}", err=True)
     ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **options)
 

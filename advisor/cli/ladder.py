@@ -59,7 +59,7 @@ def ladder(
             tracking_uri=tracking_uri,
             objective=objective,
             direction=direction,
-            reading=Reading(population="all"),  # by default, only the runs of one model size would be read
+            reading=Reading(population="all"),  # the default reads only the largest group of runs, which may be one model size
         )
         for name in dict.fromkeys(experiments)
     ]
@@ -125,6 +125,6 @@ def _size(size: float) -> str:
 
 
 def _size_text(result: Ladder, *sizes: float) -> str:
-    """Return one size or two with what it measures: `1,000 to 4,000 parameters`, `width 64 to 128`."""
+    """Return one or two model sizes with their unit: `1,000 to 4,000 parameters`, `width 64 to 128`."""
     text = " to ".join(map(_size, sizes))
     return f"{text} parameters" if result.size == "parameters" else f"{clean(result.size)} {text}"

@@ -45,7 +45,7 @@ class LaunchOptions:
     ray_address: str | None
     slurm: tuple[str, ...]
     timeout: float | None
-    """Minutes after which a training is stopped; None for no limit."""
+    """Minutes after which a training is stopped, or None for no limit."""
     no_args: bool
     keep_going: bool
     stop_doomed: bool
@@ -156,15 +156,15 @@ class Launcher:
     warns_about_command: bool = True
     """Whether to warn about values of the study that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed", "all"] = "silent"
-    """Which failed or interrupted trials of earlier launches to start again from the beginning; see `RetryPolicy`."""
+    """The failed or interrupted trials of earlier launches that start again at step 0; see `RetryPolicy`."""
     trials_to_continue: tuple[str, ...] = ()
-    """Names or numbers of trials that the guard stopped and that this launch should continue."""
+    """Names or numbers of the stopped trials that this launch continues; the guard stopped these trials in an earlier launch."""
     compares_earlier_rounds: bool = False
-    """Whether the guard also compares trials with trials of earlier rounds."""
+    """Whether the guard also compares this study's trials with trials of earlier rounds."""
     notifier: Notifier | None = None
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
-        """Train the trials that have not ended yet. trials: their total number; None for that of the study file."""
+        """Train the trials that have not ended yet. trials: number of all trials, or None for the number in the study file."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry))
         guard_reads_trials = self.options.stop_doomed or self.notifier is not None
@@ -222,7 +222,8 @@ def print_commands(
 
 @contextmanager
 def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *, enabled: bool) -> Iterator[SummaryCallback]:
-    """Show a progress bar on a terminal, or else print a line for each ended trial. Failed trials get a line in both cases."""
+    """Show a progress bar on a terminal, or else print a line for each ended trial. A failed trial gets a line also on a
+    terminal."""
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
@@ -231,7 +232,9 @@ def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *
         pending_warnings = [warnings]
 
         def update(summary: Summary, news: str, /) -> None:
-            while pending_warnings:  # before the first trial starts, and never if an error prevents the launch
+            while (
+                pending_warnings
+            ):  # print the warnings when the first trial starts, so that an error before the launch prints no warnings
                 print_warnings(pending_warnings.pop())
             bar.update(task_id, completed=len(summary.outcomes), description=launch_progress_text(plan, summary, seed))
             new_lines = ended_run_lines.new_lines(summary)
@@ -243,7 +246,7 @@ def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *
 
 
 def launch_progress_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    """Return a text with the best value so far and the number of trials with each status except complete."""
+    """Return a text with the best value so far and the number of trials by status, without completed trials."""
     best, others = summary.best, len(summary.leaders) - 1
     tied_trials_text = f" and {spelled(others, 'other')}" if others > 0 else ""
     parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{tied_trials_text})"] if best else []
@@ -255,6 +258,6 @@ def launch_progress_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
 
 def print_analyze_command(experiment: str, location: StoreLocation) -> None:
     command_words = ["advisor", "analyze", experiment]
-    if redact(location.uri) == location.uri:  # print the URI only if it contains no password
+    if redact(location.uri) == location.uri:  # omit a URI that contains a password
         command_words += ["--tracking-uri", location.uri]
     click.echo(f"Next: {shell.command_line(command_words)}")

@@ -97,8 +97,8 @@ def main(arguments: list[str] | None = None) -> None:
     except AdvisorError as error:
         _exit_with_error(str(error), error.exit_status)
     except (KeyboardInterrupt, click.Abort) as error:
-        os_error = error.__cause__ or error  # click raises Abort from the KeyboardInterrupt
-        click.echo("; ".join(["advisor: interrupted", *map(str, os_error.args)]), err=True)
+        interrupt = error.__cause__ or error  # for Ctrl-C, click raises Abort with the KeyboardInterrupt as its cause
+        click.echo("; ".join(["advisor: interrupted", *map(str, interrupt.args)]), err=True)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -124,7 +124,7 @@ def _prepare_standard_streams() -> None:
 
 
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback as Python does, but hide the credentials that messages of database drivers contain."""
+    """Print the traceback without the credentials that error messages of database drivers may contain."""
     click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
 
 
@@ -137,7 +137,7 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _exit_with_error(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
-    if len(one_line) > _MAX_ERROR_CHARS:  # shorten the message in the middle, because its end says what to do
+    if len(one_line) > _MAX_ERROR_CHARS:  # drop the middle of the message, because the end says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
     with suppress(OSError):  # if standard error is closed, the exit status still shows the failure
         click.echo(f"advisor: {one_line}", err=True)

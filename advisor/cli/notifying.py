@@ -15,13 +15,13 @@ from advisor.system.notifier import NOTIFICATION_EVENTS, Notification, Notifier,
 _GUARD_POLL_S = 1.0
 """Seconds between two checks of whether the guard has read the store again."""
 _MAX_READS_WITHOUT_TRIAL = 2
-"""A study has ended after this many reads without a running trial; one may happen between two trials."""
+"""A study counts as ended after this many successive reads without a running trial. A single one may fall between two trials."""
 
 
 @contextmanager
 def notifier_for_command(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
-    """Yield a notifier that runs the user's command for each message; yield None if there is no command. If the `with` block
-    raises AdvisorError, the notifier's last message reports this error."""
+    """Yield a notifier that runs the user's command for each message, or None without a command. If the `with` block raises
+    AdvisorError, the notifier's last message reports the error."""
     if command is None:
         yield None
         return
@@ -70,13 +70,15 @@ class _StudyFollower:
                     self._notifier.send(notice)
 
     def _new_notices(self, reading: Reading) -> Iterator[Notification]:
-        if self._known_failures is None:  # send nothing about events before the start of this process
+        if self._known_failures is None:  # send no message about trials that failed or stopped before this process started
             self._known_failures, self._known_stops = set(reading.failed), set(reading.stopped)
         for verdict in reading.running:
             if verdict.state in NOTIFICATION_EVENTS:
                 yield Notification(verdict.state, reading.study, verdict.trial, verdict.step, verdict.message)
             if verdict.state in ("doomed", "not_finite"):
-                self._known_stops.add(verdict.trial)  # send no second message when this trial is stopped
+                self._known_stops.add(
+                    verdict.trial
+                )  # the message about this verdict was already sent, so send none when the trial is stopped
         for trial in sorted(set(reading.failed) - self._known_failures):
             reason = f": {reading.failed[trial]}" if reading.failed[trial] else ""
             yield Notification("failed", reading.study, trial, None, f"{trial} failed{reason}")

@@ -81,7 +81,8 @@ class AnalysisOptions:
         return {name: value for name, value in values.items() if name not in ("out", "quiet")}
 
     def command_words(self, study: Path | None = None) -> list[str]:
-        """Return the options that affect the report as arguments, without the tracking URI, which may contain a password."""
+        """Return the options that affect the report as command-line arguments. The tracking URI is omitted, because it may contain
+        a password."""
         options = [
             ("--objective", self.objective),
             ("--direction", self.direction),
@@ -98,8 +99,8 @@ class AnalysisOptions:
 
 
 def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options, whose values the command receives in `name`, an instance of the dataclass
-    `target`."""
+    """Return a decorator that adds options to a command. The command receives their values in its argument `name`, an instance of
+    the dataclass `target`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)

@@ -18,7 +18,7 @@ from advisor.planning.recipes.recipe import RECIPE_NAMES, RECIPES_WITH_TOKEN_LEN
 from advisor.system.processes import usable_cpus
 
 MAX_TOKENS_OR_PARAMETERS = 10**18
-"""Maximum number of tokens or parameters; a larger number is a typing error."""
+"""Maximum number of tokens or parameters. A larger number is surely a typing error."""
 _COUNT_SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT_VALUE_PATTERN = re.compile(r"^(\d{1,3}(?:,\d{3})+|\d[\d_]*\.?\d*(?:e\d+)?)([kmbt]?)$")
 _RECIPE_ONLY_OPTIONS = {"tokens": "--tokens", "batch_tokens": "--batch-tokens", "model_parameters": "--params"}
@@ -28,13 +28,14 @@ _OPTIONS_WITHOUT_RECIPE = {
     "final_train_steps": ("--final-train-steps", "pass --max-train-steps, the number of steps of each trial"),
     "find_steps": ("--find-steps", "pass --max-train-steps, the number of steps of each trial"),
 }
-"""Options that all recipes reject: the key is the name of the Python parameter, the value is (option, reason)."""
+"""Options that `advisor init` rejects together with --recipe: (option, reason) by the name of the Python parameter."""
 _MODEL_OPTION = "--model-name-or-path MODEL"
 """Option for the pretrained model, which TRL's ModelConfig needs and whose value the user must replace."""
 _POLICY_LOGGING_OPTION = "--logging-steps 1"
-"""Option with which TRL logs a policy's curves at every step, not at every tenth step, so that rules can judge short trainings."""
+"""Option that makes TRL log a policy's curves at every step (the default is every tenth step), so that rules can judge short
+trainings."""
 _TRAINER_ARGUMENT_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
-"""For each placeholder, the field of Transformers' TrainingArguments that it sets."""
+"""Names in Transformers' TrainingArguments of the values that placeholders stand for."""
 
 Command = TypeVar("Command")
 
@@ -45,7 +46,7 @@ class CountType(click.ParamType[int]):
     name = "count"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Reports an error if the text is not a number between 1 and `MAX_TOKENS_OR_PARAMETERS`."""
+        """Report a usage error if the text is not a number between 1 and `MAX_TOKENS_OR_PARAMETERS`."""
         if isinstance(value, int):
             return value
         match = _COUNT_VALUE_PATTERN.match(str(value).strip().lower())
@@ -69,7 +70,8 @@ def add_recipe_options(command: Command) -> Command:
 
 
 def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
-    """Raise AdvisorError if the user set one of these options, by parameter name, which work only with `--recipe`."""
+    """Raise AdvisorError if the user set an option that works only with `--recipe`. lengths: values of these options by parameter
+    name."""
     for name, option in _RECIPE_ONLY_OPTIONS.items():
         if lengths[name] is not None:
             raise AdvisorError(f"{option} works only with --recipe")
@@ -110,8 +112,8 @@ def _check_recipe_options(options: Mapping[str, Any], recipe: str) -> None:
 
 
 def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
-    """Return the options with which a script that parses TrainingArguments gets these hyperparameters and the study's
-    lengths."""
+    """Return the command-line options that pass these hyperparameters and the study's lengths to a script that parses
+    TrainingArguments."""
     model_option = [] if recipe == "pretrain" else [_MODEL_OPTION]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]
@@ -121,7 +123,7 @@ def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]
 
 
 def print_hint_without_gpu() -> None:
-    """On a machine with several CPUs and no GPU, print how to train two trials at a time."""
+    """If this machine has several CPUs and no GPU, print how to train two trials at a time."""
     if not find_gpus() and usable_cpus() > 1:
         click.echo("\nThis machine has no GPU. With `advisor run -j 2`, two trials train at a time.", err=True)
 

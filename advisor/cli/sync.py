@@ -24,10 +24,10 @@ from advisor_logging.sync import NotDelivered, SpoolDescription, deliver, find_o
     is_flag=True,
     help="Deliver SPOOLS to the addresses that they contain. The servers at these addresses receive your credentials.",
 )
-@click.option("--list", "only_list", is_flag=True, help="List the waiting logs, and deliver nothing.")
+@click.option("--list", "only_list", is_flag=True, help="List the undelivered logs, and deliver nothing.")
 @quiet_option
 def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, only_list: bool, quiet: bool) -> None:
-    """Deliver to MLflow the logs that are on this machine's disk because the store was unreachable.
+    """Deliver to MLflow the logs that stayed on this machine's disk because the store was unreachable.
 
     SPOOLS are folders of undelivered logs (spools), or folders that contain such folders. By default, the command delivers all
     spools of this user, each to the store that its training used. Spools in other folders are delivered only to the store that

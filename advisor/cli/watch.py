@@ -26,7 +26,7 @@ from advisor.report.running import running_trials_summary, trial_alarms
 from advisor.tracking.stores.location import parse_tracking_uri
 
 ANALYSIS_INTERVAL_S = 10.0
-"""Minimum seconds between two analyses; the pause also lasts at least as long as the last analysis took."""
+"""Minimum seconds between two analyses. The pause is longer if the last analysis took longer."""
 
 
 @click.command()
@@ -175,7 +175,7 @@ def _trial_and_value_changes(before: ReportData, after: ReportData) -> Iterator[
 
 
 def _finding_and_check_changes(before: ReportData, after: ReportData) -> Iterator[str]:
-    # The key is equal for the same finding in both reports, even if its numbers differ.
+    # The key identifies a finding in both reports, even if the finding's numbers differ.
     old, new = ({(f.rule, f.subject, f.side): sentence(clean(str(f.message))) for f in r.findings} for r in (before, after))
     yield from (f"New finding: {text}" for key, text in new.items() if key not in old)
     yield from (f"Resolved: {text}" for key, text in old.items() if key not in new)

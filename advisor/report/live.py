@@ -43,7 +43,7 @@ class LiveTrialRow:
     id: str
     name: str
     done: float | None
-    """Share of its planned training steps that the trial has completed; None if the planned length is unknown."""
+    """Share of its planned training steps that the trial has completed, or None if the planned length is unknown."""
     progress: str
     """The trial's progress in words: `40 %`, or the last step."""
     state: str
@@ -80,7 +80,7 @@ class LivePageState:
     summary: str = ""
     """Sentences on the running trials and the saved steps; "" if no trial runs and none was stopped."""
     error: str | None = None
-    """Reason why the latest analysis failed; None if it succeeded. After a failure, the previous report stays visible."""
+    """Reason why the latest analysis failed, or None if it succeeded. After a failure, the previous report stays visible."""
 
 
 class _ReportServer(ThreadingHTTPServer):

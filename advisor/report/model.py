@@ -75,7 +75,7 @@ class RuleInfo(FrozenModel):
     goal: Goal
     thresholds: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
     accuracy: str | None = None
-    """Description of the rule's accuracy on labelled studies; None if no labelled study tests the rule."""
+    """Description of the rule's accuracy on labelled studies, or None if no labelled study tests the rule."""
 
 
 class SettingMean(FrozenModel):
@@ -96,12 +96,12 @@ class Best(FrozenModel):
     last_step: int | None
     params: dict[str, HyperparameterValue]
     mean: SettingMean | None = None
-    """Mean result of the best trial's setting; None if this setting was not repeated."""
+    """Mean result of the best trial's setting, or None if this setting was not repeated."""
     next_mean: SettingMean | None = None
-    """Best mean result among all other settings; None if there is no other setting, or if the best trial's setting was not
+    """Best mean result among all other settings, or None if there is no other setting, or if the best trial's setting was not
     repeated."""
     kept_step: int | None = None
-    """Step of the best trial's chosen checkpoint or, if the trial chose none, of its best checkpoint; None if the trial logged
+    """Step of the best trial's chosen checkpoint or, if the trial chose none, of its best checkpoint, or None if the trial logged
     no checkpoint, or if noise explains that the checkpoint is worse than the best value."""
     kept_value: float | None = None
     """Value of the objective at step `kept_step`."""
@@ -126,7 +126,7 @@ class Unlock(FrozenModel):
     checks: tuple[str, ...]
     """Ids of the rules that can run after this action."""
     code: str | None = None
-    """Example lines of Python for the framework that logged the study; None if adding code cannot provide the data."""
+    """Example lines of Python for the framework that logged the study, or None if adding code cannot provide the data."""
 
 
 class NextStudy(FrozenModel):
@@ -156,7 +156,7 @@ class RunningTrial(FrozenModel):
     step: int
     """Last step at which the trial was evaluated; 0 if it was not evaluated yet."""
     length: float | None
-    """Planned length of the trial in steps; None if unknown."""
+    """Planned length of the trial in steps, or None if unknown."""
     message: MessageField
     """The guard's verdict with its evidence, or the reason why the guard cannot judge the trial."""
     stop: bool
@@ -166,7 +166,7 @@ class RunningTrial(FrozenModel):
 
     @property
     def done(self) -> float | None:
-        """Share of the planned training steps that are completed; None if the planned length is unknown."""
+        """Share of the planned training steps that are completed, or None if the planned length is unknown."""
         return min(1.0, self.step / self.length) if self.length else None
 
 
@@ -178,7 +178,7 @@ class StoppedTrial(FrozenModel):
     step: int
     """Last step at which the trial was evaluated before the guard stopped it."""
     length: float | None
-    """Planned length in steps; None if unknown."""
+    """Planned length in steps, or None if unknown."""
     reason: str
 
 
@@ -200,10 +200,10 @@ class Provenance(FrozenModel):
     points: int
     """Number of logged metric values that the analysis read."""
     started: float | None = None
-    """Start time of the first trial in seconds since the epoch; None if unknown."""
+    """Start time of the first trial in seconds since the epoch, or None if unknown."""
     ended: float | None = None
     command: str | None = None
-    """Command line of the analysis; None if unknown."""
+    """Command line of the analysis, or None if unknown."""
     reproduce: tuple[tuple[str, str], ...] = ()
     """(label, value) pairs that the best trial logged and that users need to repeat this trial."""
     versions: dict[str, str]
@@ -217,9 +217,9 @@ class ReportData(FrozenModel):
     counts: TrialCounts
     best: Best | None
     spread: RepeatSpread | None
-    """Variation of the objective between repeats of the same setting; None if no setting was repeated."""
+    """Variation of the objective between repeats of the same setting, or None if no setting was repeated."""
     rerun_interval: tuple[float, float] | None = None
-    """80 % interval of the study's best result if the study ran again with other random settings and seeds; None if unknown."""
+    """80 % interval of the study's best result if the study ran again with other random settings and seeds, or None if unknown."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
@@ -231,21 +231,21 @@ class ReportData(FrozenModel):
     next_studies: tuple[NextStudy, ...]
     deferred: tuple[Deferred, ...]
     stop: MessageField | None = None
-    """Reason why there is no next study although findings ask for one; None if there is a next study or nothing is left to do."""
+    """Reason why there is no next study although findings ask for one; otherwise None."""
     figures: FigureData
     provenance: Provenance
     history: History | None = None
-    """All rounds up to this study, with their predictions; None for a first round."""
+    """All rounds up to this study, with their predictions, or None for a first round."""
     advice: tuple[AdviceRecord, ...] = ()
     """For each rule, how much following its advice has gained so far in this store."""
     runs_url: str | None = None
-    """URL of a run's page in the MLflow UI, without the run id at its end; None if the store is not a server."""
+    """URL of a run's page in the MLflow UI, without the run id at its end, or None if the store is not a server."""
 
     running: tuple[RunningTrial, ...] = ()
     """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     hindsight: Hindsight | None = None
-    """Effects that early stopping would have had in this study; None if the study's trials have no curves."""
+    """Effects that early stopping would have had in this study, or None if the study's trials have no curves."""
 
     folder: str = "advisor-report"
     """Folder of the report, as written in the report's commands."""
@@ -307,5 +307,5 @@ class ReportData(FrozenModel):
         return (v for v in self.verdicts if v.status == status)
 
     def deferral_reason(self, finding: Finding) -> str | None:
-        """Return the reason that the finding is deferred to a later study; None if it is not deferred."""
+        """Return the reason that the finding is deferred to a later study, or None if it is not deferred."""
         return next((d.reason for d in self.deferred if (d.rule, str(d.message)) == (finding.rule, str(finding.message))), None)

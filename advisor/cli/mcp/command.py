@@ -49,7 +49,7 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) 
     check_separate_folder(out)
     location = parse_tracking_uri(tracking_uri)
     if location.path is not None:
-        require_local(location)  # check only paths, because a server may start later
+        require_local(location)  # check only paths of local stores, because a tracking server may start later than this server
     server = make_mcp_server(StoreTools(tracking_uri, allow_run, out))
     if port is None:
         server.run("stdio")

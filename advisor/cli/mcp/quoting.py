@@ -27,11 +27,11 @@ _INVISIBLE_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uf
 
 
 def quote_store_texts(data: Mapping[str, Json], note: str | None = None) -> str:
-    """Return the data as one line of ASCII JSON, in which our notice marks all texts as quotations. note: a sentence that we
-    wrote, without text from the store."""
+    """Return the data as one line of ASCII JSON with a notice that its texts are quotations. note: a sentence without text from the
+    store."""
     own_texts = {"notice": QUOTED_TEXT_NOTICE} | ({"note": note} if note is not None else {})
     json_line = json.dumps({**own_texts, "quoted": _redact_texts(data)}, separators=(",", ":"))
-    # Escape angle brackets: some models mark the turns of a conversation with them.
+    # Escape angle brackets, because some models mark the turns of a conversation with angle brackets.
     return json_line.replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -41,7 +41,7 @@ def quote_error_message(error: str) -> str:
 
 
 def name_in_backticks(item: MessagePart) -> str:
-    """Return one part of a sentence as text, with a name or word from the store in backticks."""
+    """Return one part of a message as text. A name or word from the store is set in backticks."""
     if isinstance(item, Name | Code) or (isinstance(item, Setting) and isinstance(item.value, str)):
         return "`{}`".format(shorten(str(item), MAX_NAME_CHARS).replace("`", "'"))
     return str(item)
@@ -55,7 +55,7 @@ def without_invisible_characters(text: str) -> str:
 
 
 def _is_invisible(char: str) -> bool:
-    # Variation selectors can hide any text behind a visible character.
+    # Variation selectors are invisible, and a sequence of them can encode a hidden text.
     is_variation_selector = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
     return is_variation_selector or char in _INVISIBLE_CHARACTERS or unicodedata.category(char) in _INVISIBLE_CATEGORIES
 

@@ -23,7 +23,7 @@ SERVER_INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store
 Each answer is one JSON object. {QUOTED_TEXT_NOTICE} The key "action" holds the advisor's own conclusion; names in its
 sentences come from the store. A person must confirm the commands that an answer proposes."""
 LOOPBACK_ADDRESS = "127.0.0.1"
-"""Address of the HTTP server, a loopback address, which other machines cannot reach."""
+"""Address of the HTTP server. Other machines cannot reach a loopback address."""
 
 
 def make_mcp_server(tools: StoreTools) -> MCPServer[None]:
@@ -48,7 +48,7 @@ def make_mcp_server(tools: StoreTools) -> MCPServer[None]:
 
 
 def _as_protocol_tool(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
-    """Wrap the tool in a function that returns its answer or error as an MCP result. The lock admits one tool call at a time."""
+    """Wrap the tool in a function that returns its answer or error as an MCP result. The lock lets only one tool run at a time."""
 
     @functools.wraps(tool)
     def answer(**arguments: Any) -> CallToolResult:
@@ -74,8 +74,8 @@ def listen_on_port(port: int) -> socket.socket:
 
 
 def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
-    """Serve the tools over HTTP until interrupted. Requests from web pages of other sites are refused; the headers Host and
-    Origin identify such requests."""
+    """Serve the tools over HTTP until interrupted. The server refuses requests from web pages of other sites, which it recognises
+    by the headers Host and Origin."""
     port = listener.getsockname()[1]
     hosts = [f"{name}:{port}" for name in (LOOPBACK_ADDRESS, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])

@@ -30,7 +30,7 @@ from advisor.report.text.headline import headline
 from advisor.tracking.stores.reading import active_experiments
 
 MAX_STUDY_CHARS = 40_000
-"""Maximum characters of a study file in a call or an answer. A file with 40 hyperparameters is several times shorter."""
+"""Maximum characters of a study file in a tool call or an answer, several times the length of a file with 40 hyperparameters."""
 NOT_RECORDED_NOTE = (
     "This answer was not recorded, because the server is read-only. It is valid. But a kept setting becomes the next default "
     "incumbent, and counts in later questions, only after it is recorded: ask a person to run advisor gate, or to start the server "

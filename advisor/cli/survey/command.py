@@ -49,9 +49,9 @@ def analyze_experiments(
     ray_address: str | None,
     on_progress: Progress,
 ) -> list[AnalysisOutcome]:
-    """Analyze the experiments whose names match, and write their reports and an index page below `options.out`, the same files
-    for every `on` and `jobs`. Raises AdvisorError if no name matches, a file cannot be written, or the cluster cannot run the
-    work. Any other failure becomes the outcome of its experiment."""
+    """Analyze the experiments whose names match `pattern`, and write their reports and an index page below `options.out`. Raises
+    AdvisorError if no name matches, a file cannot be written, or the cluster cannot run the work. The index page lists any other
+    failure."""
     experiments, out = select_experiments(pattern, options.tracking_uri), options.out
     with convert_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def analyze_experiments(
 
 
 _Analysis: TypeAlias = tuple[AnalysisOutcome, Mapping[str, str]]
-"""An experiment's outcome, and the contents of its report's files by relative path, which remain to be written."""
+"""An experiment's outcome, and the contents of the report files to write, by relative path."""
 
 
 def _analyze_and_save(
@@ -82,14 +82,15 @@ def _analyze_and_save(
 def _analyze_on_ray(
     experiments: Sequence[SurveyExperiment], options: AnalysisOptions, jobs: int | None, ray_address: str | None
 ) -> Iterator[AnalysisOutcome]:
-    """Analyze on Ray nodes. This process writes the reports, because the nodes may not share this machine's disk."""
+    """Analyze the experiments on Ray nodes. This process writes the reports, because the nodes may not share this machine's
+    disk."""
 
-    def failed(experiment: SurveyExperiment, reason: str) -> tuple[SurveyExperiment, _Analysis]:
+    def failed_analysis(experiment: SurveyExperiment, reason: str) -> tuple[SurveyExperiment, _Analysis]:
         return experiment, (AnalysisOutcome(experiment.name, "broken", f"not analyzed: {reason}"), {})
 
     job = pack_remote_job(options.analyze_arguments(), [experiment.name for experiment in experiments])
     analyze_one = partial(_analyze_remotely, words=options.command_words(), out=options.out, job=job)
-    for experiment, analysis in map_on_ray(analyze_one, experiments, jobs=jobs, address=ray_address, failed=failed):
+    for experiment, analysis in map_on_ray(analyze_one, experiments, jobs=jobs, address=ray_address, failed=failed_analysis):
         yield _save_report(experiment, analysis, options.out)
 
 
@@ -146,7 +147,7 @@ class SurveyExperiment:
     reference: str
     """Name of the experiment, or its id if several experiments have the same name."""
     folder: str
-    """Folder of the report, relative to the index page; it does not depend on other experiments."""
+    """Folder of the report, relative to the index page. The name does not depend on other experiments."""
 
 
 def select_experiments(pattern: str, tracking_uri: str | None) -> list[SurveyExperiment]:

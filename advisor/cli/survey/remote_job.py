@@ -1,5 +1,5 @@
-"""Packs what an analysis on another machine needs. Ray's own runtime environments are unsuitable, because Ray logs their
-variables, which may hold passwords."""
+"""Packs the options, rules and environment variables of an analysis that runs on another machine. Ray's runtime environments are
+unsuitable, because Ray logs their variables, which may hold passwords."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class RemoteJob:
     rules: Sequence[Mapping[str, bytes]]
     """For each folder of rules, the contents of its files by relative path."""
     experiments: frozenset[str]
-    """Names of the experiments to analyze. The remote machine looks for these names to check that it sees the same store."""
+    """Names of the experiments to analyze. The remote machine looks for these names to check that its store is the same."""
 
     @contextmanager
     def unpack(self) -> Iterator[dict[str, Any]]:
-        """Yield the arguments of `advisor.analyze` for the machine on which this runs. Raises AdvisorError if it has another
-        advisor version or cannot see the store."""
+        """Yield the arguments of `advisor.analyze` for this machine. Raises AdvisorError if this machine has another advisor
+        version or cannot see the store."""
         if self.version != __version__:
             raise AdvisorError(
                 f"node {platform.node()} has tuning-advisor {__version__}, this machine {self.version}; "
                 "install the same version on both"
             )
-        os.environ.update(self.environment)  # safe, because this process runs only this job
+        os.environ.update(self.environment)  # no other job runs in this process
         _check_store_identity(self.options["tracking_uri"], self.experiments)
         with TemporaryDirectory(prefix="advisor-rules-") as parent:
             folders = [_write_files(Path(parent, str(i)), files) for i, files in enumerate(self.rules)]
@@ -93,7 +93,7 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 @lru_cache(maxsize=1)
 def _check_store_identity(tracking_uri: str, experiments: frozenset[str]) -> None:
-    """Raise AdvisorError if this machine cannot see the store, or sees a different store at the same URI."""
+    """Raise AdvisorError if this machine cannot open the store, or if the URI leads to a different store on this machine."""
     advice = "pass a --tracking-uri that every node can reach: a tracking server, a database, or a file on a shared disk"
     node = platform.node()
     try:

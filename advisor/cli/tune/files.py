@@ -18,7 +18,7 @@ from advisor.system import atomic
 
 _BLOCK_FILE_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
 _FIXED_SEARCH_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
-"""Fields of a study that must be equal in the first block's file and in the study from which the search starts."""
+"""Study fields that may not change when a search resumes: the first block's file and the user's study file must agree on them."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BlockFile:
 
 
 def read_block_files(folder: Path) -> list[BlockFile]:
-    """Return the study files of the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or
+    """Return the study files of the search's blocks, in order. Raises AdvisorError if a block's file is missing, invalid or
     duplicate."""
     block_paths = sorted(
         (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(path.name))
@@ -69,8 +69,8 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
 
 
 def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
-    """Raise AdvisorError if the search started from another study. correctable: whether `start` may have another objective than
-    the blocks, because no trial has logged the blocks' objective."""
+    """Raise AdvisorError if the search in `folder` started from another study than `start`. correctable: whether the objective may
+    differ, because no trial has logged the old objective."""
     fixed_fields = [part for part in _FIXED_SEARCH_FIELDS if not (correctable and part == "objective")]
     changed_fields = [part for part in fixed_fields if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed_fields:

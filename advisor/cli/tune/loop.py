@@ -28,7 +28,7 @@ _STORE_POLL_S = 5.0
 
 @dataclass
 class SearchLoop:
-    """A search in blocks of trials, with a folder for the blocks' study files."""
+    """A search that trains one block of trials after another and stores the blocks' study files in `folder`."""
 
     search: Search
     record: SearchRecord
@@ -38,7 +38,8 @@ class SearchLoop:
     print_line: Callable[[str], None]
     """Function that prints one line of text."""
     _failed_trial_count: int = 0
-    """Number of trials in the latest successive blocks in which every trial failed; 0 if a trial of the latest block succeeded."""
+    """Number of trials in the latest blocks if every trial of these blocks failed, or 0 if a trial of the latest block
+    succeeded."""
 
     def run(self) -> list[Block]:
         """Train blocks until the budget of trials is spent, and return all blocks. An interrupted search resumes after its last
@@ -46,7 +47,7 @@ class SearchLoop:
         block_files = files.read_block_files(self.folder)
         blocks = self.record.blocks(block_files) if block_files else []
         if len(blocks) == 1 and not blocks[0].trained:
-            # No trial was trained yet, so decide the first block again, because the user may have edited the study.
+            # Without a trained trial, decide the first block again, because the user may have edited the study.
             block_files, blocks = [], []
         if not block_files:
             self.record.check_experiment_is_empty()
@@ -65,13 +66,13 @@ class SearchLoop:
         return blocks
 
     def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
-        """Repeat the call while the store does not answer. All calls that a search makes are safe to repeat."""
+        """Repeat the call until the store answers. Each call of a search is safe to repeat."""
         waiting_message = "The store does not answer; the search continues when the store answers again."
         return retry_while_unreachable(call, on_failure=lambda: self.print_line(waiting_message))
 
     def _resume_search(self, block_files: list[BlockFile]) -> list[BlockFile]:
-        """Train the rest of the last block. If the user corrected the objective, first write it into the files of all
-        blocks."""
+        """Train the remaining trials of the last block. If the user corrected the objective, write the new objective into all files
+        and train all blocks."""
         start, objective = self.search.start, block_files[0].spec.objective
         objective_correctable = not self.record.has_metric_values(objective.metric)
         files.check_same_starting_study(self.folder, block_files, start, correctable=objective_correctable)
@@ -114,12 +115,11 @@ class SearchLoop:
                 return
             if not waits:
                 self.print_line(f"Waiting for {remaining_count} trials of block {number} that another launcher trains.")
-            waits, launcher = (True, replace(launcher, retry="none"))  # a trial that failed during this wait is not restarted
+            waits, launcher = (True, replace(launcher, retry="none"))  # do not restart trials that fail during the wait
             time.sleep(_STORE_POLL_S)
 
     def _stop_if_all_fail(self, summary: Summary, file: BlockFile, number: int) -> None:
-        """Raise TrialsFailed if the last `MAX_FIRST_FAILURES` or more trials failed: further trials would probably fail,
-        too."""
+        """Raise TrialsFailed if the last `MAX_FIRST_FAILURES` or more trials failed, because further trials would probably fail."""
         self._failed_trial_count = self._failed_trial_count + summary.total if summary.failed == summary.total else 0
         if self.launcher.options.keep_going or number == 1 or self._failed_trial_count < MAX_FIRST_FAILURES:
             return

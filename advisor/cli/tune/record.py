@@ -32,9 +32,10 @@ from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
 MIN_TRIAL_COST_SHARE = 0.1
-"""Minimum cost of a trial, as a fraction of its planned steps, because starting a training takes time."""
+"""Minimum cost of a trial, as a share of its planned steps. Starting a training takes time, so even a short trial costs this
+much."""
 _EARLY_END_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
-"""Statuses of trials that ended early and so cost only the steps that they trained."""
+"""Statuses of trials that ended early. Such a trial costs only the steps that it trained."""
 
 
 @dataclass
@@ -45,16 +46,17 @@ class SearchRecord:
     location: StoreLocation
     starting_study: StudySpec
     command_words: Sequence[str]
-    """Arguments (argv) of the training command. The analysis may change a value only if this command passes it to the training."""
+    """Arguments (argv) of the training command. The analysis may change a value only if this command passes the value to the
+    training."""
     appends_parameters: bool
     rules: Sequence[Rule]
     declined_changes: list[str] = field(default_factory=list)
     """One sentence for each value that the last analysis asked to change but that the command does not pass to the training."""
     _last_read_runs: Experiment | None = None
-    """The experiment's runs at the last read of the store; None before the first read."""
+    """The experiment's runs at the last read of the store, or None before the first read."""
 
     def check_experiment_is_empty(self) -> None:
-        """Raise AdvisorError if the experiment already holds runs. Call this method before the first block is trained."""
+        """Raise AdvisorError if the experiment already holds runs. Only a search without blocks may call this method."""
         if runs := self._read().runs:
             name = runs[0].tags.get(contract.TAG_STUDY)
             of = "no study" if name is None else f"the study {name!r}"
@@ -82,7 +84,7 @@ class SearchRecord:
         return self._last_read_runs is not None and metric in self._last_read_runs.points
 
     def _read(self) -> Experiment:
-        """Return the experiment's runs; no runs if the experiment or its store does not exist yet."""
+        """Return the experiment's runs, or an empty experiment if the experiment or its store does not exist yet."""
         no_runs, path = Experiment(name=self.experiment, runs=(), points={}), self.location.path
         if path is not None and not path.exists():
             return no_runs
@@ -96,7 +98,7 @@ class SearchRecord:
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis plans from `trials` and from the trials of studies before this search."""
+        """Return the first study that the analysis plans, based on `trials` and on the trials of studies before this search."""
         assert self._last_read_runs is not None, "read the blocks before the analysis"
         try:
             own = _study_of_runs(self._last_read_runs, [t.id for t in trials], spec)
@@ -107,9 +109,9 @@ class SearchRecord:
         return first_study(add_earlier_trials(own, earlier).study, self.rules, prepare)[0]
 
     def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return `spec` without changes to values that the command does not pass to the training.
+        """Return `spec` with only those changes from `before` that the training command passes to the training.
 
-        If the study at the start of the search has no training length, the result has none either.
+        The returned study has a training length only if the study at the start of the search has one.
         """
         if self.starting_study.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
@@ -143,13 +145,14 @@ def _declined_change_sentence(spec: StudySpec, previous: StudySpec, unpassed: Se
 
 
 def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
-    """Return the hyperparameters that `spec` uses in formulas for hyperparameters of the study `start`."""
+    """Return the names of the hyperparameters that occur in the formulas of `spec` for hyperparameters of the study `start`."""
     formulas = [p.formula for n, p in spec.parameters.items() if n in start.parameters and p.formula is not None]
     return {name for text in formulas for name in formula.parse_formula(text).names}
 
 
 def _group_similar_blocks(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
-    """Group blocks of equal training steps and schedule, whose trials are read as one study. A probe is a group by itself."""
+    """Group blocks with equal training steps and learning-rate schedule, so that the trials of a group can be read as one study. A
+    special study (probe) is a group by itself."""
     group_keys = [(steps_per_trial(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
     file_order = sorted(range(len(files)), key=lambda i: group_keys[i])
     return [[files[i] for i in group] for _, group in groupby(file_order, key=lambda i: group_keys[i])]
@@ -161,7 +164,7 @@ def _runs_of_block(experiment: Experiment, file: BlockFile) -> list[Run]:
 
 
 def _read_block_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trained]:
-    """Return the trials of a group of blocks; a trial without a result counts as failed."""
+    """Return the trials of a group of blocks. A trial without a result counts as failed."""
     runs = [(run, f.spec) for f in files for run in _runs_of_block(experiment, f)]
     try:
         study = _study_of_runs(experiment, [run.id for run, _ in runs], files[-1].spec)
@@ -194,7 +197,7 @@ def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: T
 
 
 def _trial_cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | None:
-    """Return the cost of a trial that ended early; None if it costs all of its planned steps or its steps are unknown."""
+    """Return the cost of a trial that ended early, or None if it costs all of its planned steps or its steps are unknown."""
     steps = study.cost_curve(trial).steps
     if trial.status not in _EARLY_END_STATUSES or spec.max_train_steps is None or study.unit != "step" or not len(steps):
         return None

@@ -26,8 +26,8 @@ _BLOCK_REASONS = {
 
 
 def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str, parent: str | None, round: int) -> Block:
-    """Return the block as a study whose goal is the decision and whose notes are the reasons. previous: the study before this
-    block; None for the first block."""
+    """Return the block with the decision as the goal of its study and the reasons as notes. previous: search space before this
+    block, or None for the first block."""
     why = (
         _BLOCK_REASONS["adaptive"]
         if block.kind == "extend" and block.spec.sampler.kind == "adaptive"
@@ -50,7 +50,7 @@ def _block_goal(block: Block, previous: StudySpec | None) -> str:
     names = changed_hyperparameters(previous, block.spec) if block.kind == "extend" else []
     if not names or not all(block.spec.parameters[n].numeric and n in previous.searched for n in names):
         return block.spec.goal or _BLOCK_GOALS[block.kind]
-    # the change is always a widening, because a search in blocks never narrows a range
+    # a search in blocks never narrows a range, so each changed range is wider
     return f"Widen {listed((_range_text(block.spec, n) for n in names), len(names))}"
 
 

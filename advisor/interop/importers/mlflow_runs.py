@@ -41,7 +41,7 @@ class NewRun:
     tags: Mapping[str, str]
     points: Mapping[str, MetricPoints] = field(default_factory=dict)
     stored_run_id: str | None = None
-    """Id of the MLflow run to complete; None for a new run."""
+    """Id of the MLflow run to complete, or None for a new run."""
 
     @property
     def all_tags(self) -> dict[str, str]:

@@ -225,7 +225,7 @@ def _declared_study(
 
 
 def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
-    """Return the parameter with its declared domain; None if a study file cannot express it or it has a single value."""
+    """Return the parameter with its declared domain, or None if a study file cannot express it or it has a single value."""
     distribution_types = {type(d).__name__ for d in distributions}
     fields: dict[str, Any]
     if distribution_types == {"CategoricalDistribution"}:

@@ -111,7 +111,7 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the time of the trial's first result minus the duration until then; None if the file lacks one of them."""
+    """Return the time of the trial's first result minus the duration until then, or None if the file lacks one of them."""
     try:
         first_result = table_files.first_row(source) if source.is_file() else {}
         return convert_to_time_ms(float(first_result[_TIME_COLUMN]) - float(first_result.get("time_total_s", 0.0)))

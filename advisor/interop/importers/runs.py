@@ -114,7 +114,7 @@ def convert_to_step(value: Any, error_prefix: str) -> int:
 
 
 def convert_to_value(value: Any) -> float | None:
-    """Return the value of a metric as a float, also for texts such as "NaN" in JSON files; None if it is not a number."""
+    """Return the value of a metric as a float, also for texts such as "NaN" in JSON files, or None if it is not a number."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -133,7 +133,7 @@ _NON_FINITE_WORDS = {
 
 
 def convert_to_time_ms(seconds: Any) -> int | None:
-    """Return the time in milliseconds since 1970; None if the date is implausible (before 1970 or after 2286)."""
+    """Return the time in milliseconds since 1970, or None if the date is implausible (before 1970 or after 2286)."""
     number = convert_to_value(seconds)
     return round(number * 1000) if number is not None and 0 < number < 1e10 else None
 
@@ -165,7 +165,7 @@ class SourceRun:
     read: Callable[[], RunContent]
     """Function that reads the run's data; raises AdvisorError if the data are unreadable."""
     files_digest: str | None = None
-    """Digest of the run's files, by which the next import detects that the run has grown; None if it cannot grow."""
+    """Digest of the run's files, by which the next import detects that the run has grown, or None if it cannot grow."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
     """Tags that the run proposes for its experiment, which gets a tag only if all its runs propose the same value."""
 

@@ -134,7 +134,7 @@ def _read_event_file(path: Path, part: _RunPart, reading: _RunEvents) -> None:
 
 
 def _scalar_value(value: Any) -> float | None:
-    """Return a scalar, in either of TensorBoard's two encodings, as a float; None for any other value."""
+    """Return a scalar, in either of TensorBoard's two encodings, as a float, or None for any other value."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)

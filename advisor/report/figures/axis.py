@@ -52,7 +52,7 @@ class _AxisPlot:
     frame: Frame
     domain: Parameter | None
     column_labels: list[str] | None
-    """Column labels if the hyperparameter is categorical; None if it is numeric."""
+    """Column labels if the hyperparameter is categorical, or None if it is numeric."""
     placed_trials: list[_TrialPosition]
     dot_pixels: dict[int, tuple[float, float]]
     """Pixel coordinates (x, y) by trial index, only for trials whose result lies within the limits of the vertical axis."""

@@ -37,7 +37,7 @@ _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0
 _LEFT_EDGE, _RIGHT_EDGE = 34.0, FIGURE_WIDTH - 34.0
 
 _AxisHeightFunction = Callable[[TrialRow], float | None]
-"""Function from a trial to the pixel height at which its line crosses the axis; None if the trial has no value on this axis."""
+"""Function from a trial to the pixel height at which its line crosses the axis, or None if the trial has no value on this axis."""
 
 
 def parallel_coordinates_figure(report: ReportData) -> Figure | None:

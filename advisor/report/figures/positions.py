@@ -13,7 +13,7 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import Scale
 
 PositionFunction = Callable[[int, HyperparameterValue | None], float | None]
-"""Function from a trial's index and hyperparameter value to a pixel; None if the axis cannot show the value."""
+"""Function from a trial's index and hyperparameter value to a pixel, or None if the axis cannot show the value."""
 
 GOLDEN_RATIO = 0.6180339887498949
 

@@ -45,7 +45,7 @@ class RangeComparison:
 
 
 def range_comparison(report: ReportData) -> RangeComparison | None:
-    """Return the ranges of numeric hyperparameters, changed ones first; None if the next study changes no range."""
+    """Return the ranges of numeric hyperparameters, changed ones first, or None if the next study changes no range."""
     if not report.next_studies:
         return None
     old, new = completed_spec(report).parameters, report.next_studies[0].spec.parameters

@@ -32,7 +32,7 @@ class Key:
     mark: str
     label: str
     full: str | None = None
-    """The complete label if `label` is shortened; None otherwise."""
+    """The complete label if `label` is shortened, or None."""
 
 
 @dataclass(frozen=True, slots=True)

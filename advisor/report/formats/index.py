@@ -52,7 +52,7 @@ class AnalysisOutcome:
     verdict: str
     """Headline of the experiment's report or, without a report, the reason for its absence."""
     folder: str | None = None
-    """Folder of the experiment's report, relative to the summary page; None without a report."""
+    """Folder of the experiment's report, relative to the summary page, or None without a report."""
     trials: int | None = None
     top_message: str = ""
     """Message of the experiment's most important finding; empty without a finding."""

@@ -51,12 +51,12 @@ class FindingsFile(BaseModel):
     """Data to log or settings to change so that more checks can run. The entry that allows the most checks comes first."""
     provenance: Provenance
     history: History | None = None
-    """All rounds up to this study, with their predictions; None for a first round."""
+    """All rounds up to this study, with their predictions, or None for a first round."""
     running: tuple[RunningTrial, ...] = ()
     """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     hindsight: Hindsight | None = None
-    """Effects that early stopping would have had in this study; None if the study's trials have no curves."""
+    """Effects that early stopping would have had in this study, or None if the study's trials have no curves."""
 
 
 def render_json(report: ReportData) -> str:

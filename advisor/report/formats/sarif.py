@@ -92,7 +92,7 @@ def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
 
 
 def _documentation_url() -> str | None:
-    """Return the address without a trailing slash; None if unset. Raises AdvisorError if it is no web address."""
+    """Return the address without a trailing slash, or None if unset. Raises AdvisorError if it is no web address."""
     docs_url = os.environ.get(DOCS_URL_VARIABLE, "")
     if docs_url and not re.fullmatch(r"https?://[!-;=?-~]+", docs_url):
         raise AdvisorError(f"{DOCS_URL_VARIABLE} must be a web address such as https://docs.example.org, not {docs_url!r}")

@@ -52,7 +52,7 @@ class FindingCard:
     action: Message
     """The finding's action, stated with the values of the next study."""
     deferral: str | None
-    """Reason why the finding is deferred to a later study; None if it is not deferred."""
+    """Reason why the finding is deferred to a later study, or None if it is not deferred."""
     parent_id: str | None
     """`card_id` of the finding that explains this finding; this card is placed under the card of that finding. None if no other
     finding explains this finding."""
@@ -173,7 +173,7 @@ def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> lis
 
 
 def explanation_sentence(finding: Finding) -> str | None:
-    """Return a sentence on why the finding follows from another finding; None if no other finding explains it."""
+    """Return a sentence on why the finding follows from another finding, or None if no other finding explains it."""
     cause = finding.explained_by
     return None if cause is None else f"Follows from {cause.rule}: {lower_first_letter(cause.because)}"
 
@@ -221,7 +221,7 @@ def trials_in_table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
 
 
 def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
-    """Return the axes, legend and notes for the curves of the trial that the reader selects; None if no trial logged a curve."""
+    """Return the axes, legend and notes for the curves of the trial that the reader selects, or None if no trial logged a curve."""
     curves = report.figures.compact_curves
     if not curves:
         return None

@@ -30,7 +30,7 @@ class _TriedSetting:
 
     trials: tuple[Trial, ...]
     cost: float
-    """Lower median cost of the setting's trials; NaN if at least half of these trials failed."""
+    """Lower median cost of the setting's trials, or NaN if at least half of these trials failed."""
 
 
 def isolation_plots(study: Study) -> tuple[IsolationPlot, ...]:

@@ -22,9 +22,9 @@ class TrialRow(FrozenModel):
     """Whether the trial has a result at full training length; False for a pruned trial."""
     params: dict[str, HyperparameterValue]
     best: float | None = None
-    """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
+    """The trial's best value of the objective, with the objective's original sign, or None if no value was finite."""
     place: int | None = None
-    """Rank among the trials with a comparable result, 0 for the best; None if the trial has no comparable result. Trials with
+    """Rank among the trials with a comparable result, 0 for the best, or None if the trial has no comparable result. Trials with
     equal best values have the same rank only if their late evaluations are equal, too."""
     best_step: int | None = None
     """Step at which the trial had its best value; the last such step if there are several."""
@@ -32,7 +32,7 @@ class TrialRow(FrozenModel):
     evaluations: int = 0
     """Number of times that the trial logged the objective."""
     round: int | None = None
-    """Number of the earlier round in which the trial ran; None for a trial of the study itself."""
+    """Number of the earlier round in which the trial ran, or None for a trial of the study itself."""
 
     @property
     def failed(self) -> bool:
@@ -88,9 +88,9 @@ class GradientNormHistogram(FrozenModel):
     omitted_count: int = 0
     """Number of gradient norms excluded because they were zero or not finite."""
     clip: float | None = None
-    """Gradient norm above which the best trials clip the gradient; None if it is unknown or differs between the trials."""
+    """Gradient norm above which the best trials clip the gradient, or None if it is unknown or differs between the trials."""
     clipped: float | None = None
-    """Share of the best trials' updates in which the gradient was clipped; None if unknown."""
+    """Share of the best trials' updates in which the gradient was clipped, or None if unknown."""
 
 
 class BestOfNTrials(FrozenModel):
@@ -98,7 +98,7 @@ class BestOfNTrials(FrozenModel):
 
     sizes: tuple[int, ...]
     quantiles: tuple[tuple[float | None, ...], ...]
-    """For each n, the 5, 25, 50, 75 and 95 % quantiles; None for one at which all n trials failed."""
+    """For each n, the 5, 25, 50, 75 and 95 % quantiles, or None for one at which all n trials failed."""
     repeats: bool = False
     """Whether some setting was run more than once; its median then counts as one result."""
 
@@ -115,15 +115,15 @@ class IsolationSlice(FrozenModel):
     label: str
     low: float | None = None
     high: float | None = None
-    """Smallest (`low`) and largest (`high`) value of the hyperparameter in the slice; None for a categorical hyperparameter."""
+    """Smallest (`low`) and largest (`high`) value of the hyperparameter in the slice, or None for a categorical hyperparameter."""
     trials: int
     """Number of ended trials in the slice."""
     best: str | None
-    """Id of the slice's best trial; None if all trials of the slice failed."""
+    """Id of the slice's best trial, or None if all trials of the slice failed."""
     value: float | None
-    """Objective value of the slice's best trial; None if all trials of the slice failed."""
+    """Objective value of the slice's best trial, or None if all trials of the slice failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice; None for a quantile at which all n
+    """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice, or None for a quantile at which all n
     settings failed. The number n is the same for all slices of the plot."""
 
 
@@ -165,7 +165,7 @@ class TrainingComparison(FrozenModel):
 
     unit: Literal["epochs", "examples"]
     target: float | None
-    """Target value of the objective; None if the objective itself is a training time."""
+    """Target value of the objective, or None if the objective itself is a training time."""
     repeats: bool
     """Whether batch sizes are compared by the median of repeats; otherwise, by their fastest setting."""
     sizes: tuple[BatchSizeTraining, ...]
@@ -182,7 +182,7 @@ class ParameterImportance(FrozenModel):
     low: float
     high: float
     p: float | None = None
-    """P-value of the interaction of a pair under the hypothesis of additive effects, adjusted for the number of pairs; None for
+    """P-value of the interaction of a pair under the hypothesis of additive effects, adjusted for the number of pairs, or None for
     a single hyperparameter."""
 
 

@@ -56,7 +56,7 @@ _QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
 def best_of_n_trials(study: Study) -> BestOfNTrials | None:
-    """Return the distribution of the best of n settings for n = 1, 2, 4, … and for all; None if too few ended."""
+    """Return the distribution of the best of n settings for n = 1, 2, 4, … and for all, or None if too few ended."""
     costs = settings.median_cost_per_setting(study)
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
@@ -85,7 +85,7 @@ def _throughput_with_interval(speed: throughput.Throughput) -> BatchSizeThroughp
 
 
 def training_to_target(study: Study) -> TrainingComparison | None:
-    """Return the amount of training that each batch size needs to reach a common target; None if there is no such target."""
+    """Return the amount of training that each batch size needs to reach a common target, or None if there is no such target."""
     try:
         comparison = targets.compare_batch_sizes(study, TARGET_IMPROVEMENT_SHARE)
     except MissingData:
@@ -107,7 +107,7 @@ def training_to_target(study: Study) -> TrainingComparison | None:
 
 
 def parameter_importances(study: Study) -> StudyImportances | None:
-    """Return the importance of each hyperparameter and the most significant interactions; None if there are too few trials."""
+    """Return the importance of each hyperparameter and the most significant interactions, or None if there are too few trials."""
     try:
         estimate = importance.compute_importances(study)
     except MissingData:
@@ -171,7 +171,7 @@ def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[Cu
 
 
 def higher_rate_trials(study: Study) -> HigherRateTrials | None:
-    """Return the trials with learning rates just above the best trial's learning rate; None if there are no such trials."""
+    """Return the trials with learning rates just above the best trial's learning rate, or None if there are no such trials."""
     searched, best = searched_learning_rates(study), study.ranked()[:1]
     if searched is None or not best:
         return None

@@ -217,7 +217,7 @@ def _compare_setting_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead_over_other_settings(report: ReportData) -> float | None:
-    """Return the difference between the best trial and `_best_other_setting_trial`; None without the latter."""
+    """Return the difference between the best trial and `_best_other_setting_trial`, or None without the latter."""
     other_trial = _best_other_setting_trial(report)
     best = report.best
     return None if other_trial is None or other_trial.best is None or best is None else abs(other_trial.best - best.value)

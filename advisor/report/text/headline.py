@@ -86,7 +86,7 @@ def _goal_and_reason_of_study(report: ReportData, spec: StudySpec) -> tuple[Mess
 
 
 def leading_finding(report: ReportData) -> Finding | None:
-    """Return the finding that the headline is about; None if the headline is about no finding."""
+    """Return the finding that the headline is about, or None if the headline is about no finding."""
     if report.stop is not None:
         return None
     if not report.next_studies:
@@ -104,7 +104,7 @@ def names_unrequested_study(report: ReportData) -> bool:
 
 
 def finding_before_study(report: ReportData) -> Finding | None:
-    """Return the finding whose action a person should carry out before the first next study; None if that study comes first."""
+    """Return the finding whose action a person should carry out before the first next study, or None if that study comes first."""
     if not report.next_studies:
         return None
     spec, urgent = report.next_studies[0].spec, _urgent_findings(report)

@@ -198,7 +198,7 @@ def _arguments_with_placeholders(
 def _option_placeholder(
     option: str, text: str, params: Mapping[str, HyperparameterValue], spec: StudySpec, analysed: StudySpec
 ) -> str | None:
-    """Return the name of the placeholder that replaces an option's value; None if the study does not set this value."""
+    """Return the name of the placeholder that replaces an option's value, or None if the study does not set this value."""
     words = words_of_name(option)
     matching_names = [n for n in spec.parameters if words_of_name(n) == words]
     if not matching_names:
@@ -258,7 +258,7 @@ RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 
 
 def common_output_folder(commands: Sequence[Sequence[str]]) -> str | None:
-    """Return the deepest folder that contains the output folders of all commands; None if the folders have no common parent."""
+    """Return the deepest folder that contains the output folders of all commands, or None if the folders have no common parent."""
     folders = [words[i] if at is None else words[i][at:] for words in commands for i, at in _output_folder_arguments(words)]
     try:
         common = os.path.commonpath(folders)
@@ -286,7 +286,7 @@ def with_separate_output_folder(words: Sequence[str], run_id: str, folder: str |
 
 
 def _output_folder_arguments(words: Sequence[str]) -> Iterator[tuple[int, int | None]]:
-    """Yield (index, start) of each output folder. start: where it begins in an argument such as `--output-dir=FOLDER`; None if
+    """Yield (index, start) of each output folder. start: where it begins in an argument such as `--output-dir=FOLDER`, or None if
     it is the whole argument."""
     for i, word in enumerate(words):
         if _option_name(word) not in _OUTPUT_FOLDER_OPTIONS:
@@ -298,7 +298,7 @@ def _output_folder_arguments(words: Sequence[str]) -> Iterator[tuple[int, int | 
 
 
 def _option_name(word: str) -> str | None:
-    """Return an option's name: output_dir for `--output-dir` and `output_dir=out`; None if this is no option."""
+    """Return an option's name: output_dir for `--output-dir` and `output_dir=out`, or None if this is no option."""
     if not word.startswith("-") and "=" not in word:
         return None
     return "_".join(words_of_name(word.partition("=")[0]))

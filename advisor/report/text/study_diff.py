@@ -16,7 +16,7 @@ from advisor.report.model import ReportData
 
 @dataclass(frozen=True, slots=True)
 class StudyDiffRow:
-    """One line of a study file in its old and its new version; None in place of a version without this line."""
+    """One line of a study file in its old and its new version, or None in place of a version without this line."""
 
     name: str
     before: str | None

@@ -224,7 +224,7 @@ def uses_training_hook(study: Study) -> bool:
 
 
 def code_to_log(study: Study, lack: MissingDataKind, at_least: int | None = None) -> str | None:
-    """Return lines of Python that log the missing data; None if the data cannot be logged by adding lines of code."""
+    """Return lines of Python that log the missing data, or None if the data cannot be logged by adding lines of code."""
     if lack == "facts" and uses_training_hook(study) and logging_framework(study) == "transformers":
         return _EVALUATE_AT_START_CODE
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or DEFAULT_EVALUATIONS_PER_TRIAL
