@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
 
 
 def render_optuna(export: StudyExport) -> str:
-    """Return the script. Its study starts with the past trials as results and enqueues the trials to run first."""
+    """Return a Python script. The script's Optuna study contains the past trials, and first runs the trials in `trials_to_run`."""
     return "\n".join(_script_lines(export)) + "\n"
 
 
@@ -115,7 +115,7 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
 
 
 def _names_after_their_parents(spec: StudySpec) -> list[str]:
-    """Return the names of the parameters, each after those on which it depends."""
+    """Return the names of the parameters. Each parameter follows the parameters on which it depends."""
 
     def parents(parameter: Parameter) -> set[str]:
         names = formula.parse_formula(parameter.formula).names if parameter.formula else ()
@@ -142,7 +142,7 @@ def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
 
 
 class _ParamsLookup(ast.NodeTransformer):
-    """Makes a formula read the hyperparameters from the dictionary `params`."""
+    """Rewrites a formula so that each hyperparameter is read from the dictionary `params`."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
@@ -174,7 +174,7 @@ def _membership_tests(value: str, limits: Bounds) -> list[str]:
 
 
 def _params_drawn_by_optuna(spec: StudySpec, params: Any) -> dict[str, Any]:
-    """Return the values that Optuna would have drawn in a trial with these hyperparameters."""
+    """Return the values that Optuna would have drawn in a trial with the hyperparameters `params`."""
     drawn_params = {}
     for name, parameter in spec.searched.items():
         if name in params:

@@ -11,7 +11,7 @@ from advisor.engine.guard.replay import guard_stopper
 
 
 class GuardPruner(optuna.pruners.BasePruner):
-    """Prunes a trial that cannot become the best of its study, according to two bounds on its further improvement.
+    """Prunes a trial if two bounds on the trial's further improvement show that it cannot become the best of its study.
 
         from advisor.interop.exports.optuna import GuardPruner
 
@@ -26,15 +26,15 @@ class GuardPruner(optuna.pruners.BasePruner):
 
         study = optuna.create_study(direction="minimize", pruner=GuardPruner(max_steps=50))
 
-    A trial is pruned if two conditions hold at three consecutive reports. First, the trial's lowest value so far is above the
-    median at this step. Second, this lowest value exceeds the best value of all trials by more than each of two bounds: a
-    margin times the largest improvement of any completed trial after this step, and the trial's own further improvement at its
-    recent pace. `Policy.margin` computes the margin. A trial that starts slowly therefore continues, although a median pruner
-    or successive halving would stop it. Pruning by the bounds requires four completed trials with at least ten reports each. A
-    trial whose last two reports are NaN or infinite is always pruned.
+    A trial is pruned if two conditions hold at three consecutive reports. First, the trial's lowest value so far is above the other
+    trials' median at the same step. Second, the trial's lowest value exceeds the best value of all trials by more than two bounds:
+    a margin (see `Policy.margin`) times the largest improvement of any completed trial after this step, and the trial's own further
+    improvement at its recent pace. A slow starter therefore continues, although a median pruner or successive halving would stop
+    it. Pruning by the bounds requires four completed trials with at least ten reports each. A trial whose last two reports are NaN
+    or infinite is always pruned.
 
     All trials must have the same number of steps. The pruner ignores completed trials with fewer than `max_steps` steps. If any
-    trial reports a step beyond `max_steps`, the bounds prune no trial.
+    trial reports a step beyond `max_steps`, only trials with NaN or infinite values are pruned.
     """
 
     def __init__(self, max_steps: int, *, policy: Policy | None = None) -> None:
@@ -54,7 +54,7 @@ class GuardPruner(optuna.pruners.BasePruner):
         at = len(own.steps) - 1
         other_trials = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number and t.intermediate_values]
         trial_progress = [(t, self._trial_progress(study, t)) for t in other_trials]
-        # A trial is complete if, at the current distance between reports, the next report would reach `max_steps`.
+        # A trial counts as complete if its next report, at the distance of its last two reports, would reach `max_steps`.
         ended_progress = [p for t, p in trial_progress if t.state == TrialState.COMPLETE and len(p.steps) > 1]
         complete_progress = [p for p in ended_progress if 2 * p.steps[-1] - p.steps[-2] >= self._max_steps]
         if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in trial_progress))):

@@ -1,6 +1,5 @@
-"""Writes search spaces in the formats of AlgoPerf, Hydra, Ray Tune and Weights & Biases, and defines what all exports share.
-
-If an export contains trials to run, the text contains these trials instead of a search space.
+"""Writes search spaces in the formats of AlgoPerf, Hydra, Ray Tune and Weights & Biases. If an export has trials to run, its text
+contains these trials instead of a search space.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from advisor.model.spec import Parameter, StudySpec
 TrialParams: TypeAlias = Sequence[Mapping[str, HyperparameterValue]]
 
 _TRAINING_KEYS = ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "schedule", "probe")
-"""Keys of a study file that describe the training, which the search formats of other tools cannot express."""
+"""Keys of a study file that the search formats of other tools cannot express, because the keys describe the training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class StudyExport:
     trials_to_run: TrialParams | None = None
     """Settings of the trials to export instead of a search space. Optuna runs these trials first and then searches."""
     past_trials: Sequence[PastTrial] = ()
-    """Ended trials of the study; only for Optuna."""
+    """Ended trials of the study. Only the export to Optuna contains them."""
 
 
 def require_plain_space(spec: StudySpec, tool: str) -> None:
@@ -57,7 +56,7 @@ def require_plain_space(spec: StudySpec, tool: str) -> None:
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines with the goal of the study, its notes, and the settings that the tool cannot express."""
+    """Yield comment lines with the study's goal, its notes, and its settings of the training, which other tools cannot express."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     study_fields = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
@@ -89,7 +88,7 @@ def yaml_with_comments(lines: Sequence[str], content: object) -> str:
 
 
 def only_possible_value(parameter: Parameter) -> HyperparameterValue | None:
-    """Return the only value that a parameter can have, or None if it can have several."""
+    """Return the parameter's only possible value, or None if several values are possible."""
     if parameter.role == "fixed":
         return parameter.value
     return parameter.options[0] if len(parameter.options) == 1 else None
@@ -105,11 +104,12 @@ def parameter_bounds(parameter: Parameter) -> tuple[float, float] | tuple[int, i
 
 
 _MAX_INTEGERS_IN_RANGE = 1000
-"""Maximum number of integers in a hyperparameter's range; the exported file lists every integer."""
+"""Maximum number of integers in a range. The exported AlgoPerf file lists every integer."""
 
 
 def render_algoperf(export: StudyExport) -> str:
-    """Return tuning_search_space.json. JSON has no comments, so the file omits the reasons for the search ranges."""
+    """Return tuning_search_space.json. Return AlgoPerf's JSON file. JSON has no comments, so the file omits the reasons for the
+    search ranges."""
     for name in export.spec.parameters:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")
@@ -168,7 +168,8 @@ def _ray_domain(parameter: Parameter) -> str:
 
 
 def render_wandb(export: StudyExport) -> str:
-    """Return a W&B sweep as YAML. With trials to run, it is a grid over the key `trial`, whose values are JSON."""
+    """Return a W&B sweep as YAML. If the export contains trials to run, the sweep is a grid over the key `trial`, and each value is
+    a trial as JSON."""
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,

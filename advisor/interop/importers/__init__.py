@@ -1,1 +1,2 @@
-"""Importers. Each module lists and reads the runs of one tool (see `runs.Importer`), and `importing` writes them into MLflow."""
+"""Importers. Each module lists and reads the runs of one tool (see `runs.Importer`), and `importing` writes the runs into
+MLflow."""

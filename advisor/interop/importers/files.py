@@ -24,7 +24,7 @@ _MAX_NESTING_LEVELS = 12
 
 
 def require_existing_path(path: str | Path, expected: str) -> Path:
-    """Return the path if it exists, else raise AdvisorError with advice. expected: description of the expected file."""
+    """Return the path. Raises AdvisorError with advice if the path does not exist. expected: description of the expected file."""
     path = Path(path)
     with convert_os_errors(f"cannot read {printable_text(path)}", f"give the path of {expected}"):
         path.stat()
@@ -41,7 +41,7 @@ def truncation_note(path: Path, end: int, size: int) -> str:
 
 
 def folder_name(path: Path) -> str:
-    """Return the name of a folder or file without its parents, also for the path "."."""
+    """Return the last part of a path, also for the path "."."""
     return printable_text(path.absolute().resolve().name) or "imported"
 
 
@@ -137,12 +137,13 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def read_optional_mapping(path: Path) -> dict[str, Any]:
-    """Return `read_mapping`, or an empty mapping if the file does not exist."""
+    """Return the mapping in a JSON or YAML file, or an empty mapping if the file does not exist."""
     return read_mapping(path) if path.is_file() else {}
 
 
 def _is_huge_integer(key: Any) -> bool:
-    """Return True if the key is an integer with too many digits for `str`. YAML files can contain such integers in hexadecimal."""
+    """Return whether the key is an integer that `str` rejects, because it has too many digits. YAML files can contain such integers
+    in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 

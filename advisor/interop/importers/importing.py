@@ -29,17 +29,17 @@ class ImportSummary:
     new_runs: int = 0
     """Number of MLflow runs that this import created."""
     unchanged_runs: int = 0
-    """Number of unchanged runs, which an earlier import already wrote."""
+    """Number of runs of an earlier import that have no new data."""
     points: int = 0
     """Number of metric points that this import wrote."""
     warnings: tuple[str, ...] = ()
     extended_runs: int = 0
-    """Number of runs from an earlier import to which this import added new data."""
+    """Number of runs of an earlier import to which this import added data."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each unreadable run, with the reason."""
 
     def add(self, run: NewRun, points: int) -> None:
-        """Count a stored run. points: number of metric points that were written to it."""
+        """Count a stored run. points: number of metric points that this import wrote to the run."""
         self.points += points if run.stored_run_id else sum(len(p.steps) for p in run.points.values())
         if run.stored_run_id is None:
             self.new_runs += 1
@@ -60,10 +60,10 @@ def import_runs(
 ) -> ImportSummary:
     """Import the runs of another tool into MLflow, and add the new data of runs that have grown. Nothing is deleted.
 
-    tracking_uri: address of the tracking store, by default MLflow's setting. A missing SQLite file is created. experiment: name
-    of the one experiment for all runs; by default, the tool names it. objective, direction: override those of the tool.
-    on_progress: function to call with (finished runs, total runs). Raises AdvisorError if all runs are unreadable or the
-    tracking store is not writable.
+    tracking_uri: address of the tracking store, by default MLflow's setting. A missing SQLite file is created. experiment: name of
+    one experiment for all runs, by default the tool's name of each experiment. objective, direction: replace the tool's objective
+    and direction. on_progress: function to call with (finished runs, total runs). Raises AdvisorError if all runs are unreadable or
+    the tracking store is not writable.
     """
     runs_by_experiment: dict[str, list[SourceRun]] = {}
     for run in source.runs:
@@ -128,9 +128,9 @@ def _read_new_runs(
     notes: list[str],
     report_progress: Callable[[], None],
 ) -> Iterator[NewRun]:
-    """Read and yield the new and changed runs, one by one. Count the others in `summary`, and report them at once."""
+    """Read and yield the new and changed runs, one by one. Unchanged and unreadable runs are only counted in `summary`."""
     name_counts = Counter(run.name for run in runs)
-    # Skipped runs also get a number, so that a repeated import gives each run the same number.
+    # Unchanged runs also get a number, so that a repeated import gives each run the same number.
     for number, run in enumerate(runs):
         imported_run = imported.get(source_text([valid_text(part) for part in run.source]))
         if imported_run is not None and run.files_digest in (None, imported_run.files_digest):

@@ -39,6 +39,6 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
     try:
         first_row_digest = files.digest_of_value(table_files.first_row(metrics))
     except AdvisorError:
-        first_row_digest = ""  # reading the run later reports this error
+        first_row_digest = ""  # `read` will report this error
     identity = ("lightning", name, first_row_digest)
     return SourceRun(name, identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))

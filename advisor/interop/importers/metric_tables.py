@@ -73,13 +73,14 @@ class RunRows:
 
 
 def find_usual_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
-    """Return the first of the usual column names that the file has, ignoring upper case and leading underscores; else None."""
+    """Return the column with the first of the usual names, or None. Upper case and leading underscores are ignored."""
     normalised_columns = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((normalised_columns[name] for name in usual_names if name in normalised_columns), None)
 
 
 def read_runs(path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
-    """Return the rows of each run by its name, or None without a run column. An AdvisorError names the file, row and column."""
+    """Return the rows of each run by run name. Without a run column, all rows are one run with the name None. An AdvisorError names
+    the file, row and column."""
     runs: dict[str | None, RunRows] = {}
     points = 0
     for count in _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout):
@@ -94,7 +95,8 @@ def read_run(path: Path, layout: TableLayout) -> RunRows:
 
 
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: TableLayout) -> Iterator[int]:
-    """Add the rows of a file of JSON lines to `runs`. For each row, yield its number of cells, an upper bound of its points."""
+    """Add the rows of a file of JSON lines to `runs`. For each row, yield the number of its cells, which limits the number of its
+    metric points."""
     name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten_mapping(row, "/")
@@ -169,11 +171,11 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
             if first_cell is not None:
                 rows.params.setdefault(column, first_cell)
         elif (metric := layout.metric_name(column)) is not None:
-            values, has_time = _cells_as_numbers(cells)
-            has_time = has_step if layout.blank_is_nan else has_time & has_step
-            if has_time.any():
-                rows.curves.extend(metric, steps[has_time], values[has_time], times[has_time])
-                points += int(has_time.sum())
+            values, is_number = _cells_as_numbers(cells)
+            is_point = has_step if layout.blank_is_nan else is_number & has_step
+            if is_point.any():
+                rows.curves.extend(metric, steps[is_point], values[is_point], times[is_point])
+                points += int(is_point.sum())
             elif any(test(cells.type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary)):
                 for text in cells.drop_null().unique().to_pylist():
                     rows.add_text(metric, text)
@@ -187,10 +189,10 @@ def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tup
         return row_numbers, np.ones(batch.num_rows, dtype=np.bool_)
     cells = _flat_column(batch, layout.step_column, name)
     has_step = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
-    for number_type in (cells.type, pa.float64()):  # text cells may contain the same integer as "10" or "10.0"
+    for number_type in (cells.type, pa.float64()):  # cells of text may contain an integer as "10" or as "10.0"
         try:
             integers = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
-            # floats of 2**53 or more may be rounded integers
+            # an integer of 2**53 or more may be wrong if it was read as a float
             if number_type == cells.type or bool((np.abs(integers) < 2**53).all()):
                 return integers, has_step
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -219,7 +221,9 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
     cell_type = cells.type
     if pa.types.is_dictionary(cell_type):
         values, known = _cells_as_numbers(cells.dictionary)
-        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null gets the index of the appended NaN
+        codes = np.asarray(
+            pc.fill_null(cells.indices, len(values))
+        )  # a null cell gets the index of the NaN that is appended to `values`
         return np.append(values, math.nan)[codes], np.append(known, False)[codes]
     if pa.types.is_timestamp(cell_type):
         return _cells_as_numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
@@ -237,7 +241,8 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
 
 
 def _convert_times_to_ms(seconds: FloatArray) -> NDArray[np.int64]:
-    """Convert times in s or ms since 1970, or in s since the start of the run, to ms since 1970; unknown: `UNKNOWN_TIME`."""
+    """Convert times to ms since 1970. The unit of a time (s or ms since 1970, or s since the start of the run) follows from its
+    size; an implausible time becomes `UNKNOWN_TIME`."""
     with np.errstate(invalid="ignore"):
         is_ms = seconds >= 1e11
         epoch_ms = np.where(is_ms, seconds, seconds * 1000)
@@ -247,7 +252,7 @@ def _convert_times_to_ms(seconds: FloatArray) -> NDArray[np.int64]:
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
-    """Return the metrics that are constant within each run but differ between runs, as hyperparameters are."""
+    """Return the metrics that are constant within each run but differ between runs. Such a metric may be a hyperparameter."""
     constants: dict[str, set[float]] = {}
     varying_metrics: set[str] = set()
     for rows in runs.values():

@@ -16,14 +16,15 @@ from advisor.tracking.points.collect import MIN_REAL_TIME_MS
 from advisor.tracking.runs import RunStatus
 
 SOURCE_RUN_TAG = "advisor.imported_from"
-"""Name of the tag that identifies a run in its source by a JSON list. `UNFINISHED_RUN_PREFIX` precedes the list while the run is
+"""Name of the tag with a run's identifier in its source, as a JSON list. `UNFINISHED_RUN_PREFIX` precedes the list while the run is
 being written."""
 UNFINISHED_RUN_PREFIX = "unfinished "
-"""Prefix of the value of `SOURCE_RUN_TAG` while a run is being written. The next import deletes such runs and writes them again."""
+"""Prefix of the tag `SOURCE_RUN_TAG` of a run that is being written. After an interrupted import, the next import deletes the run
+and writes it again."""
 SOURCE_DIGEST_TAG = "advisor.imported_state"
-"""Name of the tag with a digest of the run's source files. If it has changed, the next import adds new data to the run."""
+"""Name of the tag with a digest of the run's source files. If the digest has changed, the next import adds new data to the run."""
 MAX_VALUE_CHARACTERS = 5000
-"""Maximum length of the value of a parameter or tag; the smallest limit of all supported MLflow versions."""
+"""Maximum characters of the value of a parameter or tag: the smallest limit of all supported MLflow versions."""
 MAX_NAME_CHARACTERS = 250
 
 
@@ -73,7 +74,7 @@ class MlflowNames:
         return self._safe[name]
 
     def rename_in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags, with the name of the objective replaced by one that MLflow accepts."""
+        """Return the tags with the objective's name in the form that MLflow accepts."""
         objective = tags.get(contract.TAG_OBJECTIVE)
         return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.mlflow_name(objective)}
 
@@ -89,7 +90,7 @@ def convert_run(
 ) -> NewRun:
     """Convert a run to names and values that MLflow accepts, or raise AdvisorError. objective: tags that the user chose.
 
-    number: index of the run in its source; runs without dates start one second apart in this order.
+    number: index of the run in its source. Runs without dates get start times one second apart, in the order of these indices.
     """
     try:
         params = files.flatten_mapping(content.params, ".")
@@ -143,7 +144,8 @@ _PARAMETERS_OF_FACTS: Mapping[str, tuple[str, ...]] = {
 
 
 def _tags_from_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts about the run, such as its seed, from parameters with common names that agree."""
+    """Return tags for facts about the run, such as its seed. A fact comes from parameters with common names if these parameters
+    agree."""
 
     def is_count(value: Any) -> bool:
         if isinstance(value, str):

@@ -1,5 +1,5 @@
-"""Imports Optuna storages (databases and journal files): one experiment per study, and one run per trial. The search space that
-the study declares is stored as a study file, so that the analysis need not infer it."""
+"""Imports Optuna storages (databases and journal files): one experiment per study, and one run per trial. The declared search space
+is stored as a study file, so that the analysis need not infer the space."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUE_FRACTION = 0.9
-"""Minimum share of complete trials whose final value is one of their intermediate values; then both count as one metric."""
+"""Minimum share of complete trials whose final value equals one of their intermediate values. From this share on, both kinds of
+values count as one metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def _open_database(url: str) -> Any:
 
 def _content_of_trial(trial: Any, index: int, metric: str, intermediate_metric: str, tags: Mapping[str, str]) -> RunContent:
     trial_text = f"trial {trial.number}"
-    # A damaged journal file may contain a value of any type in place of a number.
+    # A damaged journal file may contain a value of another type in place of a number.
     values = {convert_to_step(step, trial_text): convert_to_value(value) for step, value in trial.intermediate_values.items()}
     reported_points = sorted((s, v) for s, v in values.items() if v is not None)
     curves = RunCurves()
@@ -199,8 +200,8 @@ def _ms_since_1970(time: datetime | None) -> int | None:
 def _declared_study(
     name: str, metric: str, direction: Direction | str | None, trials: Sequence[Any]
 ) -> tuple[str | None, str | None]:
-    """Return (study file or None, note for the user or None) for the trials of a study. A range covers those of all trials, and a
-    parameter of trials with one value of another parameter is conditional."""
+    """Return (study file or None, note for the user or None) for the trials of a study. A hyperparameter's range covers its ranges
+    in all trials. A hyperparameter that occurs only with certain values of another one becomes conditional."""
     inferred_parameters = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     declared_parameters = {
         key: _declared_parameter([t.distributions[key] for t in trials if key in t.distributions], parameter)
@@ -230,7 +231,7 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
     fields: dict[str, Any]
     if distribution_types == {"CategoricalDistribution"}:
         choices = tuple(dict.fromkeys(c for d in distributions for c in d.choices if isinstance(c, str | bool | int | float)))
-        if len({isinstance(c, str) for c in choices}) > 1:  # the logged values of such a parameter are also read as texts
+        if len({isinstance(c, str) for c in choices}) > 1:  # the analysis reads mixed values as texts, too
             choices = tuple(map(str, choices))
         fields = {"type": "categorical", "choices": choices, "role": "scientific"}
     elif distribution_types in ({"FloatDistribution"}, {"IntDistribution"}):

@@ -49,7 +49,7 @@ def find_runs(source: str | Path) -> RunList:
 
 
 class _ExperimentState:
-    """Statuses of trials, and the objective, from the newest `experiment_state-*.json` in a folder."""
+    """Statuses of the trials and the objective, read from the newest `experiment_state-*.json` in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.statuses: dict[str, str] = {}
@@ -111,7 +111,8 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the time of the trial's first result minus the duration until then, or None if the file lacks one of them."""
+    """Return the trial's start time: the time of its first result minus the seconds until this result, or None if the file lacks
+    either value."""
     try:
         first_result = table_files.first_row(source) if source.is_file() else {}
         return convert_to_time_ms(float(first_result[_TIME_COLUMN]) - float(first_result.get("time_total_s", 0.0)))

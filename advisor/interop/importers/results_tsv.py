@@ -1,8 +1,8 @@
 """Imports the file `results.tsv` of coding agents that change a training script themselves: one row per proposed change.
 
-The usual columns are `commit`, the objective (such as `val_bpb`), `memory_gb`, `status` (keep, discard or crash) and
-`description`. Rows with the same commit are repeats of a setting. Agents log zeros in all numeric columns of a crashed run; we
-import it as a failed run without a result.
+The usual columns are `commit`, the objective (such as `val_bpb`), `memory_gb`, `status` (keep, discard or crash) and `description`.
+Rows with the same commit are repeats of one setting. Agents log zeros in all numeric columns of a crashed run; we import it as a
+failed run without a result.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 """Pattern of numbers with thousands separators. Any other number with a comma is rejected, because the comma may be a decimal
 comma or a typing error."""
 _RESERVED_TAG_PREFIXES = (contract.TAG_PREFIX, "mlflow.")
-"""Prefixes of tags that determine how runs are read, such as the records of decisions. No column of a table becomes a tag with
-one of these prefixes."""
+"""Prefixes of reserved tags, which determine how the analysis reads a run. A column with one of these prefixes is not imported as a
+tag."""
 _MEMORY_COLUMN_PATTERN = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
@@ -53,7 +53,7 @@ class _ResultRow:
 
     @property
     def commit(self) -> str:
-        """Commit of the row's run; a unique name for a row without a commit, because its code is unknown."""
+        """Commit of the row's run, or a unique name for a row without a commit, because such a row may belong to any code."""
         commit = self.cell_texts[_COMMIT]
         return f"uncommitted-{self.line}" if _MISSING_COMMIT_PATTERN.fullmatch(commit) else commit
 
@@ -66,7 +66,8 @@ class _ResultRow:
         return value if math.isfinite(value) else None
 
     def has_failed(self, numeric: Sequence[str]) -> bool:
-        """Return True if the run has no result: by its status, without an objective, or with zeros in all numeric columns."""
+        """Return whether the run has no result: its status says so, its objective is missing, or all its numeric columns are
+        zero."""
         status, values = self.cell_texts.get(_STATUS, ""), [self.number_in_column(c) for c in numeric]
         all_zero = not any(values) and not _KEPT_STATUS_PATTERN.match(status)
         return bool(_CRASH_STATUS_PATTERN.match(status)) or all_zero or values[0] is None
@@ -139,7 +140,7 @@ class ResultsTsv:
 
 
 def _read_rows(path: Path) -> list[_ResultRow]:
-    """Return the rows of a results table. Tabs beyond the last column, usually the description, belong to its text."""
+    """Return the rows of a results table. The last column, usually the description, may contain tabs."""
     shown_path = files.printable_text(path)
     lines = files.read_bytes(path, _MAX_TABLE_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
     numbered_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
@@ -163,7 +164,8 @@ def _is_missing_value(text: str) -> bool:
 
 
 def _infer_direction(rows: Sequence[_ResultRow], numeric: Sequence[str]) -> Direction | None:
-    """Return the direction in which the objective changed over the rows with status "keep": agents keep only improvements."""
+    """Return the direction in which the objective changed from the first to the last row with status "keep". Agents keep only
+    improvements, so this is the direction of improvement."""
     is_kept = [_KEPT_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, "")) and not row.has_failed(numeric) for row in rows]
     kept_results = [row.number_in_column(numeric[0]) for row, kept_row in zip(rows, is_kept, strict=True) if kept_row]
     kept_values = [value for value in kept_results if value is not None]

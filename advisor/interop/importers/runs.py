@@ -1,5 +1,4 @@
-"""Defines the interface of importers, which first list the runs of a source and then read each run separately, and the metric
-points of runs."""
+"""Defines the interface of importers. An importer first lists the runs of a source, and then reads each run separately."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ class MetricPoints:
     times_ms: NDArray[np.int64]
 
     def distinct(self) -> MetricPoints:
-        """Return the points without duplicates, because tracking stores reject or drop duplicates."""
+        """Return the points without duplicates, which tracking stores reject or drop."""
         if bool((np.diff(self.steps) > 0).all()):
             return self
         nan = np.isnan(self.values)
@@ -88,8 +87,8 @@ class RunCurves:
     def points(self) -> dict[str, MetricPoints]:
         """Return the points of each metric, in the order in which they were added.
 
-        A point without a time gets its index as time in ms since 1970, so that MLflow keeps the order of points. The analysis
-        treats such times as missing (see `collect.MIN_REAL_TIME_MS`).
+        The time of a point without a time is its index, in ms since 1970, so that MLflow keeps the order of points. The analysis
+        treats these small times as missing (see `collect.MIN_REAL_TIME_MS`).
         """
         points = {}
         for metric, (steps, values, times) in self._columns.items():
@@ -100,8 +99,8 @@ class RunCurves:
 
 
 def convert_to_step(value: Any, error_prefix: str) -> int:
-    """Return a training step as an integer. Raise AdvisorError, with `error_prefix` as the start of its message, if the step is
-    not an integer or has more than 64 bits."""
+    """Return a training step as an integer. Raises AdvisorError if the step is not an integer or has more than 64 bits.
+    error_prefix: start of the error's message."""
     try:
         step = int(value)
         if isinstance(value, bool | str) or step != value:
@@ -114,7 +113,8 @@ def convert_to_step(value: Any, error_prefix: str) -> int:
 
 
 def convert_to_value(value: Any) -> float | None:
-    """Return the value of a metric as a float, also for texts such as "NaN" in JSON files, or None if it is not a number."""
+    """Return a metric value as a float, or None if the value is not a number. Texts such as "NaN", which JSON files contain, count
+    as numbers."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -133,7 +133,7 @@ _NON_FINITE_WORDS = {
 
 
 def convert_to_time_ms(seconds: Any) -> int | None:
-    """Return the time in milliseconds since 1970, or None if the date is implausible (before 1970 or after 2286)."""
+    """Convert a time in seconds since 1970 to milliseconds. Return None if the date is implausible (before 1970 or after 2286)."""
     number = convert_to_value(seconds)
     return round(number * 1000) if number is not None and 0 < number < 1e10 else None
 
@@ -142,7 +142,7 @@ class Importer(Protocol):
     """Reads the files that one tool wrote. A module with a function `find_runs` is also an importer."""
 
     def find_runs(self, source: str | Path, /) -> RunList:
-        """List the runs of a source, usually a folder with its subfolders; raise AdvisorError if it has none."""
+        """List the runs of a source, usually a folder with its subfolders. Raises AdvisorError if the source has no runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +165,22 @@ class SourceRun:
     read: Callable[[], RunContent]
     """Function that reads the run's data; raises AdvisorError if the data are unreadable."""
     files_digest: str | None = None
-    """Digest of the run's files, by which the next import detects that the run has grown, or None if it cannot grow."""
+    """Digest of the run's files, or None if the run cannot grow. The next import detects new data by a different digest."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags that the run proposes for its experiment, which gets a tag only if all its runs propose the same value."""
+    """Tags that the run proposes for its experiment. The experiment gets a tag only if all its runs propose the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """Data of a run, as the other tool stored them. `mlflow_runs` makes names and parameters valid in MLflow."""
+    """Data of a run, as the other tool stored them. `mlflow_runs` converts the names and parameters to valid ones for MLflow."""
 
     points: Mapping[str, MetricPoints]
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the parameters by name. The import flattens nested ones; dots separate the levels in their names."""
+    """Values of the parameters by name. The import flattens nested mappings and joins the names of all levels by dots."""
     tags: Mapping[str, str] = field(default_factory=dict)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None
-    """Start time in ms since 1970; None: the earliest time of the metric points."""
+    """Start time in ms since 1970, or None to use the earliest time of the metric points."""
     ended_ms: int | None = None
     notes: tuple[str, ...] = ()
     """Messages to the user about this run, one sentence each."""

@@ -23,7 +23,7 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of metric points or rows in one file: 50 million points take 1.2 GB of memory. A small Parquet file could
+"""Maximum number of metric points or rows in one file: 50 million points take 1.2 GB of memory. Even a small Parquet file can
 contain billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
 """Maximum size in bytes of all decompressed pages of a Parquet file. Only one batch of rows is in memory at a time."""
@@ -43,7 +43,7 @@ def is_json_lines(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of the file. Those of a file of JSON lines are the keys of its first 100 rows."""
+    """Return the file's column names. For a file of JSON lines, these are the keys of the first 100 rows."""
     if is_json_lines(path):
         rows = itertools.islice(files.read_objects(path), 100)
         return list(dict.fromkeys(key for row in rows for key in files.flatten_mapping(row, "/")))
@@ -53,7 +53,8 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row, which identify the file because they stay the same while it grows."""
+    """Return the non-empty cells of the first row. They identify the file, because the first row stays the same while the file
+    grows."""
     if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
@@ -65,8 +66,8 @@ def first_row(path: Path) -> dict[str, Any]:
 def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = False) -> Iterator[Any]:
     """Yield the rows of the table as Arrow record batches. Cells of a CSV file are read as text, and empty cells as null.
 
-    Nested columns of Parquet files are left out unless `columns` names them. strict: reject rows with a wrong number of cells,
-    such as the incomplete last row of a growing file, and accept line breaks in quoted cells. Raises AdvisorError.
+    Nested columns of Parquet files are left out unless `columns` names them. strict: reject rows with a wrong number of cells, such
+    as the incomplete last row of a growing file, and accept line breaks in quoted cells. Raises AdvisorError for a damaged file.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return _read_parquet(path, columns)
@@ -97,8 +98,7 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
     flat_columns = [field.name for field in schema if not pa.types.is_nested(field.type) or field.name in columns]
     text_columns = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
     try:
-        # Text columns remain dictionary-encoded, because a few kilobytes of equal texts could fill the memory once they are
-        # decoded.
+        # Read text columns dictionary-encoded, because a few kilobytes of equal texts could fill the memory if decoded.
         file = pa.parquet.ParquetFile(path, read_dictionary=text_columns)
         _check_size(path, file.metadata)
         rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat_columns), 1)))
@@ -133,7 +133,7 @@ def _csv_header(path: Path) -> tuple[list[str], str]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
         names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
-    except csv.Error:  # the header has a column name of more than 100,000 characters or an incomplete line break
+    except csv.Error:  # `csv` rejects a column name of more than 100,000 characters and an incomplete line break
         names = []
     if not names:
         raise AdvisorError(f"{files.printable_text(path)} is not a table: its first line must name the columns")
@@ -161,8 +161,8 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     for block in _csv_blocks(path, quoted_lines=strict):
         read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
         try:
-            # Pass bytes to Arrow instead of a file, because its threads can hang or abort the process at exit while they read a
-            # Python file.
+            # Pass bytes instead of a file, because Arrow's threads can hang or abort the process at exit while they read a Python
+            # file.
             table = pa.csv.read_csv(pa.BufferReader(block), read_options, parse_options, convert_options)
         except (OSError, pa.ArrowException) as error:
             if "Empty CSV" in str(error):  # Arrow rejects a block that contains only blank lines

@@ -61,7 +61,7 @@ _TAG_BY_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Tags of keys in the column `extra`; all other keys are stored in one common tag."""
+"""Tags of known keys in the column `extra`. All other keys are stored in one common tag."""
 
 
 def import_tables(
@@ -72,7 +72,7 @@ def import_tables(
     experiment: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import both tables into MLflow; `import_runs` documents the parameters.
+    """Import a table of trials and a table of their curves into MLflow. `import_runs` documents the parameters.
 
     Both tables are validated before anything is written. Trials that an earlier import wrote are skipped, so that an
     interrupted import can be repeated. Raises AdvisorError with a one-line message that names the file, column and row.
@@ -225,7 +225,7 @@ class _SortedPoints:
 
 
 def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
-    """Return the row of each point's trial in the table of trials, shape (points,); -1 if the trial is missing."""
+    """Return, for each point, the row of its trial in the table of trials, shape (points,), or -1 if the table lacks the trial."""
     studies, study = _encode_texts(columns["study"])
     trials, trial = _encode_texts(columns["trial"])
     pairs, positions = np.unique(study * len(trials) + trial, return_inverse=True)
@@ -272,7 +272,9 @@ class _TypedTable:
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
         arrow_type = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
-            if pa.types.is_string(cells.type.value_type):  # the text column is too large to decode in one piece
+            if pa.types.is_string(
+                cells.type.value_type
+            ):  # columns of text that are too large to decode stay dictionary-encoded
                 if kind == "text":
                     return cells
                 raise self._first_invalid_cell(cells, name, kind, start)

@@ -34,7 +34,8 @@ class TableImporter:
 
     kind: TableFormat
     step: str | None = None
-    """Name of the step column; None: the first usual name that the file has, else the row number is the step."""
+    """Name of the step column. If None, the first column with a common name for steps is used. Without a step column, the row
+    number is the step."""
     run: str | None = None
     """Name of the column that contains the run names. If None, the first column with a common name for runs is used. Without a
     column of run names, each file is one run."""
@@ -113,7 +114,7 @@ class TableImporter:
     def _runs_in_file(
         self, path: Path, root: Path, layout: TableLayout, last_read: dict[Path, RowsByRun], notes: list[str]
     ) -> list[SourceRun]:
-        def rows_by_run() -> RowsByRun:  # runs are imported file by file, so only the last file is in memory
+        def rows_by_run() -> RowsByRun:  # keep only the last file in memory, because runs are imported file by file
             if path not in last_read:
                 last_read.clear()
                 last_read[path] = metric_tables.read_runs(path, layout)

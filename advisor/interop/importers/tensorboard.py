@@ -25,9 +25,9 @@ _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/sessio
 _RESULT_TAG_PREFIX = "hparam/"
 """Prefix of the final results that `add_hparams` logs."""
 _LIGHTNING_RESULT_METRIC = "hp_metric"
-"""Final result that Lightning's TensorBoard logger writes; its value is -1 unless the user sets it."""
+"""Final result that Lightning's TensorBoard logger writes. Its value is -1 unless the user sets it."""
 _SESSION_FOLDER_PATTERN = re.compile(r"\d{9,}(\.\d+)?")
-"""Pattern of the folder names that `add_hparams` creates. Each of several such subfolders is a separate trial."""
+"""Pattern of the folder names that `add_hparams` creates. If a folder has several such subfolders, each is a separate trial."""
 _RUN_STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
 _RECORD_FRAME_BYTES = 16
 """Number of bytes of each record's length field and checksums together."""
@@ -58,7 +58,7 @@ class _RunPart:
 
 
 def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
-    """Return (main folder of the run to which `folder` belongs, its part in `folder`)."""
+    """Return (main folder of the run, the run's part in `folder`) for a folder with event files."""
     parent, paths = folder.parent, folders[folder]
     if folder == root:
         return folder, _RunPart(paths)
@@ -134,7 +134,7 @@ def _read_event_file(path: Path, part: _RunPart, reading: _RunEvents) -> None:
 
 
 def _scalar_value(value: Any) -> float | None:
-    """Return a scalar, in either of TensorBoard's two encodings, as a float, or None for any other value."""
+    """Return a scalar as a float, or None for any other value. TensorBoard has two encodings of scalars."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)
@@ -183,7 +183,7 @@ def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
             end += len(record) + _RECORD_FRAME_BYTES
             yield event
     except files.protobuf_decode_error():
-        pass  # the note below states the position of the incomplete event
+        pass  # the note below says where the incomplete event begins
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable_text(path)}: {str(error)[:120]}") from None
     if end < size:

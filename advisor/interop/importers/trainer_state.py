@@ -52,14 +52,16 @@ def find_runs(source: str | Path) -> RunList:
 def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
 
-    def age(state: Path) -> tuple[int, int]:  # the file in the output folder is written after those of all checkpoints
+    def age(
+        state: Path,
+    ) -> tuple[int, int]:  # `Trainer` writes the file in the output folder after the files of all checkpoints
         number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
         return (0, int(number[1][:18])) if number else (1, 0)
 
     latest_state_file = max(states, key=age)
     possible_params_files = [folder / name for name in _PARAMS_FILES]
     history: list[dict[str, Any]] = []
-    with suppress(AdvisorError):  # reading the run later reports this error
+    with suppress(AdvisorError):  # `read` will report this error
         history = _read_state(latest_state_file)[1]
     return SourceRun(
         name,
@@ -111,8 +113,8 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return tags with the objective and its direction. Unless the training arguments name it, the objective is the only metric
-    with the value `best_metric`."""
+    """Return tags with the objective and its direction. If the training arguments name no objective, it is the only metric that has
+    the value `best_metric`."""
     named_metric = arguments.get("metric_for_best_model")
     best_value = convert_to_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}

@@ -38,7 +38,7 @@ _FILE_HEADER_BYTES, _CHUNK_HEADER = 7, struct.Struct("<IHB")
 _FULL_CHUNK, _FIRST_CHUNK, _MIDDLE_CHUNK, _LAST_CHUNK = 1, 2, 3, 4
 _MAX_RECORD_BYTES = 256_000_000
 _MAX_RECORDS_BEFORE_RUN = 20
-"""Maximum number of records at the beginning of a file among which the run's name is searched."""
+"""Number of records at the beginning of a file in which the run's name is searched."""
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -65,9 +65,9 @@ def find_runs(source: str | Path) -> RunList:
 
 
 def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
-    """Return a W&B run that is stored in .wandb files: one for each time that it was started or resumed."""
+    """Return a W&B run that is stored in .wandb files, one file for each start or resumption of the run."""
     project = name = ""
-    with suppress(AdvisorError):  # reading the run later reports this error
+    with suppress(AdvisorError):  # `read` will report this error
         for record in islice(_decode_records(paths[0], []), _MAX_RECORDS_BEFORE_RUN):
             if record.WhichOneof("record_type") == "run":
                 project, name = record.run.project, record.run.display_name
@@ -195,8 +195,8 @@ def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
 
 
 def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte position of its end, content) for each record. As in LevelDB's log, blocks of 32 KiB contain chunks, each with a
-    checksum, a length and a type: a whole record, or the first, a middle or the last part of one."""
+    """Yield (byte position of the end, content) of each record. The file has the format of LevelDB's log: blocks of 32 KiB contain
+    chunks with a checksum, a length and a type; a chunk is a whole record, or its first, a middle or its last part."""
     with files.convert_read_errors(path), path.open("rb") as file:
         if file.read(_FILE_HEADER_BYTES)[:4] != b":W&B":
             raise AdvisorError(f"{files.printable_text(path)} is not a file of W&B records")

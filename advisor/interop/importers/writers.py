@@ -1,4 +1,4 @@
-"""Writes imported runs into a tracking store. The writers never keep incomplete or duplicate runs."""
+"""Writes imported runs into a tracking store. The next import deletes the incomplete runs of an interrupted import."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ Point = tuple[int, int, float, bool]
 """(Step, timestamp, value, True for NaN) of a metric point, as MLflow's SQL tables store it: NaN as zero, and infinity as the
 largest finite float."""
 RunWrittenCallback = Callable[[NewRun, int], None]
-"""Callback that receives each stored run with the number of metric points written to it."""
+"""Callback that receives each stored run and the number of metric points that were written to the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
     run_id: str
     files_digest: str | None
-    """Digest of the run's source files at the last import, if known."""
+    """Digest of the run's source files at the last import, or None if it was not stored."""
 
 
 class RunWriter(ABC):
@@ -56,8 +56,8 @@ class RunWriter(ABC):
         self._store = store
 
     def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
-        """Return the runs that earlier imports wrote into the experiment, keyed by their source; empty if the experiment does
-        not exist."""
+        """Return the runs that earlier imports wrote into the experiment, by their identifier in the source; empty if the
+        experiment does not exist."""
         active_experiment = self._active_experiment(experiment)
         tags = {} if active_experiment is None else self._tags_of_runs(active_experiment.experiment_id)
         return {t[SOURCE_RUN_TAG]: ImportedRun(run, t.get(SOURCE_DIGEST_TAG)) for run, t in tags.items() if SOURCE_RUN_TAG in t}
@@ -92,7 +92,7 @@ class RunWriter(ABC):
 
     @abstractmethod
     def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
-        """Return the tags of each run that is not deleted, keyed by run id."""
+        """Return the tags of each run that is not deleted, by run id."""
 
     @abstractmethod
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
@@ -141,7 +141,7 @@ class ClientWriter(RunWriter):
         remaining_runs = iter(runs)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
 
-            def submit(count: int) -> set[Any]:  # only as many runs as threads are in memory at a time
+            def submit(count: int) -> set[Any]:  # at most one run per thread is in memory
                 return {pool.submit(self._write_run, experiment.experiment_id, run) for run in islice(remaining_runs, count)}
 
             active = submit(self._threads)
@@ -344,7 +344,7 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
 
 
 def _encode_points(points: MetricPoints) -> tuple[NDArray[Any], ...]:
-    """Return the columns of `Point`, shape (points,) each."""
+    """Return the columns of the SQL table, shape (points,) each: step, timestamp, value, and whether the value is NaN."""
     nan = np.isnan(points.values)
     return points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST_FLOAT, LARGEST_FLOAT)), nan
 
