@@ -148,7 +148,8 @@ def _best_trial_summary(study: Study, ranked: Sequence[Trial], spread: RepeatSpr
 
 
 def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
-    """Return the means of the best trial's setting and of the best other setting; (None, None) if the former has no repeats."""
+    """Return (mean of the best trial's setting, mean of the best other setting), or (None, None) if the best trial's setting has no
+    repeats."""
     by_mean = sorted(repeats.full_length_settings(study), key=lambda s: s.mean)
     own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
     if own is None or len(own.costs_after_selection) < 2:
@@ -164,7 +165,7 @@ def _setting_mean(study: Study, setting: repeats.Setting) -> SettingMean:
 def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
     cost = float(study.costs[trial.index])
     curve = study.cost_curve(trial)
-    is_finite = curve.finite
+    finite_curve = curve.finite
     searched = ((n, trial.params[n]) for n in study.searched if n in trial.params)
     return TrialRow(
         id=replace_surrogates(trial.id),
@@ -175,7 +176,7 @@ def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
         params={replace_surrogates(n): replace_surrogates(v) if isinstance(v, str) else v for n, v in searched},
         best=study.objective_value(cost) if math.isfinite(cost) else None,
         place=place,
-        best_step=int(is_finite.steps[is_finite.values == is_finite.values.min()][-1]) if len(is_finite) else None,
+        best_step=int(finite_curve.steps[finite_curve.values == finite_curve.values.min()][-1]) if len(finite_curve) else None,
         last_step=int(curve.steps[-1]) if len(curve) else None,
         evaluations=len(curve),
         round=trial.round,
@@ -192,7 +193,7 @@ def _repeat_spread(study: Study) -> RepeatSpread | None:
 
 def _best_value_interval(study: Study) -> tuple[float, float] | None:
     costs = rerun.best_result_interval(study)
-    if costs is None or validation.perfect_trials(study):  # if all results are perfect, there is no variation to estimate
+    if costs is None or validation.perfect_trials(study):  # perfect results have no variation to estimate
         return None
     low, high = sorted(study.objective_value(cost) for cost in costs)
     return low, high
@@ -201,7 +202,8 @@ def _best_value_interval(study: Study) -> tuple[float, float] | None:
 def _curves_to_draw(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: HigherRateTrials | None
 ) -> tuple[MetricCurveSet, ...]:
-    """Return the curves of the best trials, of findings' evidence, and of learning rates just above the best one."""
+    """Return the curves of the best trials, of the trials in findings' evidence, and of the trials with slightly higher learning
+    rates than the best trial."""
     best_trials = list(ranked[:SHOWN_BEST_TRIALS])
     trials_by_metric: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best_trials}}
     signals: dict[str, Signal] = {}

@@ -20,10 +20,11 @@ from advisor.report.model import ReportData
 from advisor.report.running import GUARD_STATE_LABELS
 
 LOOPBACK_ADDRESS = "127.0.0.1"
-"""The server listens only on the loopback address, because reports may be confidential and the server has no authentication."""
+"""Address on which the server listens. Other machines cannot reach it, because reports may be confidential and the server has no
+authentication."""
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. Each connection has a thread; a connection beyond the maximum closes the oldest one."""
+"""Maximum number of open connections, each with a thread. One more connection closes the oldest connection."""
 IDLE_TIMEOUT_S = 10.0
 """Seconds without any data transfer after which a connection is closed."""
 WRITE_CHUNK_BYTES = 64 << 10
@@ -67,10 +68,10 @@ def live_trial_rows(report: ReportData) -> tuple[LiveTrialRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LivePageState:
-    """The server's response to the page; the page polls the server every few seconds."""
+    """The server's answer to the page, which polls the server every few seconds."""
 
     version: int = 0
-    """Number of reports shown so far; the page reloads when this number changes."""
+    """Number of reports shown so far. The page reloads when this number changes."""
     at: str = ""
     """Local time at which the current report was made."""
     changes: tuple[str, ...] = ()
@@ -88,8 +89,8 @@ class _ReportServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
-    """Maximum number of connections waiting to be accepted. With the default of 5, a browser that opens more connections at
-    once has to retry after a second."""
+    """Maximum number of connections waiting to be accepted. With the default of 5, a browser that opens more connections at once
+    would have to retry after a second."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}
@@ -104,7 +105,7 @@ class _ReportServer(ThreadingHTTPServer):
             self._open[request] = None
         if oldest is not None:
             with suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # the connection's thread then reads an end of file and ends
+                oldest.shutdown(socket.SHUT_RDWR)  # the connection's thread then reads the end of the stream and exits
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -151,7 +152,7 @@ class LiveReport:
             self._state = LivePageState(self._state.version + 1, at, tuple(changes), tuple(running), summary)
 
     def fail(self, error: str | None) -> None:
-        """Show on the page that the latest analysis failed; None clears the error."""
+        """Show on the page why the latest analysis failed. None removes the error from the page."""
         with self._lock:
             self._state = replace(self._state, error=error)
 

@@ -58,8 +58,8 @@ class TrialCounts(FrozenModel):
         return self.total - self.feasible - self.no_data - self.running
 
     def status_counts_text(self, *statuses: str) -> str:
-        """Return the number of trials with each of these statuses, such as "3 diverged, 1 crashed"; by default, count every
-        status. Statuses without trials are omitted."""
+        """Return the number of trials with each of the statuses (by default, all statuses), such as "3 diverged, 1 crashed".
+        Statuses without trials are omitted."""
         numbers = ((getattr(self, status), TRIAL_STATUS_LABELS[status]) for status in statuses or TRIAL_STATUS_LABELS)
         return ", ".join(f"{n:,} {label}" for n, label in numbers if n)
 
@@ -79,8 +79,8 @@ class RuleInfo(FrozenModel):
 
 
 class SettingMean(FrozenModel):
-    """Mean result of a setting over several trials with different seeds. The mean excludes trials whose results led to the
-    choice of this setting, because they would make the mean too good."""
+    """Mean result of a setting over several trials with different seeds. The mean excludes trials whose good results led to the
+    choice of this setting, because such trials would bias the mean."""
 
     value: float
     trials: int
@@ -98,11 +98,11 @@ class Best(FrozenModel):
     mean: SettingMean | None = None
     """Mean result of the best trial's setting, or None if this setting was not repeated."""
     next_mean: SettingMean | None = None
-    """Best mean result among all other settings, or None if there is no other setting, or if the best trial's setting was not
+    """Best mean result among all other settings, or None without another setting or if the best trial's setting was not
     repeated."""
     kept_step: int | None = None
-    """Step of the best trial's chosen checkpoint or, if the trial chose none, of its best checkpoint, or None if the trial logged
-    no checkpoint, or if noise explains that the checkpoint is worse than the best value."""
+    """Step of the best trial's chosen checkpoint or, without a choice, of its best checkpoint. None if the trial logged no
+    checkpoint, or if the checkpoint is worse than the best value only by noise."""
     kept_value: float | None = None
     """Value of the objective at step `kept_step`."""
 
@@ -110,7 +110,7 @@ class Best(FrozenModel):
 class RepeatSpread(FrozenModel):
     """Pooled standard deviation of the objective between repeats of the same setting.
 
-    Settings that vary more between seeds than better ones are left out of all three figures.
+    Settings that vary more between seeds than better settings are excluded from all three numbers.
     """
 
     deviation: float
@@ -142,9 +142,9 @@ class NextStudy(FrozenModel):
     training_command: str = "python train.py"
     """Command that trains one trial, with placeholders for the values that the study sets."""
     new_options: tuple[str, ...] = ()
-    """Options in the command `training` with which no trial of the analysed study was started."""
+    """Options in `training_command` with which no trial of the analysed study was started."""
     has_recorded_command: bool = True
-    """True if a trial recorded its command; otherwise `training` is only an example."""
+    """Whether a trial recorded its command. If not, `training_command` is only an example."""
 
 
 class RunningTrial(FrozenModel):
@@ -219,7 +219,7 @@ class ReportData(FrozenModel):
     spread: RepeatSpread | None
     """Variation of the objective between repeats of the same setting, or None if no setting was repeated."""
     rerun_interval: tuple[float, float] | None = None
-    """80 % interval of the study's best result if the study ran again with other random settings and seeds, or None if unknown."""
+    """80 % interval of the best result that the study would have with other random settings and seeds, or None if unknown."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
@@ -237,7 +237,7 @@ class ReportData(FrozenModel):
     history: History | None = None
     """All rounds up to this study, with their predictions, or None for a first round."""
     advice: tuple[AdviceRecord, ...] = ()
-    """For each rule, how much following its advice has gained so far in this store."""
+    """For each rule, the gains in this store after its advice was followed."""
     runs_url: str | None = None
     """URL of a run's page in the MLflow UI, without the run id at its end, or None if the store is not a server."""
 
@@ -245,7 +245,7 @@ class ReportData(FrozenModel):
     """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     hindsight: Hindsight | None = None
-    """Effects that early stopping would have had in this study, or None if the study's trials have no curves."""
+    """Effects that early stopping would have had in this study, or None if no trial has a curve."""
 
     folder: str = "advisor-report"
     """Folder of the report, as written in the report's commands."""
@@ -263,9 +263,9 @@ class ReportData(FrozenModel):
 
     @cached_property
     def findings_by_cause(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
-        """Pairs of a cause (a finding that no other explains) and the findings that it explains. Order: critical causes,
-        warnings (those with only advice last), notes (those that change a study first, then the more certain), deferred
-        findings."""
+        """Pairs of a cause (a finding that no other finding explains) and the findings that it explains. Order of the causes:
+        critical ones; warnings, with mere advice last; notes, with mere advice last and the more certain ones first; deferred
+        ones."""
         findings = sort_by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
         causes = [find_first_cause(f, findings) for f in findings]
         heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]

@@ -24,7 +24,7 @@ GUARD_STATE_LABELS = {
     "fine": "fine",
     "unknown": "cannot tell",
 }
-"""The guard's verdicts on running trials, each in one or two words, the most urgent first."""
+"""Short label of each verdict of the guard on a running trial, the most urgent verdict first."""
 ALARM_VERDICTS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
 """Verdicts on a running trial about which `advisor watch` alerts the user."""
 
@@ -82,7 +82,7 @@ def doomed_trials_sentence(report: ReportData) -> Message | None:
 
 
 def running_trials_summary(report: ReportData) -> str:
-    """Return sentences on the running trials and the steps that the guard saved; "" without running and stopped trials."""
+    """Return sentences on the running trials and on the steps that the guard saved, or "" if no trial runs and none was stopped."""
     parts, stopped = [], report.stopped
     if report.running:
         doomed_count = sum(t.stop for t in report.running)
@@ -94,7 +94,7 @@ def running_trials_summary(report: ReportData) -> str:
 
 
 def trial_alarms(report: ReportData, known: Set[tuple[str, str]]) -> tuple[tuple[tuple[str, str], str], ...]:
-    """Return ((trial, verdict), sentence) for each running trial with an alarm, except for pairs in `known`."""
+    """Return ((trial, verdict), sentence) for each running trial with an alarm. Pairs in `known` are left out."""
     return tuple(
         ((t.id, t.state), sentence(f"{GUARD_STATE_LABELS[t.state].capitalize()}: {clean(str(t.message))}"))
         for t in report.running

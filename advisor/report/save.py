@@ -24,12 +24,12 @@ from advisor.system.atomic import write_files
 SomeReport = TypeVar("SomeReport", bound=ReportData)
 
 _MANIFEST_FILE = ".written-by-advisor"
-"""Lists the files in `next/` as `<SHA-256> <name>`; the next analysis removes those that were not edited."""
+"""File that lists the files in `next/` as `<SHA-256> <name>`. The next analysis removes the listed files that were not edited."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
     """Write the files as `Report.save` describes. Annotations in findings.sarif refer to lines of `study_file`."""
-    # Render all files before the first write, so that an error leaves the folder unchanged.
+    # `report_files` renders all files before the first file is written, so that an error leaves the folder unchanged.
     save_report_files(report_files(report_in_folder(report, out), study_file), out)
 
 
@@ -48,15 +48,15 @@ def save_report_files(texts: Mapping[str, str], out: Path) -> None:
     with convert_os_errors(f"cannot write the report to {str(out)!r}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         old_lines = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
-        # Write the manifest first: if this process is killed, the next analysis still knows the files in `next/`.
+        # Write the manifest first, so that the next analysis knows the files in `next/` even if this process is killed.
         files_to_write = {manifest: _unique_lines([*old_lines, *own])}
         write_files(files_to_write | {out / path: text for path, text in texts.items()})
         for digest, _, name in (line.partition(" ") for line in old_lines):
             # A manifest entry with a path could name a file outside the folder.
-            is_own_study = name == Path(name).name and name.endswith(".yaml") and name not in studies
-            if is_own_study and (folder / name).is_file() and _sha256_of((folder / name).read_bytes()) == digest:
+            is_old_study = name == Path(name).name and name.endswith(".yaml") and name not in studies
+            if is_old_study and (folder / name).is_file() and _sha256_of((folder / name).read_bytes()) == digest:
                 (folder / name).unlink()
-        with contextlib.suppress(OSError):  # if writing fails, the longer manifest remains, which is correct, too
+        with contextlib.suppress(OSError):  # a manifest that still lists removed files does no harm
             write_files({manifest: _unique_lines(own)})
 
 
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
 
 
 def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> ReportRun:
-    """Log the files as artifacts and the findings as tags of the run "advisor", which is created once and which analyses
-    ignore, and describe it in the experiment's description. Raises AdvisorError if the store is not writable."""
+    """Log the report's files as artifacts and its findings as tags of the run "advisor", and describe this run in the experiment's
+    description. The run is created once, and analyses ignore it. Raises AdvisorError if the store is not writable."""
     from advisor.tracking.publish import publish_report_run
 
     summary = _mlflow_note_text(headline(report))
@@ -109,5 +109,5 @@ def report_tags(report: ReportData) -> dict[str, str]:
 
 
 def _mlflow_note_text(text: object) -> str:
-    """Disable markup for MLflow's notes, which are Markdown with HTML, in which a backslash does not escape `<`."""
+    """Escape the text for MLflow's notes, which are Markdown with HTML. In this Markdown, a backslash does not escape `<`."""
     return escape_markdown(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")

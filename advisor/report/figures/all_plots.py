@@ -47,7 +47,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
         PlotGroup(
             "Close-ups of spikes",
             tuple(curve_close_up_figure(report, c) for c in figures.close_ups),
-            note="All logged points near the steps at which training was unstable.",
+            note="Every logged point near the steps at which training was unstable.",
         ),
         PlotGroup("Best step", (best_step_histogram(positions),) if positions else ()),
         PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.best_of_n),) if figures.best_of_n else ()),
@@ -57,7 +57,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
 
 
 def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each plot that cannot be drawn, with the reason."""
+    """Return one sentence for each plot that cannot be drawn, with the reason why."""
     figures = report.figures
     importance = (
         "No importance is shown: too few settings ended."
@@ -86,16 +86,16 @@ def _axis_plot_group(report: ReportData) -> PlotGroup:
 def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
     old = report.spec.parameters[name]
     new = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
-    low = next_high = None
+    next_low = next_high = None
     lines: tuple[Line, ...] = ()
     if new is not None and new.numeric and (new.low, new.high) != (old.low, old.high):
-        low, next_high = new.low, new.high
+        next_low, next_high = new.low, new.high
     elif new is not None and new.role == "fixed" and isinstance(new.value, int | float):
         lines = (Line(value=new.value, label=f"next: fixed at {setting(new.value)}"),)
     params = report.best.params if report.best is not None else {}
     at = say("; the best trial has {value}", value=Setting(params[name])) if name in params else ""
     caption = say("{name}: {domain}{at}.", name=Name(name), domain=describe_domain(old), at=at)
-    return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=next_high, lines=lines)
+    return AxisEvidence(parameter=name, caption=caption, next_low=next_low, next_high=next_high, lines=lines)
 
 
 def _training_curve_group(report: ReportData) -> PlotGroup:
@@ -118,19 +118,19 @@ def _best_trial_curve_figures(
 
 
 def _higher_rate_figures(report: ReportData) -> tuple[Figure, ...]:
-    faster = report.figures.higher_rate_trials
-    if faster is None:
+    higher = report.figures.higher_rate_trials
+    if higher is None:
         return ()
-    low, high = setting(faster.rates[0], 3), setting(faster.rates[-1], 3)
+    low, high = setting(higher.rates[0], 3), setting(higher.rates[-1], 3)
     caption = say(
         "The next {settings} with {name} above the best trial's {best} ({rates}): {outcome}.",
-        settings=Count(len(faster.trials), "setting") if len(faster.trials) > 1 else "setting",
-        name=Name(faster.parameter),
-        best=Number(faster.best),
+        settings=Count(len(higher.trials), "setting") if len(higher.trials) > 1 else "setting",
+        name=Name(higher.parameter),
+        best=Number(higher.best),
         rates=f"{low} to {high}" if low != high else low,
-        outcome=_failure_count_clause(faster.failed, len(faster.trials)),
+        outcome=_failure_count_clause(higher.failed, len(higher.trials)),
     )
-    return tuple(training_curve_figures(report, CurveEvidence(metrics=(faster.metric,), caption=caption, trials=faster.trials)))
+    return tuple(training_curve_figures(report, CurveEvidence(metrics=(higher.metric,), caption=caption, trials=higher.trials)))
 
 
 def _failure_count_clause(failed: int, total: int) -> str:

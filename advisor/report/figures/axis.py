@@ -71,8 +71,8 @@ class _AxisPlot:
 
 
 def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
-    """Draw the axis plot. own: whether this is the hyperparameter's own plot, whose axes and dots the plots of findings
-    reuse."""
+    """Draw the objective against one hyperparameter. own: whether this is the hyperparameter's own plot, from which the plots of
+    findings reuse axes and dots."""
     plot = _lay_out_axis_plot(report, evidence)
     frame, names = plot.frame, list(report.spec.searched)[:MAX_AXIS_PLOTS]
     shared_id = f"axis-{names.index(evidence.parameter)}" if evidence.parameter in names else None
@@ -191,7 +191,7 @@ def _add_dots(frame: Frame, cls: str, placed: Sequence[_TrialPosition], pixels: 
 def _drop_covered_dots(
     placed: Sequence[_TrialPosition], dot_pixels: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
 ) -> list[_TrialPosition]:
-    """Return at most MAX_DRAWN_DOTS trials to draw: the trial `keep` and, in each cell of a grid over the plot, the best trial."""
+    """Return at most MAX_DRAWN_DOTS trials to draw: the trial `keep`, and the best trial in each cell of a grid over the plot."""
     if len(placed) <= MAX_DRAWN_DOTS:
         return list(placed)
     cost_sign = 1 if minimize else -1
@@ -228,8 +228,8 @@ def _axis_plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlo
     best_trial = report.best.trial if report.best is not None else None
     inferred, scale = evidence.parameter in report.inferred, plot.column_labels is None
     ranged = scale and plot.domain is not None and plot.domain.numeric
-    # The next study may search another range than the finding proposes: the proposal may be deferred, or merged with that of
-    # another finding.
+    # The next study may search another range than the finding proposes, because the planner may defer the proposal or merge it with
+    # another finding's proposal.
     optional_keys = (
         (any(r.feasible and r.comparable for r in rows), Key("k-dot", "trial")),
         (

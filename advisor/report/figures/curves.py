@@ -72,7 +72,8 @@ def training_curve_figures(report: ReportData, evidence: CurveEvidence, *, late:
 
 
 def _can_share_vertical_axis(panels: Sequence[_MetricCurves]) -> bool:
-    """Return whether the metrics are the same quantity by name, and no curve would look flat on a common axis."""
+    """Return whether the metrics can share an axis: their names say that they are the same quantity, and neither would look
+    flat."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
     middles = []
@@ -180,12 +181,12 @@ def _step_axis_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Sc
 
 
 def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """Return SVG path data, with gaps at non-finite values and outside the plot. Points on the line between their neighbours
-    are omitted; peaks are lower by at most `_MAX_CURVE_ERROR_PX`."""
+    """Return a curve as SVG path data, with gaps at non-finite values and outside the plot. Points near the line between their
+    neighbours are omitted, so the drawn curve is off by at most `_MAX_CURVE_ERROR_PX`."""
     path_parts: list[str] = []
     for piece in _split_curve_at_gaps(steps, values, x, y):
         rough = _is_rough_curve(piece)
-        # In a rough curve, tenths of a pixel and the points between the peaks are invisible.
+        # In a rough curve, nobody can see tenths of a pixel and points between the peaks, so both are dropped.
         unit = 1 if rough else 10
         points = _drop_points_on_lines(_pixel_column_extremes(piece) if rough else piece)
         rounded_points = [(round(px * unit), round(py * unit)) for px, py in points]
@@ -206,7 +207,8 @@ def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Sca
 def _split_curve_at_gaps(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pixels of each part between gaps. A part may cross the edge of the plot but never runs along it."""
+    """Yield the pixels of each part of the curve between two gaps. A part may cross the edge of the plot but never runs along the
+    edge."""
     current_piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
@@ -238,7 +240,7 @@ def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[f
 
 
 def _drop_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Drop the points within `_MAX_CURVE_ERROR_PX` of the line between their neighbours. x must not decrease."""
+    """Drop points that lie within `_MAX_CURVE_ERROR_PX` of the line between their neighbours. The x values must not decrease."""
     points = [piece[0]]
     last_point, low, max_slope = piece[0], -math.inf, math.inf
     for x, y in piece[1:]:
@@ -271,9 +273,9 @@ def _draw_reference_lines(frame: Frame, lines: Sequence[Line]) -> None:
 
 
 def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
-    """Draw a ring for each mark, and its label if it does not overlap others. Equal labels are drawn once."""
+    """Draw a ring for each mark, and the mark's label unless it would overlap another label. Equal labels are drawn once."""
     labels_drawn: set[str] = set()
-    boxes: list[tuple[float, float]] = []  # (left end, baseline) of each label that was drawn already
+    boxes: list[tuple[float, float]] = []  # (left end, baseline) of each drawn label
     for mark in marks:
         spot = _position_of_mark(frame, mark, drawn)
         if spot is None:
@@ -295,7 +297,7 @@ def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Draw
 
 
 def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
-    """Return the mark's pixel and its curve's colour, or None if the mark lies on no drawn curve."""
+    """Return the mark's pixel position and the colour of its curve, or None if the mark lies on no drawn curve."""
     for d in drawn:
         indices = [i for i in range(len(d.values)) if frame.y.can_represent(d.values[i])] if d.curve.trial == mark.trial else []
         if indices:

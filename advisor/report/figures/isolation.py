@@ -22,13 +22,14 @@ adjusted for the number of hyperparameters."""
 _MIN_SLICE_WIDTH_PX = 8.0
 """Minimum width in pixels of a drawn slice of the hyperparameter's range."""
 _MAX_BOX_WIDTH_PX = 10.0
-"""Maximum width in pixels of the box that shows how much a slice's best result varies by chance. A narrow box leaves the trials
-visible."""
+"""Maximum width in pixels of the box that shows how much a slice's best result varies by chance. A wider box would hide the
+trials."""
 
 
 def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figure:
-    """Draw all trials as faint dots and the best of each slice as a strong dot. A line across each slice shows the median of
-    the best result of n random trials, a narrow box its variation by chance; n is the same for all slices."""
+    """Draw all trials as faint dots and the best trial of each slice as a strong dot. For n random trials of a slice, a line shows
+    the median of their best result, and a narrow box shows the chance variation of their best result. The number n is the same for
+    all slices."""
     objective = report.spec.objective
     shown_values = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
     slice_values = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
@@ -42,7 +43,7 @@ def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figur
     other_positions = [spot for index, spot in trial_positions.items() if index not in best_indices]
     if other_positions:
         frame.add_element("path", "all", d=dots_path_data(other_positions))
-    ranges = isolation.draw_count > 1  # the result of a single trial per slice is no evidence about the slice
+    ranges = isolation.draw_count > 1  # with one trial per slice, the result says nothing about the slice
     if ranges:
         _draw_slice_results(frame, report, isolation, numeric=is_numeric)
     leaders = {index: trial_positions[index] for index in best_indices if index in trial_positions}

@@ -22,7 +22,8 @@ from advisor.report.plot_data.scale import Scale, objective_axis_limits, padded_
 
 
 def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
-    """Draw the best result of n trials for each n: median, quartiles, and whiskers from 5 to 95 %."""
+    """Draw a box plot of the best result of n random trials for each n: median, quartiles, and whiskers from the 5 to the 95 %
+    quantile."""
     metric = report.spec.objective.metric
     levels = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()
@@ -47,7 +48,7 @@ def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
         frame.add_element("path", cls, d=path)
     frame.add_x_axis_name(f"{best_of.unit}s", (frame.left_px + frame.right_px) / 2)
     failed = any(row[-1] is None for row in best_of.quantiles)
-    notes = ("If a box or whisker reaches the edge of the plot, it includes failed trials.",) if failed else ()
+    notes = ("A box or whisker that reaches the edge of the plot includes failed trials.",) if failed else ()
     legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95 %"))
     svg = frame.render_svg(f"Best {clean(metric)} of n trials")
     return Figure(svg=svg, caption=_best_of_n_caption(best_of, metric), legend=legend, notes=notes)
@@ -174,7 +175,7 @@ MAX_EQUAL_AMOUNT_RATIO = 1.1
 
 
 def training_to_target_figures(result: TrainingComparison, metric: str) -> list[Figure]:
-    """Draw how much training each batch size needs to reach the target and, if known, how long that takes."""
+    """Draw how much training each batch size needs to reach the target and, if known, how many seconds this training takes."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))
@@ -210,12 +211,12 @@ def _training_to_target_figure(points: list[tuple[float, float]], unit: str, goa
 
 
 def _three_digits_text(value: float) -> str:
-    """Return the number with three significant digits, even above 1,000."""
+    """Return the value rounded to three significant digits, even above 1,000."""
     return number(float(f"{value:.3g}"), 3)
 
 
 def _make_log_log_frame(sizes: Sequence[float], values: Sequence[float], label: str) -> Frame:
-    """Return a frame with two logarithmic axes, so values proportional to the batch size lie on a straight line."""
+    """Return a plot area with two logarithmic axes, on which values proportional to the batch size lie on a straight line."""
     frame = Frame()
     frame.fit_y_axis(padded_axis_limits(min(values), max(values), log=True, by=0.1))
     frame.fit_x_axis(padded_axis_limits(min(sizes), max(sizes), log=True))

@@ -21,8 +21,8 @@ from advisor.report.plot_data.scale import AxisLimits, axis_limits_of_values, ob
 MAX_PARAMETER_AXES = 9
 """Maximum number of hyperparameters in the figure; the least important ones are omitted."""
 MAX_AGREEMENT_P_VALUE = 0.05
-"""Maximum probability that chance alone lets the best trials agree as closely on any hyperparameter, at which the caption names
-the hyperparameter on which they agree most."""
+"""Maximum p-value at which the caption names the hyperparameter on which the best trials agree most: the probability that random
+trials agree as closely on any hyperparameter."""
 MAX_TRIAL_LINES = 300
 """Maximum number of lines in the figure.
 
@@ -41,7 +41,7 @@ _AxisHeightFunction = Callable[[TrialRow], float | None]
 
 
 def parallel_coordinates_figure(report: ReportData) -> Figure | None:
-    """Draw all trials. None if there are fewer than two hyperparameters or MIN_ENDED_TRIALS ended trials."""
+    """Draw the figure. Return None if there are fewer than two hyperparameters or fewer than MIN_ENDED_TRIALS ended trials."""
     names = _parameters_to_draw(report)
     ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
     total = len(ranked) + len(failed)
@@ -123,7 +123,8 @@ def _draw_parameter_axis(frame: Frame, report: ReportData, name: str, at: float,
 
 
 def _axis_limits_without_margin(domain: Parameter, values: Sequence[float]) -> AxisLimits:
-    """Return limits from the smallest to the largest value; without margin, ends at round values have round labels."""
+    """Return limits from the smallest to the largest value, without a margin, so that an axis between round values has round labels
+    at its ends."""
     shown_values = [*(v for v in (domain.low, domain.high) if v is not None), *values]
     padded_limits = axis_limits_of_values(shown_values, domain.scale)
     values_in_limits = [v for v in shown_values if padded_limits.low <= v <= padded_limits.high]
@@ -166,7 +167,7 @@ def _trial_line_path(points: Sequence[tuple[float, float | None]]) -> str:
 
 
 def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
-    """Name the hyperparameter on which the best trials agree more closely than random trials would."""
+    """Return a caption that names the hyperparameter on which the best trials agree more closely than random trials would."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]
@@ -194,5 +195,6 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
 
 
 def _chance_of_agreement(count: int, share: float) -> float:
-    """Return the probability that `count` random trials all lie in an interval with the fraction `share` of all trials."""
+    """Return the probability that `count` random trials all lie in one interval that contains the fraction `share` of all
+    trials."""
     return count * share ** (count - 1) - (count - 1) * share**count

@@ -19,7 +19,8 @@ GOLDEN_RATIO = 0.6180339887498949
 
 
 def dot_jitter(index: int) -> float:
-    """Return a number in [0, 1) that depends only on the index. The numbers of consecutive indices are evenly distributed."""
+    """Return a trial's horizontal shift, a number in [0, 1) that depends only on the trial's index. Consecutive indices have evenly
+    spread shifts."""
     return (index * GOLDEN_RATIO) % 1
 
 
@@ -53,7 +54,7 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
 
 
 def choice_position_function(frame: Frame, labels: Sequence[str]) -> PositionFunction:
-    """Return a function that places each choice in a column, in which trials with consecutive indices are far apart."""
+    """Return a function that places each choice in a column. In a column, trials with consecutive indices lie far apart."""
     width = frame.column_width(len(labels))
     column_centres = {label: frame.left_px + (i + 0.5) * width for i, label in enumerate(labels)}
 

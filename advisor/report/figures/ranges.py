@@ -21,13 +21,13 @@ MARKED_BEST_TRIALS = 5
 _ROW_HEIGHT_PX = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0
 MAX_LISTED_VALUES = 3
-"""Maximum number of choices that the text of a row lists; if there are more choices, the text states only their number."""
+"""Maximum number of choices that a row lists. A row with more choices states only their number."""
 MAX_RANGE_ROWS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class RangeChangeRow:
-    """A hyperparameter's current and next range as bars, and the change in words, because some bars are too narrow to compare."""
+    """A hyperparameter's current and next range as bars, and the change in words, because bars may be too narrow to compare."""
 
     name: str
     change: str
@@ -81,7 +81,7 @@ def _draw_range_bars(report: ReportData, name: str, before: Parameter | None, af
     _draw_range_bar(frame, scale, before, 3, 6, "old")
     _draw_range_bar(frame, scale, after, 10, 8, "new same" if is_same_domain(before, after) else "new")
     values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:MARKED_BEST_TRIALS]]
-    for i, value in reversed(list(enumerate(values))):  # in reverse order, so that the best trial's mark is on top
+    for i, value in reversed(list(enumerate(values))):  # draw the best trial last, so that its mark is on top
         if scale.can_represent(value):
             frame.add_element("path", "tick" if i else "tick best", d=f"M{px_text(scale(value))} 0v21")
     return frame.render_svg(f"{shorten(name, 40)}: {_range_change_text(before, after)}")

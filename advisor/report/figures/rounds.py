@@ -23,7 +23,7 @@ def round_history_figure(history: History) -> Figure | None:
     best_values = [r.best for r in rounds if r.best is not None]
     if len(best_values) < 2:
         return None
-    forecasts = []  # (index of the round, predicted bound, most likely value)
+    forecasts = []  # (index of the round, predicted bound of its best value, most likely best value)
     for i, r in enumerate(rounds):
         for e in [o.prediction.expects for o in r.outcomes if isinstance(o.prediction.expects, BestReaches)][:1]:
             forecasts.append((i, e.value, e.value if e.expected is None else e.expected))

@@ -20,7 +20,7 @@ TOP_MARGIN, BOTTOM_MARGIN = 22.0, 40.0
 """Height in pixels of the margins above and below the plot area."""
 PLOT_RIGHT_EDGE = FIGURE_WIDTH - 12.0
 _CHARACTER_WIDTH_PX = 6.1
-"""Estimated width in pixels of one character of a label. This estimate is too large on purpose, so that labels fit."""
+"""Estimated width in pixels of one character of a label. The estimate is an upper bound, so that labels fit."""
 
 AxisTicks = Sequence[tuple[float, str]]
 
@@ -180,7 +180,7 @@ class Frame:
         """Return the picture as markup, with `title` as its accessible title."""
         scales = "".join(f' data-{n}="{_scale_attribute_text(getattr(self, n))}"' for n in "xy" if hasattr(self, n))
         head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height_px)}" role="img"{scales}><title>{escape(title)}</title>'
-        # Safe: all text in `svg_elements` went through `escape`, and all attributes through `html.escape`.
+        # The markup is safe, because `escape` or `html.escape` was applied to all texts and attributes in `svg_elements`.
         return Markup(head + "".join(self.svg_elements) + "</svg>")  # noqa: S704
 
 
@@ -191,14 +191,14 @@ def _scale_attribute_text(scale: Scale) -> str:
 
 
 def _scale_end_attribute(value: float, scale: Scale) -> str:
-    """Return one end of the scale with enough digits for pixel positions that are off by less than 0.001."""
+    """Return one end of the scale with so many digits that pixel positions are off by less than 0.001."""
     resolved_span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
     digits = 7 if resolved_span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), resolved_span) / resolved_span)))
     return f"{value:.{min(digits, 17)}g}"
 
 
 def dots_path_data(points: Iterable[tuple[float, float]]) -> str:
-    """Return path data of marks at the points: empty strokes that the style sheet turns into dots or crosses."""
+    """Return path data with an empty stroke at each point. The style sheet turns the strokes into dots or crosses."""
     return "".join(f"M{x:.0f} {y:.0f}z" for x, y in points)
 
 

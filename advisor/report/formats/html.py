@@ -28,7 +28,7 @@ SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
 
 
 def render_html(report: ReportData) -> str:
-    """Return the page. The page is complete without JavaScript: its script only adds tooltips, sorting, copying and themes."""
+    """Return the page. The page is complete without JavaScript. Its script only adds tooltips, sorting, copying and themes."""
     environment = _template_environment()
     lines = [line.strip() for part in SCRIPT_FILES for line in _read_template_file(environment, part).splitlines()]
     code = "\n".join(line for line in lines if line and not line.startswith("//"))
@@ -142,7 +142,7 @@ def _breakable_name(value: str) -> Markup:
 
 
 def _table_cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
-    """Return table cells with these hyperparameters' values, faster than a loop in the template."""
+    """Return table cells with the values of the hyperparameters `names`. This function is faster than a loop in the template."""
     values = (params.get(name) for name in names)
     cells = (_name_markup(v, 32) if isinstance(v, str) else escape(words.setting(v)) for v in values)
     return Markup("<td>").join([Markup(), *cells])

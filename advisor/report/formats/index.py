@@ -17,7 +17,8 @@ from advisor.report.model import ReportData
 from advisor.report.text import headline
 
 ExperimentState = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
-"""Severity of the worst finding, passed, broken (the analysis failed) or unknown (no trial to judge)."""
+"""State of an experiment: severity of its worst finding, or passed (no finding), broken (the analysis failed) or unknown (no trial
+to judge)."""
 
 EXPERIMENT_STATE_LABELS: dict[ExperimentState, str] = {
     **SEVERITY_LABELS,  # type: ignore[dict-item]
@@ -85,7 +86,7 @@ def sort_worst_first(outcomes: Sequence[AnalysisOutcome]) -> list[AnalysisOutcom
 
 
 def count_experiment_states(outcomes: Sequence[AnalysisOutcome]) -> list[tuple[ExperimentState, int]]:
-    """Return (state, number of experiments in this state) pairs for the states that occur."""
+    """Return (state, number of experiments in the state) for each state that occurs."""
     counts = [(state, sum(o.state == state for o in outcomes)) for state in EXPERIMENT_STATE_LABELS]
     return [(state, n) for state, n in counts if n]
 

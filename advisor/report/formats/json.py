@@ -56,7 +56,7 @@ class FindingsFile(BaseModel):
     """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     hindsight: Hindsight | None = None
-    """Effects that early stopping would have had in this study, or None if the study's trials have no curves."""
+    """Effects that early stopping would have had in this study, or None if no trial has a curve."""
 
 
 def render_json(report: ReportData) -> str:
@@ -81,7 +81,7 @@ def _replace_nonfinite_by_null(value: Any) -> Any:
 
 class _FindingsSchemaGenerator(GenerateJsonSchema):
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
-        # A float field without bounds can be NaN or infinite, which JSON represents as null.
+        # A float field without bounds can be NaN or infinite. JSON has no such numbers, so the file contains null.
         plain = super().float_schema(schema)
         return {"anyOf": [plain, {"type": "null"}]} if plain == {"type": "number"} else plain
 

@@ -30,10 +30,10 @@ _FOLDED_SECTION_TITLE = "How we know, how this study was read, later studies, al
 _MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 MAX_LISTED_FINDINGS = 8
-"""Maximum number of findings in the part of the report that is not folded, each on one line."""
+"""Maximum number of findings in the visible part of the Markdown report, each on one line."""
 
 MAX_CHARACTERS = 60_000
-"""Maximum number of characters of the Markdown report. Code hosts reject a comment of 65,536 characters."""
+"""Maximum number of characters of the Markdown report. Code hosts reject comments of 65,536 characters and more."""
 
 
 def render_markdown(report: ReportData) -> str:
@@ -42,15 +42,15 @@ def render_markdown(report: ReportData) -> str:
     remaining_characters = MAX_CHARACTERS - len(summary)
     folded_lines = list(_folded_section_lines(report))
     cumulative_lengths = list(accumulate(len(part) + 1 for part in folded_lines))
-    folded = folded_lines[: sum(end <= remaining_characters for end in cumulative_lengths)]
-    if len(folded) < len(folded_lines):
-        folded.append("The full report is in `report.html`.\n")
-    # Blank lines are needed: without them, Markdown inside HTML tags is not interpreted.
-    return "\n".join([summary, "", f"<details><summary>{_FOLDED_SECTION_TITLE}</summary>", "", *folded, "</details>"]) + "\n"
+    fitting = folded_lines[: sum(end <= remaining_characters for end in cumulative_lengths)]
+    if len(fitting) < len(folded_lines):
+        fitting.append("The full report is in `report.html`.\n")
+    # The blank lines make code hosts interpret the Markdown inside HTML tags.
+    return "\n".join([summary, "", f"<details><summary>{_FOLDED_SECTION_TITLE}</summary>", "", *fitting, "</details>"]) + "\n"
 
 
 def escape_markdown(value: object) -> str:
-    """Return the text with its markup disabled, so that it cannot become emphasis, a link, a tag, a mention or a list."""
+    """Return the text with escaped markup, so that no part of it becomes emphasis, a link, a tag, a mention or a list."""
     text = _MARKUP_CHARACTERS.sub(r"\\\1", clean(value))
     # A zero-width space after @ prevents mentions and automatic links.
     text = re.sub(r"@(?=\w)", "@\u200b", text)
@@ -147,8 +147,8 @@ def _study_diff_lines(rows: tuple[StudyDiffRow, ...]) -> Iterator[str]:
 
 
 def fenced_code_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines as a fenced code block, with a fence that no line can close."""
-    # The fence is longer than any run of backticks in the text, so the text cannot close it.
+    """Yield the lines as a fenced code block. The fence is longer than any run of backticks in the lines, so no line can close
+    the block."""
     longest_run = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest_run + 1)
     yield f"{fence}{language}"

@@ -24,7 +24,7 @@ from advisor.report.model import ReportData, RuleInfo
 SARIF_SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 PLAYBOOK_URL = "https://github.com/google-research/tuning_playbook"
 DOCS_URL_VARIABLE = "ADVISOR_DOCS_URL"
-"""Environment variable with the address of the published documentation. If this variable is unset, rules link to the playbook."""
+"""Environment variable with the address of the published documentation. If the variable is unset, rules link to the playbook."""
 
 _SARIF_SEVERITY_LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
 _SARIF_NOTIFICATION_LEVELS = {"broken": "error", "not-assessed": "note"}
@@ -72,7 +72,8 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
 
 
 def plain_sarif_message(text: str) -> str:
-    """Return the message without links and placeholders: SARIF would interpret a name such as `[x](…)` or `{0}`."""
+    """Return the message with escaped brackets and braces, because SARIF would read a name such as `[x](…)` or `{0}` as a link or a
+    placeholder."""
     return re.sub(r"\{(?=\d)|\](?=\()", lambda m: m.group() + "\u200b", clean(text))
 
 
@@ -142,7 +143,8 @@ def _sarif_location(report: ReportData, finding: Finding, study_file: StudyFile 
 
 
 def _key_path_of_subject(report: ReportData, finding: Finding) -> tuple[str, ...]:
-    """Return the path of keys to the finding's hyperparameter or, without one, to the first field that it changes."""
+    """Return the keys of the study file that lead to the finding's hyperparameter or, without one, to the first field that the
+    finding changes."""
     if finding.subject in report.spec.parameters:
         return ("parameters", str(finding.subject))
     if finding.subject == report.spec.objective.metric:

@@ -28,10 +28,10 @@ from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import next_study_command, tasks_after_command, tasks_before_command
 
 MAX_SHOWN_CAUSES = 8
-"""Maximum number of causes to show, each with the findings that it explains; the HTML page lists all."""
+"""Maximum number of causes (findings that no other finding explains) to show, each with the findings that it explains."""
 
 MAX_DECISION_LINES = 6
-"""Maximum number of lines about the decisions that the advisor made when it read the experiment's runs as a study."""
+"""Maximum number of lines about the decisions on how to read the experiment's runs as a study."""
 
 _SEVERITY_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SEVERITY_SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
@@ -85,7 +85,7 @@ class Printer:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        if console.width < MIN_WIDTH:  # a width of 0 (COLUMNS=0), for example, would print nothing
+        if console.width < MIN_WIDTH:  # the terminal's width may be 0 (COLUMNS=0), which would print nothing
             console.width = DEFAULT_WIDTH
         self.ascii = not (console.encoding or "utf-8").lower().startswith("utf")
 

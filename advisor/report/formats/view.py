@@ -41,21 +41,20 @@ SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "C
 
 @dataclass(frozen=True)
 class FindingCard:
-    """A finding, with the data that decides where the page shows it."""
+    """A finding as a card of the HTML page."""
 
     card_id: str
     finding: Finding
     diff: tuple[StudyDiffRow, ...]
     merged_changes: tuple[Message, ...]
-    """One sentence for each value in `diff` that the next study sets differently, and one sentence if a change makes new scores
-    incomparable with earlier ones."""
+    """One sentence for each value in `diff` that the next study sets differently, and one sentence if a change makes new objective
+    values incomparable with earlier ones."""
     action: Message
     """The finding's action, stated with the values of the next study."""
     deferral: str | None
     """Reason why the finding is deferred to a later study, or None if it is not deferred."""
     parent_id: str | None
-    """`card_id` of the finding that explains this finding; this card is placed under the card of that finding. None if no other
-    finding explains this finding."""
+    """`card_id` of the finding that explains this finding, or None. The page places this card below that finding's card."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,8 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def merged_change_sentences(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return a sentence for each proposed value that the next study sets differently, and one if a change makes new scores
-    incomparable with earlier ones. Empty for a deferred finding."""
+    """Return a sentence for each value of the next study that differs from the finding's proposal, and a sentence if a change makes
+    new objective values incomparable with earlier ones. Empty for a deferred finding."""
     if report.deferral_reason(finding) is not None:
         return ()
     makes_incomparable = any(map(makes_scores_incomparable, finding.changes))
@@ -111,14 +110,14 @@ def merged_change_sentences(report: ReportData, finding: Finding) -> tuple[Messa
 
 
 def is_overruled_finding(report: ReportData, finding: Finding) -> bool:
-    """Return whether another finding explains this one and the next study uses other values than this one recommends."""
+    """Return whether another finding explains this finding, and the next study uses other values than this finding recommends."""
     is_explained = finding.explained_by is not None and report.deferral_reason(finding) is None
     return is_explained and bool(_merged_change_rows(report, finding))
 
 
 def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return the finding's action and its `merged_change_sentences`. If other findings change the same ranges and this one asks
-    for nothing else, return only the ranges that the next study searches."""
+    """Return the finding's action and its `merged_change_sentences`. If the finding asks only for ranges and the next study
+    searches other ranges, return only the next study's ranges."""
     sentences = merged_change_sentences(report, finding)
     rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not sentences or not rows or len(rows) != len(finding.changes):
@@ -127,7 +126,7 @@ def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
 
 
 def _merged_change_rows(report: ReportData, finding: Finding) -> list[StudyDiffRow]:
-    """Return the changed lines of the next study that differ from the values that the finding proposes."""
+    """Return the changed lines of the next study that set other values than the finding proposes."""
     proposed_values = {row.name: row.after for row in diff_of_changes(report.spec, finding.changes)}
     rows = [row for step in planned_studies(report)[:1] for row in step.diff]
     return [row for row in rows if row.after is not None and proposed_values.get(row.name, row.after) != row.after]
@@ -142,8 +141,8 @@ def is_in_next_study(report: ReportData, finding: Finding) -> bool:
 
 
 def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
-    """Return the lines that the next study changes, with reasons. Only the last of successive lines with one reason states
-    it."""
+    """Return the lines that the next study changes, with reasons. If successive lines have the same reason, only the last line
+    states the reason."""
     if not report.next_studies:
         return ()
     changes = [c for f in report.findings if report.deferral_reason(f) is None for c in f.changes]
@@ -156,10 +155,10 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> list[FindingCard]:
-    """Return the cards to act on now, one for each action: the card of `first`, the headline's finding, then cards that change
-    a study or report a fault of the pipeline, which spoils every study. Deferred findings and findings without a change are
-    omitted. Of findings with one cause that change the same values, only one is returned: the first whose changes the next
-    study contains unaltered, or else the cause."""
+    """Return one card for each action to take now. The card of `first`, the headline's finding, comes first; cards that change a
+    study or report a fault of the pipeline come next. Deferred findings and findings without a change are omitted. If findings with
+    the same cause change the same values, only one card is returned: the first one whose changes the next study contains unaltered,
+    or else the card of the cause."""
     change_cards = [c for c in made if c.deferral is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(change_cards)}.values())[::-1]
     changed_names = {c.card_id: {row.name for row in c.diff} for c in now}
@@ -173,7 +172,7 @@ def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> lis
 
 
 def explanation_sentence(finding: Finding) -> str | None:
-    """Return a sentence on why the finding follows from another finding, or None if no other finding explains it."""
+    """Return a sentence that says why the finding follows from another finding, or None if no other finding explains this one."""
     cause = finding.explained_by
     return None if cause is None else f"Follows from {cause.rule}: {lower_first_letter(cause.because)}"
 
@@ -195,7 +194,7 @@ def planned_studies(report: ReportData) -> tuple[PlannedStudy, ...]:
     """Return the next studies in the order to run them, each with its differences from the study before it."""
     specs = [completed_spec(report), *(n.spec for n in report.next_studies)]
     planned = [PlannedStudy(f"next-{i}", n, diff_studies(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
-    # If trials so far differ in length, but the next study trains all equally long, that is a change, too.
+    # If the trials so far differ in length, but the next study trains all trials equally long, list this difference as a change.
     last_steps = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
     length, name = planned[0].study.spec.max_train_steps if planned else None, "max_train_steps"
     if length is not None and last_steps and min(last_steps) < (1 - TRAINING_LENGTH_TOLERANCE) * max(last_steps):
@@ -214,7 +213,8 @@ def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:
 
 
 def trials_in_table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
-    """Return (index, trial) of the trials to list, the best first. The list always includes trials that cards name."""
+    """Return (index, trial) of the trials in the page's table, the best first. The table always includes the trials that cards
+    name."""
     rows = ranked_trials(report)
     named_trials = {t for f in report.findings for t in f.trials[:MAX_NAMED_TRIALS]}
     return (*rows[:MAX_TABLE_TRIALS], *(r for r in rows[MAX_TABLE_TRIALS:] if r[1].id in named_trials))
@@ -237,7 +237,7 @@ def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
 
 
 def _empty_curve_axes(curves: EncodedCurves) -> Figure:
-    """Draw axes on which the page's script draws the curves of the page's data block."""
+    """Draw empty axes. The page's script draws the curves from the page's data block on these axes."""
     frame = Frame(height_px=220.0)
     frame.fit_y_axis(AxisLimits(curves.low, curves.high, curves.log))
     frame.fit_x_axis(AxisLimits(float(curves.first_step), float(curves.last_step), curves.log_steps))
@@ -247,8 +247,8 @@ def _empty_curve_axes(curves: EncodedCurves) -> Figure:
 
 
 def page_data_block(report: ReportData) -> dict[str, Any]:
-    """Return the JSON data of selectable trials that the page's HTML lacks. Names are cleaned and shortened; curves are encoded
-    as in `compact_curves.py`."""
+    """Return the data of selectable trials that the page's HTML lacks, for JSON. Names are cleaned and shortened, and curves are
+    encoded as in `compact_curves.py`."""
     figures, names = report.figures, list(report.spec.searched)
     listed_indices = {index for index, _ in trials_in_table(report)}
     unlisted_trials = {i: t for i, t in enumerate(figures.trials) if i not in listed_indices}
@@ -263,7 +263,7 @@ def page_data_block(report: ReportData) -> dict[str, Any]:
             ]
             for i, t in unlisted_trials.items()
         },
-        # If the page's table lists all trials, it already contains their order and links.
+        # A table that lists all trials already contains their order and links.
         "order": [i for i, _ in ranked_trials(report)] if unlisted_trials else None,
         "runs": report.runs_url,
         "ids": {str(i): t.id for i, t in unlisted_trials.items() if report.runs_url},

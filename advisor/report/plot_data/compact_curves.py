@@ -17,7 +17,7 @@ EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
 """EMPTY_CHARACTER marks a column without logged values; GAP_CHARACTER marks a column whose logged values are all not finite."""
 
 MAX_CURVE_CHARS = 24_000
-"""Maximum total characters of a study's curves, unless even MIN_COLUMNS columns need more."""
+"""Maximum total characters of a study's curves. Many trials with MIN_COLUMNS columns each may need more."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
 MAX_TRIALS_WITH_CURVES = 5_000
@@ -33,7 +33,7 @@ _SHOWN_TRAINING_SIGNALS: tuple[Signal, ...] = (
     "train_eval_loss",
     "valid_loss",
 )
-"""Signals to show next to the objective, in order of preference; the first logged one is shown."""
+"""Signals to show next to the objective, in order of preference. Only the first logged signal is shown."""
 
 
 def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple[EncodedCurves, ...]:
@@ -76,7 +76,7 @@ def _encode_metric_curves(study: Study, metric: str, shown: set[int], columns: i
 
 
 def _points_with_extremes(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return (trial, step, value) of every point and every logged extreme of a window, sorted by trial and step."""
+    """Return arrays (trial, step, value) of every point and of every logged minimum and maximum, sorted by trial and step."""
     blocks = [b for suffix in ("", ".min", ".max") if (b := study.metrics.get(metric + suffix)) is not None]
     trials = np.concatenate([np.repeat(np.arange(len(study.trials)), np.diff(b.offsets)) for b in blocks])
     steps, values = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("steps", "values"))
@@ -87,8 +87,8 @@ def _points_with_extremes(study: Study, metric: str) -> tuple[IntArray, IntArray
 
 
 def _value_axis_limits(study: Study, metric: str) -> AxisLimits:
-    """Return limits that fit trials with a result, without the first quarter of each curve. For a minimized metric, the axis is
-    logarithmic if the worst values would make differences between the best invisible."""
+    """Return axis limits for the last three quarters of the curves of trials with a result. For a minimized metric, the axis is
+    logarithmic if the worst values would make differences between the best values invisible."""
     curves = [(study.feasible[t.index], study.metric(t, metric).values) for t in study.trials]
     steady_curves = [v[len(v) // 4 :] for fine, v in curves if fine]
     limits = curve_axis_limits(steady_curves, [v for _, v in curves])

@@ -70,8 +70,8 @@ def _setting_costs(group: Sequence[_TriedSetting]) -> FloatArray:
 
 
 def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], draw_count: int, worst: float) -> float:
-    """Return the probability that some slice is by chance as bad as the worst, by the rank of the median best result. The test
-    permutes the settings over the slices. worst: median best cost of the worst slice."""
+    """Return the p-value of the worst slice: the probability that some slice is as bad by chance, if settings are permuted over the
+    slices. worst: median best cost of the worst slice."""
     sizes = [len(g) for g in groups]
     better_count = sum(int((_setting_costs(g) < worst).sum()) for g in groups)
     return p_value_of_late_group(sizes, [rank_of_best(size, draw_count, _MEDIAN_QUANTILE) for size in sizes], better_count)
@@ -80,8 +80,8 @@ def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], draw_count: 
 def _separated_parameters(
     study: Study, name: str, best: Sequence[_TriedSetting], worst: Sequence[_TriedSetting]
 ) -> tuple[str, ...]:
-    """Return the other hyperparameters whose values in the best and worst slice do not overlap; any of them may cause the
-    difference."""
+    """Return the other hyperparameters whose values in the best and worst slice do not overlap. Each of them may cause the
+    difference between the slices."""
     confounders = []
     for other, parameter in study.searched.items():
         u, v = (study.positions(other, [s.trials[0] for s in group]) for group in (best, worst))

@@ -19,7 +19,7 @@ class TrialRow(FrozenModel):
     status: TrialStatus
     feasible: bool
     comparable: bool = True
-    """Whether the trial has a result at full training length; False for a pruned trial."""
+    """Whether the trial has a result at full training length. A pruned trial has none."""
     params: dict[str, HyperparameterValue]
     best: float | None = None
     """The trial's best value of the objective, with the objective's original sign, or None if no value was finite."""
@@ -27,7 +27,7 @@ class TrialRow(FrozenModel):
     """Rank among the trials with a comparable result, 0 for the best, or None if the trial has no comparable result. Trials with
     equal best values have the same rank only if their late evaluations are equal, too."""
     best_step: int | None = None
-    """Step at which the trial had its best value; the last such step if there are several."""
+    """Last step at which the trial had its best value."""
     last_step: int | None = None
     evaluations: int = 0
     """Number of times that the trial logged the objective."""
@@ -74,7 +74,7 @@ class EncodedCurves(FrozenModel):
     beyond: bool
     """Whether some values of the metric lie outside the vertical axis of the plot."""
     curves: tuple[str | None, ...]
-    """One curve per trial in study order; "" if it logged no value, None if its curve was omitted."""
+    """One curve per trial in study order: "" for a trial without values, and None for an omitted curve."""
 
 
 class GradientNormHistogram(FrozenModel):
@@ -98,9 +98,9 @@ class BestOfNTrials(FrozenModel):
 
     sizes: tuple[int, ...]
     quantiles: tuple[tuple[float | None, ...], ...]
-    """For each n, the 5, 25, 50, 75 and 95 % quantiles, or None for one at which all n trials failed."""
+    """For each n, the 5, 25, 50, 75 and 95 % quantiles of the best result. A quantile is None if all n trials fail there."""
     repeats: bool = False
-    """Whether some setting was run more than once; its median then counts as one result."""
+    """Whether some setting was run more than once. The median of its runs then counts as one result."""
 
     @property
     def unit(self) -> str:
@@ -132,7 +132,8 @@ class IsolationPlot(FrozenModel):
 
     parameter: str
     draw_count: int
-    """Number of settings drawn from each slice, equal for all, so that no slice is better for having more."""
+    """Number of settings drawn from each slice. The number is equal for all slices, so that a slice with many settings has no
+    advantage."""
     repeats: bool = False
     """Whether some setting was run more than once. Repeats of the same setting then count as one result, their median."""
     slices: tuple[IsolationSlice, ...]
@@ -143,7 +144,7 @@ class IsolationPlot(FrozenModel):
 
 
 class BatchSizeThroughput(FrozenModel):
-    """The throughput at one batch size with a 90 % interval; the ends are None if the interval is unknown."""
+    """The throughput at one batch size with a 90 % interval, whose ends are None if the interval is unknown."""
 
     batch_size: float
     examples_per_s: float
@@ -167,7 +168,7 @@ class TrainingComparison(FrozenModel):
     target: float | None
     """Target value of the objective, or None if the objective itself is a training time."""
     repeats: bool
-    """Whether batch sizes are compared by the median of repeats; otherwise, by their fastest setting."""
+    """Whether batch sizes are compared by the median of repeats and not by their fastest setting."""
     sizes: tuple[BatchSizeTraining, ...]
 
 
@@ -176,8 +177,7 @@ class ParameterImportance(FrozenModel):
     90 % interval."""
 
     parameters: tuple[str, ...]
-    """One name if the share belongs to a hyperparameter, including its interactions; two names if it belongs only to the
-    interaction of two hyperparameters."""
+    """One name for the share of a hyperparameter including its interactions, two names for the share of an interaction alone."""
     share: float
     low: float
     high: float

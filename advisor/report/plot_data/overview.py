@@ -36,7 +36,7 @@ MIN_ENDED_SETTINGS = 8
 """Minimum number of settings with ended trials for the figure of the best of n trials. All repeats of a setting count as one."""
 
 TARGET_IMPROVEMENT_SHARE = 0.95
-"""Share of the worst batch size's improvement that is the common target for all batch sizes."""
+"""The common target of all batch sizes, as a share of the improvement that the worst batch size reaches."""
 
 MIN_IMPORTANCE_FOR_INTERACTIONS = 0.02
 """Minimum importance (share of the objective's variation between trials) at which a hyperparameter's interactions are tested."""
@@ -121,7 +121,9 @@ def parameter_importances(study: Study) -> StudyImportances | None:
     if len(candidates) > 1:
         effects = estimate.response.interaction_effects(candidates)
         tests = len(names) * (len(names) - 1) // 2
-        testable = tests <= NULL_HYPOTHESIS_DRAWS  # with more tests, the correction would raise even the smallest p-value to 1
+        testable = (
+            tests <= NULL_HYPOTHESIS_DRAWS
+        )  # with more tests, the correction for their number would raise even the smallest p-value to 1
         p_values = interaction_p_values(estimate.response, list(effects)) if testable else dict.fromkeys(effects, 1.0)
         pairs = [_make_importance((names[a], names[b]), effects[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))
@@ -142,7 +144,7 @@ def _make_importance(names: tuple[str, ...], draws: FloatArray, p: float | None 
 
 
 def curve_close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CurveCloseUp, ...]:
-    """Return close-ups around steps that findings about stability mark, except where a lasting change begins."""
+    """Return close-ups around steps that findings about stability mark. Steps at which a lasting change begins are skipped."""
     return tuple(islice(_iterate_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 
@@ -176,7 +178,7 @@ def higher_rate_trials(study: Study) -> HigherRateTrials | None:
     if searched is None or not best:
         return None
     name, rates = searched
-    # The loss of a policy does not show how good the policy is.
+    # For a policy, plot the objective, because the loss of a policy does not show how good the policy is.
     loss = None if study.has("policy_reward") else study.signals.get("train_loss")
     metric = loss or study.spec.objective.metric
     at = float(rates[best[0].index])

@@ -36,7 +36,7 @@ class Scale:
         return math.isfinite(value) and self.low <= value <= self.high
 
     def can_represent(self, value: float) -> bool:
-        """Return whether the scale can represent the value, even if the value lies beyond the ends of the scale."""
+        """Return whether the scale has a position for the value, also beyond its ends. A logarithmic scale has none for 0."""
         return math.isfinite(value) and (value > 0 or not self.log) and (value < 1 or not self.reverse)
 
     def ticks(self, count: int = 6) -> list[tuple[float, str]]:
@@ -110,7 +110,7 @@ class AxisLimits:
 
 
 MIN_LOG_AXIS_RATIO = 30
-"""An axis of positive values is logarithmic if the ratio of large to small values is at least this."""
+"""Minimum ratio of large to small values at which an axis of positive values is logarithmic."""
 
 
 def padded_axis_limits(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> AxisLimits:
@@ -136,13 +136,13 @@ def axis_limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: flo
 
 
 BETTER_HALF_AXIS_SHARE = 0.3
-"""Minimum share of the axis that the better half of the trials occupies. If the better half has less room, the differences
-between these trials are invisible. Our choice."""
+"""Minimum share of the axis that the better half of the trials must occupy, so that differences between these trials stay visible.
+Our choice."""
 MIN_CROWDED_LOG_RATIO = 2
-"""If the better half of the trials is crowded, the axis is logarithmic if the ratio of its largest to its smallest value is at
-least this. Below this ratio, a logarithmic axis hardly helps."""
+"""Minimum ratio of the largest to the smallest value at which the axis becomes logarithmic because the better half of the trials is
+crowded. Below this ratio, a logarithmic axis hardly helps."""
 MAX_CLIPPED_TRIALS_SHARE = 0.25
-"""Maximum share of trials outside an axis, to make room for the better half of the trials."""
+"""Maximum share of trials that an axis may exclude to make room for the better half of the trials."""
 
 
 def objective_axis_limits(values: FloatArray, *, minimize: bool) -> AxisLimits:
@@ -163,7 +163,7 @@ def objective_axis_limits(values: FloatArray, *, minimize: bool) -> AxisLimits:
     costs = np.log10(finite) if log else finite
     costs = costs if minimize else -costs
     best, q1, q3, worst_shown = np.quantile(costs, [0, 0.25, 0.75, 1])
-    # Quartiles of fewer than 20 trials are inaccurate, so only more extreme values count as outliers then.
+    # With fewer than 20 trials, quartiles are inaccurate, so only more extreme values count as outliers.
     outlier_bound = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst_shown > outlier_bound and len(finite) > 4:
         worst_shown = costs[costs <= outlier_bound].max()
@@ -182,7 +182,7 @@ def _better_half_axis_share(costs: FloatArray) -> float:
 
 
 def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) -> AxisLimits:
-    """Cut limits at 0 if no value is negative or positive, and at 1 if all values lie in 0..1."""
+    """Cut limits at 0 if all values have the same sign, and at 1 if all values lie in 0..1."""
     low = max(limits.low, 0.0) if values.min() >= 0 else limits.low
     high = min(limits.high, 1.0) if values.min() >= 0 and values.max() <= 1 else limits.high
     high = min(high, 0.0) if values.max() <= 0 else high
@@ -196,7 +196,7 @@ def widened_axis_limits(limits: AxisLimits, values: Sequence[float]) -> AxisLimi
 
 
 def limits_widened_if_near(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:
-    """Return limits widened to include marked values, except those so far away that the data would look flat."""
+    """Return limits widened to include the marked values. A value so far away that the data would look flat is left out."""
     low, high = limits.low, limits.high
     for value in filter(math.isfinite, values):
         axis_range = high - low
@@ -214,7 +214,7 @@ def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray]
     finite = np.concatenate([v[np.abs(v) < MAX_FINITE_VALUE] for v in limiting_curves] or [np.empty(0)])
     if len(finite) == 0:
         return AxisLimits(0.0, 1.0, False)
-    # with two values only, these quantiles are in reverse order
+    # two values only have these quantiles in reverse order
     low, high = sorted((np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")))
     log = bool(finite.min() > 0 and finite.max() >= MIN_LOG_AXIS_RATIO * low)
     axis_values = np.log10(finite) if log else finite

@@ -17,10 +17,10 @@ from advisor.report.text.study_diff import completed_spec, is_same_domain
 _MAX_NAMED_PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence about the best trial mentions."""
 MAX_EARLY_STEP_SHARE = 0.5
-"""A sentence says that the best value came early if the best step lies at most at this share of the best trial's training."""
+"""Share of the best trial's training before which a best value counts as early. The report mentions an early best value."""
 MIN_RELATIVE_TRAINING_LENGTH = 0.5
-"""Minimum length of the best trial, relative to the median length of the other trials. If the best trial is shorter, a sentence
-says that the trials were not trained equally long."""
+"""Minimum length of the best trial, as a share of the median length of the other trials. The report mentions a shorter best
+trial."""
 
 
 def best_sentence(report: ReportData) -> Message:
@@ -94,7 +94,8 @@ def _best_setting_clause(report: ReportData) -> MessagePart:
 
 
 def _best_step_sentences(best: Best) -> Message:
-    """Say if the best value came early in the training, and if the best trial's checkpoint is worse than this value."""
+    """Return a sentence if the best value came early in the training, and one if the best trial's checkpoint is worse than the best
+    value."""
     early_sentence = checkpoint_sentence = Message(())
     if best.step is not None and best.last_step and best.step < MAX_EARLY_STEP_SHARE * best.last_step:
         text = " The best value was reached at step {step} of {last}."
@@ -106,7 +107,7 @@ def _best_step_sentences(best: Best) -> Message:
 
 
 def _short_training_sentence(report: ReportData) -> Message:
-    """Return a sentence if the best trial ended long before the others; else an empty message."""
+    """Return a sentence if the best trial ended long before the other trials, or else an empty message."""
     best = report.best
     other_lengths = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
     usual_length = other_lengths[len(other_lengths) // 2] if other_lengths else 0
@@ -138,13 +139,13 @@ def _failed_trials_sentence(report: ReportData) -> str:
 
 
 def uncertainty(report: ReportData) -> Message:
-    """Return how uncertain the best value is: its variation between seeds and, if known, between repeated studies."""
+    """Return sentences on how uncertain the best value is: its variation between seeds and, if known, between repeated studies."""
     if report.rerun_interval is None or _lead_over_other_settings(report) == 0:
         return _uncertainty_sentence(report)
     low, high = report.rerun_interval
     best_value = math.nan if report.best is None else report.best.value
     metric = Name(report.spec.objective.metric)
-    # An end at the best possible result holds no information.
+    # An interval's end at the best possible value says nothing, so state only the other end.
     if (report.minimize and low == 0) or (not report.minimize and high in (1, 100)):
         bound = say(
             "If the study ran again in the same space with other random settings and seeds, its best {metric} would be {limit} or "
@@ -173,7 +174,7 @@ def _uncertainty_sentence(report: ReportData) -> Message:
     lead = _lead_over_other_settings(report)
     if spread is None and lead is None:
         return say("A single trial cannot show how much of its result is chance.")
-    if lead == 0:  # do not state the tie again; the sentence about the best value does
+    if lead == 0:  # the sentence about the best value already states the tie
         return Message(())
     if spread is None:
         return say(
@@ -217,28 +218,30 @@ def _compare_setting_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead_over_other_settings(report: ReportData) -> float | None:
-    """Return the difference between the best trial and `_best_other_setting_trial`, or None without the latter."""
+    """Return the difference in results between the best trial and `_best_other_setting_trial`, or None if there is no such
+    trial."""
     other_trial = _best_other_setting_trial(report)
     best = report.best
     return None if other_trial is None or other_trial.best is None or best is None else abs(other_trial.best - best.value)
 
 
 def _tied_setting_count(report: ReportData) -> int:
-    """Return the number of other settings with the best trial's result; 1 if all trials with this result have the same setting."""
+    """Return the number of other settings with the best trial's result, but at least 1."""
     rows = [t for _, t in report.ranked]
     tied_keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}
     return max(len(tied_keys), 1)
 
 
 def _best_other_setting_trial(report: ReportData) -> TrialRow | None:
-    """Return the best trial of another setting or, without one and without repeats, the second-best trial."""
+    """Return the best trial of the other settings. If there is no other setting and no setting has repeats, return the second-best
+    trial."""
     rows = [t for _, t in report.ranked]
     repeat = rows[1] if len(rows) > 1 and report.spread is None else None
     return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), repeat)
 
 
 def key_numbers(report: ReportData) -> tuple[tuple[str, str, str], ...]:
-    """Return (label, value, note) for each of the key numbers shown under the headline."""
+    """Return (label, value, note) for each key number below the headline."""
     best, other, searched = report.best, _best_other_setting_trial(report), len(report.spec.searched)
     if best is not None and best.mean is not None:
         note = f"mean of {best.mean.trials} repeats {number(best.mean.value)}"

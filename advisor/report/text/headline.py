@@ -29,20 +29,20 @@ from advisor.report.text.study_diff import (
 )
 
 STOP_HEADLINE = "Stop searching: measure the best setting on {data}, once, and deploy it."
-"""Headline if further search is not worth its trials and the best setting was already repeated."""
+"""Headline if the best setting was already repeated and further search is not worth its cost."""
 MIN_MENTIONED_RANGE_MOVE = 0.2
 """The headline mentions a hyperparameter if an end of its range moves by at least this share of the old range."""
 _NEW_SEARCH_GOAL_PREFIXES = ("Add ", "Tune ")
-"""First words of the goal of a study that adds a hyperparameter to the search although no finding asks for this."""
+"""First words of the goal of a study that adds a hyperparameter to the search. No finding asks for such a study."""
 
 
 def headline(report: ReportData) -> Message:
-    """Return the first thing to do and the reason for it, or the reason why nothing needs to be done."""
+    """Return the first thing to do with the reason, or the reason why there is nothing to do."""
     return join_items((part for part in headline_goal_and_reason(report) if str(part)), " ")
 
 
 def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
-    """Return the first thing to do, and the reason for it, which may be empty."""
+    """Return (first thing to do, reason). The reason may be empty."""
     counts, nothing = report.counts, Message(())
     if counts.total == 0:
         return say("This study has no trials yet."), nothing
@@ -95,7 +95,7 @@ def leading_finding(report: ReportData) -> Finding | None:
 
 
 def names_unrequested_study(report: ReportData) -> bool:
-    """Return whether the headline names a study that no finding, and so none of their actions, asks for."""
+    """Return whether the headline names a study that no finding asks for."""
     if report.stop is not None or not report.next_studies or finding_before_study(report) is not None:
         return False
     spec = report.next_studies[0].spec
@@ -104,14 +104,15 @@ def names_unrequested_study(report: ReportData) -> bool:
 
 
 def finding_before_study(report: ReportData) -> Finding | None:
-    """Return the finding whose action a person should carry out before the first next study, or None if that study comes first."""
+    """Return the finding whose action a person should carry out before running the next study, or None if the next study comes
+    first."""
     if not report.next_studies:
         return None
     spec, urgent = report.next_studies[0].spec, _urgent_findings(report)
     finding_behind = _finding_behind_study(report, spec)
     if finding_behind is not None and _needs_manual_action(spec, finding_behind):
         return finding_behind
-    # A sufficiently certain problem comes before a study that only follows a note and leaves the problem unsolved.
+    # A sufficiently certain problem comes first if the next study follows only a note and does not solve the problem.
     follows_note = finding_behind is None or finding_behind.severity == "note"
     earlier_findings = [f for f in urgent if _must_precede_study(report, spec, f)]
     candidate = min(earlier_findings, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
@@ -119,8 +120,8 @@ def finding_before_study(report: ReportData) -> Finding | None:
 
 
 def _must_precede_study(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether a person should act on the finding first. If only one setting was tried and its results are valid, a short
-    sweep of the learning rate comes first, because it shows more than any other action."""
+    """Return whether a person should act on the finding before running the next study. If only one setting was tried and its
+    results are valid, a short sweep of the learning rate comes first, because a sweep shows more than any other action."""
     if finding.severity == "critical" or needs_new_scores(spec, [finding]):
         return True
     of_one_setting = not report.spec.searched and bool(spec.searched)
@@ -133,7 +134,8 @@ def _urgent_findings(report: ReportData) -> list[Finding]:
 
 
 def _goal_message(spec: StudySpec) -> Message:
-    """Return the study's goal with names marked. If it states several ranges, their numbers are omitted."""
+    """Return the study's goal with the hyperparameters marked as names. If the goal states several ranges, their numbers are
+    omitted."""
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal
@@ -150,12 +152,12 @@ def _split_at_parameter_names(text: str, spec: StudySpec) -> list[str]:
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
         return [text]
-    # A name is matched as a whole, because names may contain spaces; a space or a punctuation mark must follow it.
+    # Match whole names, which may contain spaces. A space or a punctuation mark must follow a name.
     return re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", text)
 
 
 def _changed_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
-    """Name ranges that the study changes besides the one in its goal; empty unless the goal states exactly one range."""
+    """Return a clause about other ranges that the study changes. The clause is empty unless the goal states exactly one range."""
     _, _, numbers = spec.goal.partition(": ")
     if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
         return Message(())
@@ -178,7 +180,7 @@ def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
 
 
 def _finding_behind_study(report: ReportData, spec: StudySpec) -> Finding | None:
-    """Return the finding that led to the study, preferably one about the subject of its goal."""
+    """Return the finding that led to the study, preferably a finding about the subject of the study's goal."""
     candidates = [f for f in report.findings if report.deferral_reason(f) is None and _study_follows_finding(report, spec, f)]
     return min(candidates, key=lambda f: not _goal_matches_finding(report, spec, f), default=None)
 
@@ -192,7 +194,7 @@ def _reason_for_manual_action(report: ReportData, spec: StudySpec, before: Findi
 
 
 def _reason_for_study(report: ReportData, spec: StudySpec, finding_behind: Finding | None) -> Message:
-    """Return the reason for the study, from the findings that it follows or from the change that its goal names."""
+    """Return the reason for the study, from the findings that led to the study or from the change that its goal names."""
     own, adds = _reason_for_goal(report, spec), spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES)
     if finding_behind is None:
         stop_finding = next((f for f in report.heads if says_to_stop_tuning([f])), None)
@@ -215,7 +217,7 @@ def _reason_for_study(report: ReportData, spec: StudySpec, finding_behind: Findi
 
 
 def _reason_for_goal(report: ReportData, spec: StudySpec) -> str:
-    """Return the reason for the first change of a hyperparameter that the study's goal names; else ""."""
+    """Return the reason for the first changed hyperparameter that the study's goal names, or ""."""
     rows = (row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
     return next((capitalise(row.why or "") for row in rows), "")
 
@@ -233,7 +235,7 @@ def _needs_manual_action(spec: StudySpec, finding: Finding) -> bool:
 
 
 def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether the study contains a change or design that the finding asks for, or waits for its manual action."""
+    """Return whether the study contains a change or design that the finding asks for, or waits for the finding's manual action."""
     if _needs_manual_action(spec, finding):
         return True
     changed_names = {row.name for row in diff_studies(completed_spec(report), spec)}
@@ -247,7 +249,7 @@ def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding
 
 
 def _findings_behind_range(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
-    """Return the findings that proposed the new ends of a range, the lower end first; [first] if none did."""
+    """Return the findings that proposed the new ends of a range, the lower end first, or [first] if no finding proposed them."""
     old = report.spec.parameters.get(name)
     range_findings: list[Finding] = []
     for side in get_args(RangeSide):

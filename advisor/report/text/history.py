@@ -31,12 +31,13 @@ def round_summary(history: History) -> tuple[str, ...]:
 
 
 def round_lines(report: ReportData) -> tuple[str, ...]:
-    """Return the sentences about the latest round and about the advice of the rules behind the current findings."""
+    """Return sentences about the latest round, and about earlier advice of the rules with current findings."""
     return (*(round_summary(report.history) if report.history is not None else ()), *advice_track_record(report))
 
 
 def advice_track_record(report: ReportData) -> tuple[str, ...]:
-    """Return for each rule behind the current findings how much following its advice has gained in the store."""
+    """Return a sentence for each rule with a current finding: how often following the rule's advice improved the best result in
+    this store."""
     rules_with_findings = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
     return tuple(_track_record_sentence(r) for r in report.advice if r.rule in rules_with_findings)
 
@@ -52,14 +53,14 @@ def _track_record_sentence(record: AdviceRecord) -> str:
 
 
 def study_predictions(spec: StudySpec) -> tuple[str, ...]:
-    """Return the predictions about the results of a next study, each prediction once. Predictions that a rule will not report
-    the same problem again are omitted."""
+    """Return the predictions about the results of a next study, each prediction once. Predictions that a problem will disappear are
+    omitted."""
     result_predictions = (p for p in spec.predictions if not isinstance(p.expects, Settled))
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in result_predictions))
 
 
 def _true_predictions_text(outcomes: Sequence[Outcome]) -> str:
-    """Return a count of the predictions that came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
+    """Return the number of predictions that came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
     by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
     true, false, unknown = by_judgement.values()
     count_texts = []

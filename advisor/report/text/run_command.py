@@ -1,4 +1,4 @@
-"""The command that trains the next study: the best trial's own command, with placeholders in place of hyperparameter values."""
+"""The command that trains the next study: the best trial's command, with placeholders in place of hyperparameter values."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _SEED_OPTIONS = {"seed", "random_seed"}
 
 
 def has_recorded_command(study: Study) -> bool:
-    """Return whether any trial recorded the command that started it; `training_command` can then use this command."""
+    """Return whether any trial recorded a command that `training_command` can use."""
     return any(_command_arguments(t.facts.get("command", "")) for t in study.trials[:_MAX_COMPARED_COMMANDS])
 
 
 def training_command(study: Study, spec: StudySpec) -> str:
-    """Return the quoted command that trains one trial of `spec`, with placeholders in braces. It is the best trial's recorded
-    command, or one that names more of the study's hyperparameters, or `python train.py`. Options for values that the study sets
-    and the command lacks are appended. Empty if one Optuna process ran all trials."""
+    """Return the quoted command that trains one trial of `spec`, with placeholders in braces. The command is the recorded one with
+    most of the study's hyperparameters (the best trial's at a tie), or `python train.py`. Options that the study needs and the
+    command lacks are appended. Empty if one Optuna process ran all trials."""
     trials = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
     recorded = [(t, words) for t in islice(trials, _MAX_COMPARED_COMMANDS) if (words := _command_arguments(t.facts["command"]))]
     folder = common_output_folder([words for _, words in recorded])
@@ -57,7 +57,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
         (t.params, list(_arguments_with_placeholders(words, t.params, spec, study.spec)), t.id)
         for t, words in ((t, with_separate_output_folder(words, t.id, folder)) for t, words in recorded)
     ]
-    # If no command was recorded, the default of a hyperparameter is known only if all trials have the same value.
+    # Without a recorded command, an option's default is known only if all trials have the same value.
     default_command = (_constant_parameters(study), [(word, False) for word in _DEFAULT_TRAINING_COMMAND], "")
     params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=default_command)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
@@ -67,10 +67,10 @@ def training_command(study: Study, spec: StudySpec) -> str:
     before, now = placeholders.placeholder_values(study.spec), placeholders.placeholder_values(spec)
     changed_names = [n for n in placeholders.needed_placeholders(spec) if n == "seed" or now[n] != before.get(n)]
     required_names = [option for name in spec.searched for option in _parameters_to_pass(spec, name, text)]
-    # If the study fixes a hyperparameter that was searched before, its fixed value may differ from the option's default.
+    # The fixed value of a hyperparameter that was searched before may differ from the option's default.
     known = params.keys() | study.searched
     required_names += [n for n, p in spec.parameters.items() if p.value is not None and n in known and params.get(n) != p.value]
-    # Runs that are not part of the study had other values of these hyperparameters, so the defaults are unknown.
+    # Runs outside the study had other values of these hyperparameters, so the options' defaults are unknown.
     required_names += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
     missing_names = [n for n in dict.fromkeys((*required_names, *changed_names)) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.command_option, missing_names)])
@@ -84,8 +84,9 @@ def _constant_parameters(study: Study) -> Mapping[str, HyperparameterValue]:
 
 
 def _parameters_to_pass(spec: StudySpec, name: str, text: str) -> list[str]:
-    """Return the hyperparameters that the command must pass for a searched one. If that one stands for an expression, such as
-    lr / (1 - momentum), the training knows only those computed from it. Empty if the command names one of these."""
+    """Return the names of the hyperparameters that the command must pass so that the training gets the searched hyperparameter
+    `name`. If `name` stands for an expression, such as lr / (1 - momentum), these are the hyperparameters that are computed from
+    `name`. Empty if the command already names one of them."""
     names_in_formulas = {n: formula.parse_formula(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
     derived_names = [n for n, names in names_in_formulas.items() if name in names]
     if spec.parameters[name].equals is not None:
@@ -111,8 +112,8 @@ def _optuna_script_name(study: NextStudy) -> str:
 
 
 def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
-    """Return the options of the next study's command that no recorded command has, such as `--dropout`. If commands were
-    recorded, this includes searched hyperparameters that no command names: the script may set them itself."""
+    """Return the options of the next study's command that no recorded command has, such as `--dropout`. The training script may not
+    know these options."""
     logged = {name for trial in study.trials for name in trial.params}
     known = {*study.spec.parameters, *logged, *placeholders.placeholder_values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMPARED_COMMANDS]]
@@ -124,7 +125,7 @@ def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
 
 
 def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
-    """Return what a person must do before running the command of the first next study."""
+    """Return sentences on what a person must do before running the next study's command."""
     if not report.next_studies:
         return ()
     first = report.next_studies[0]
@@ -150,7 +151,7 @@ def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
 
 
 def tasks_after_command(report: ReportData) -> tuple[Message, ...]:
-    """Return what a person must do after running the command; empty if it already trains the study."""
+    """Return a sentence on what a person must do after running the next study's command; empty if the command trains the study."""
     if not report.next_studies or report.next_studies[0].training_command:
         return ()
     script = Name(_optuna_script_name(report.next_studies[0]))
@@ -158,8 +159,8 @@ def tasks_after_command(report: ReportData) -> tuple[Message, ...]:
 
 
 def _command_arguments(command: str) -> list[str]:
-    """Return the arguments (argv) of a recorded command, without secrets, with the interpreter's name for its path. Anybody who
-    can log a run chooses the command, and readers may copy it: empty unless it runs a Python file or module."""
+    """Return the arguments (argv) of a recorded command without secrets; the interpreter becomes `python`. Empty unless the command
+    runs a Python file or module, because anybody who can log a run chooses the command, and readers may copy it."""
     try:
         words = list(redact_arguments(shlex.split(command)))
     except ValueError:  # the recorded command was truncated within quotes
@@ -219,8 +220,8 @@ def _option_placeholder(
 
 
 def _sets_schedule(words: list[str], text: str, spec: StudySpec, analysed: StudySpec) -> bool:
-    """Return whether `spec` sets the option's value, a kind of learning-rate schedule. If the kind stays the same, the option
-    must have it as its value: the script may have other names for the kinds."""
+    """Return whether `spec` sets the option's value, a kind of learning-rate schedule. Scripts may have other names for the kinds,
+    so an option with another value than the study's kind counts only if the kind changes."""
     before, kind = ((s.schedule or {}).get("kind") for s in (analysed, spec))
     if kind is None or not (words == [placeholders.SCHEDULE] or is_transformers_schedule_name("_".join(words))):
         return False
@@ -262,15 +263,15 @@ def common_output_folder(commands: Sequence[Sequence[str]]) -> str | None:
     folders = [words[i] if at is None else words[i][at:] for words in commands for i, at in _output_folder_arguments(words)]
     try:
         common = os.path.commonpath(folders)
-    except ValueError:  # there is no folder, or folders are both absolute and relative
+    except ValueError:  # the list is empty, or contains both absolute and relative folders
         return None
     return common if common.strip("/") else None
 
 
 def with_separate_output_folder(words: Sequence[str], run_id: str, folder: str | None) -> list[str]:
-    """Return a run's command with its output folder replaced by a subfolder of `folder` named after the run. A folder whose
-    name contains a run id stays. A script with Transformers' options gets a missing seed or output folder, because the
-    trainer's defaults are the same for every run."""
+    """Return a run's command whose output folder is a subfolder of `folder` with the run's id as its name. A folder whose name
+    contains a run id stays. A script with Transformers' options gets a missing seed or output folder, because the trainer's
+    defaults are the same for every run."""
     if not RUN_ID_PATTERN.fullmatch(run_id):
         return list(words)
     new_words = list(words)
@@ -286,8 +287,8 @@ def with_separate_output_folder(words: Sequence[str], run_id: str, folder: str |
 
 
 def _output_folder_arguments(words: Sequence[str]) -> Iterator[tuple[int, int | None]]:
-    """Yield (index, start) of each output folder. start: where it begins in an argument such as `--output-dir=FOLDER`, or None if
-    it is the whole argument."""
+    """Yield (index, start) of each argument with an output folder. start: index of the folder's first character in an argument such
+    as `--output-dir=FOLDER`, or None if the folder is the whole argument."""
     for i, word in enumerate(words):
         if _option_name(word) not in _OUTPUT_FOLDER_OPTIONS:
             continue
@@ -298,7 +299,7 @@ def _output_folder_arguments(words: Sequence[str]) -> Iterator[tuple[int, int | 
 
 
 def _option_name(word: str) -> str | None:
-    """Return an option's name: output_dir for `--output-dir` and `output_dir=out`, or None if this is no option."""
+    """Return an option's name (output_dir for `--output-dir` and `output_dir=out`), or None if the word is no option."""
     if not word.startswith("-") and "=" not in word:
         return None
     return "_".join(words_of_name(word.partition("=")[0]))

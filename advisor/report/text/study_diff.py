@@ -25,7 +25,7 @@ class StudyDiffRow:
 
 
 _COMPARED_PARAMETER_FIELDS = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
-"""Fields that are equal in two alike versions of a hyperparameter, besides the ends of ranges."""
+"""Fields in which two versions of a hyperparameter must agree to count as alike. The ends of ranges are compared separately."""
 RANGE_END_TOLERANCE = 0.01
 """Maximum distance between the ends of two alike ranges, as a share of the old range. Our choice."""
 _COMPARED_STUDY_FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
@@ -48,8 +48,8 @@ def describe_domain(parameter: Parameter) -> str:
 
 
 def completed_spec(report: ReportData) -> StudySpec:
-    """Return the analyzed study's spec with its undeclared number of trials, evaluation interval and roles, so that a
-    comparison with a next study that declares the same values shows no difference."""
+    """Return the analyzed study's spec with its number of trials, evaluation interval and roles filled in. A next study that
+    declares the same values then shows no difference."""
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
     next_spec = report.next_studies[0].spec if report.next_studies else spec
@@ -75,7 +75,7 @@ def diff_studies(old: StudySpec, new: StudySpec) -> tuple[StudyDiffRow, ...]:
 
 
 def are_parameters_alike(old: Parameter | None, new: Parameter | None) -> bool:
-    """Return whether two versions of a hyperparameter are equal, apart from rounding of the ends of its range."""
+    """Return whether two versions of a hyperparameter are equal. The ends of their ranges may differ by rounding."""
     if old is None or new is None or any(getattr(old, f) != getattr(new, f) for f in _COMPARED_PARAMETER_FIELDS):
         return False
     if new.low is None or new.high is None or not old.numeric:
@@ -85,7 +85,8 @@ def are_parameters_alike(old: Parameter | None, new: Parameter | None) -> bool:
 
 
 def is_same_domain(old: Parameter | None, new: Parameter | None) -> bool:
-    """Return whether two versions of a hyperparameter are alike; if both versions are searched, their roles may differ."""
+    """Return whether two versions of a hyperparameter have the same domain. If both versions are searched, their roles may
+    differ."""
     if old is not None and new is not None and old.searched and new.searched:
         new = new.model_copy(update={"role": old.role})
     return are_parameters_alike(old, new)
@@ -113,8 +114,8 @@ def _forbidden_region_text(region: Region) -> str:
 
 
 def diff_of_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[StudyDiffRow, ...]:
-    """Return the differences that result from applying the changes to the study in order. If a change cannot be applied, the
-    result shows the change as proposed."""
+    """Apply the changes to the study in order, and return the differences. A change that cannot be applied is listed as
+    proposed."""
     changed_spec, invalid = spec, []
     for change in changes:
         try:

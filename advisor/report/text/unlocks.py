@@ -22,7 +22,8 @@ from advisor.report.model import Unlock
 MAX_EVALUATION_TIME_SHARE = 1 / 3
 """Maximum share of the training time that evaluations may take if the report asks for more evaluations. Our choice."""
 MIN_UNLOCKED_CHECK_SHARE = 0.75
-"""Share of a group's checks that its first line unlocks; checks that need more get a second line."""
+"""Minimum share of checks with one kind of missing data that the first line about this kind allows. The other checks need more data
+and get a second line."""
 
 _MISSING_DATA_ACTIONS: Mapping[MissingDataKind, str] = {
     "evaluations": "Evaluate {n} times per run instead of {known}",
@@ -39,7 +40,7 @@ _MISSING_DATA_ACTIONS: Mapping[MissingDataKind, str] = {
     "full_length": "Train good trials for all of max_train_steps",
 }
 _MIN_REPEATS = 3
-"""Number of seeds with which to repeat a setting if no check states a number."""
+"""Number of seeds for repeats of a setting if no check states a number."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,13 @@ def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unl
 
 
 def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]) -> bool:
-    """Return whether more data would help: the study can have more of this kind and does not have enough."""
+    """Return whether more data of this kind would help: the study can have more and does not have enough."""
     if need.lack in HOOK_DATA_TEXTS and study.kind == "no-network":
         return False
     if need.lack == "gpu":
         return not all(t.facts.get("device", "").startswith("cpu") for t in study.trials)
     if need.lack == "searched":
-        return len(study.searched) != 1  # skip studies that search only one hyperparameter on purpose
+        return len(study.searched) != 1  # a study may search only one hyperparameter on purpose
     if need.lack == "evaluations" and _would_evaluate_too_long(study, need.at_least or 0, known["evaluations"]):
         return False
     has_enough = need.at_least is not None and known.get(need.lack, 0) >= need.at_least
@@ -92,7 +93,8 @@ def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
 
 
 def _split_by_need(lack: MissingDataKind, members: Sequence[tuple[str, DataNeed]]) -> Iterator[_CheckGroup]:
-    """Yield the checks of one kind; if a few of them need more data than most, yield these as a second group."""
+    """Yield the checks that lack one kind of data as a group. If a few checks need more data than most, they form a second
+    group."""
     needed_counts = sorted(need.at_least or 0 for _, need in members)
     usual_count = needed_counts[math.ceil(MIN_UNLOCKED_CHECK_SHARE * len(needed_counts)) - 1]
     few = tuple(rule for rule, need in members if (need.at_least or 0) <= usual_count)
@@ -207,7 +209,7 @@ _CODE_TEMPLATES: Mapping[MissingDataKind, Mapping[LoggingFramework, str]] = {
 
 
 def logging_framework(study: Study) -> LoggingFramework:
-    """Return the framework that logged the trials, judged by the metrics and parameters that its MLflow logger writes."""
+    """Return the framework that logged the trials. Each framework's MLflow logger writes characteristic metrics and parameters."""
     metrics, params = set(study.metrics), {name for trial in study.trials for name in trial.params}
     autologged = {trial.facts.get("autologging") for trial in study.trials}
     if metrics & _TRANSFORMERS_METRICS or "per_device_train_batch_size" in params or "transformers" in autologged:
@@ -228,7 +230,7 @@ def code_to_log(study: Study, lack: MissingDataKind, at_least: int | None = None
     if lack == "facts" and uses_training_hook(study) and logging_framework(study) == "transformers":
         return _EVALUATE_AT_START_CODE
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or DEFAULT_EVALUATIONS_PER_TRIAL
-    # If the steps are epochs, the code would have to evaluate several times per epoch.
+    # If the steps are epochs, the code would have to evaluate several times per epoch, which the examples cannot.
     if lack not in _CODE_TEMPLATES or (lack == "evaluations" and length and length < n):
         return None
     return _CODE_TEMPLATES[lack][logging_framework(study)].format(

@@ -161,7 +161,7 @@ def test_a_refused_record_leaves_the_answer(gate, monkeypatch):
     monkeypatch.setattr(module, "write_gate_record", refuse)
     status, out, _ = gate("good")
     assert status == 0
-    assert "so later answers do not count it" in out
+    assert "so later answers ignore it" in out
 
 
 def test_the_experiment_is_named_or_the_only_one(gate, store, monkeypatch):
