@@ -1,4 +1,4 @@
-// Tooltips of plots; the trial under the pointer is ringed in all plots.
+// Tooltips of plots. Every plot draws a ring around the trial under the pointer.
 const scale = (text) => {
   const [kind, low, high, start, end] = text.split(" ").map((part, i) => (i ? Number(part) : part));
   const turn = { log: Math.log10, rev: (v) => -Math.log10(1 - v) }[kind] || ((v) => v);
@@ -40,12 +40,12 @@ for (const lines of $$(".pc[data-t]")) trialsOf(lines).forEach((index, i) => { l
 
 const read = (svg) => {
   const points = [];
-  // Plots of one hyperparameter share their dots; those of a finding are drawn over them.
+  // Plots of one hyperparameter share their dots. A finding's plot draws its own dots over the shared dots.
   const shared = $$("use", svg).flatMap((use) => $$("path[data-t]", $(use.getAttribute("href"))));
   for (const path of [...$$("path[data-t]", svg), ...shared]) {
     const trials = trialsOf(path);
     if (path.classList.contains("crv")) {
-      // A straight part of a curve has few points, so points are added between them.
+      // Add points on straight parts of a curve, where the path has few points.
       let last = null;
       for (const [x, y, command] of walk(path)) {
         const pieces = command === "M" ? 1 : Math.ceil(Math.hypot(x - last[0], y - last[1]) / 12);
@@ -56,7 +56,7 @@ const read = (svg) => {
         last = [x, y];
       }
     } else if (path.closest(".pc")) {
-      // A line through the axes has points along it, but rings only on the axes.
+      // The pointer can hit a line between two axes, but rings are drawn only on the axes.
       walk(path).forEach(([x, y, command], i, all) => {
         if (command !== "M") {
           const [a, b] = all[i - 1];
@@ -90,7 +90,7 @@ const mark = (index) => {
   for (const ring of $$(".ring")) ring.remove();
   for (const lit of $$(".lit")) lit.classList.remove("lit");
   if (index === null) return;
-  const visible = plots.filter((plot) => plot.svg.checkVisibility()); // before any ring, so that one layout is enough
+  const visible = plots.filter((plot) => plot.svg.checkVisibility()); // before rings are added, so that the browser computes the layout only once
   for (const plot of plots) {
     for (const path of plot.svg.querySelectorAll(`path:is(.crv, .pc *)[data-t="${index}"]`)) path.classList.add("lit");
   }

@@ -1,4 +1,4 @@
-// The curves of one trial next to those of the best trials: selected in the table, in a plot, by name, or one rank up or down.
+// The curves of one trial and of the best trials. The reader selects the trial in the table, in a plot, by name or by rank.
 const aside = $("#selected");
 const svgs = aside ? $$("svg[role=img]", aside) : [];
 const order = data.order || rows.map((row) => Number(row.dataset.t));
@@ -9,7 +9,7 @@ const drawCurve = (svg, n, index, kind) => {
   const text = of[index];
   if (!text) return;
   const [[left, right], [bottom, top]] = ["x", "y"].map((axis) => svg.dataset[axis].split(" ").slice(3).map(Number));
-  const each = Number(text[0]); // values in a column
+  const each = Number(text[0]); // number of values per column of pixels
   let d = "", on = false, before = null;
   [...text.slice(1)].forEach((sign, i) => {
     const level = data.levels.indexOf(sign);
@@ -17,7 +17,7 @@ const drawCurve = (svg, n, index, kind) => {
     if (level < 0) return;
     const x = left + ((Math.floor(i / each) + (each > 1 ? 0.25 + 0.5 * (i % each) : 0.5)) / columns) * (right - left);
     const y = bottom + (level / (data.levels.length - 1)) * (top - bottom);
-    // Values outside the axis are not drawn as a plateau at its end.
+    // Break the line where values lie outside the axis, because a plateau at the axis's end would be wrong.
     if (level === before && (level === 0 || level === data.levels.length - 1)) on = false;
     before = level;
     d += `${on ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}${on ? "" : "h0"}`;
