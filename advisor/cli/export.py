@@ -105,11 +105,12 @@ def _read_past_trials(spec: StudySpec, experiment: str | None, tracking_uri: str
         return []
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     cost_sign = 1 if spec.objective.direction == "minimize" else -1
-    ended = [t for t in study.trials if t.status not in ("running", "no_data")]
-    in_space = [t for t in ended if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
-    if len(in_space) < len(ended):
+    ended_trials = [t for t in study.trials if t.status not in ("running", "no_data")]
+    in_space = [t for t in ended_trials if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
+    if len(in_space) < len(ended_trials):
         click.echo(
-            f"advisor: {len(ended) - len(in_space)} of {len(ended)} trials are outside the space and were left out", err=True
+            f"advisor: {len(ended_trials) - len(in_space)} of {len(ended_trials)} trials are outside the space and were left out",
+            err=True,
         )
     return [
         PastTrial(t.params, cost_sign * float(study.costs[t.index]) if study.feasible[t.index] else None)

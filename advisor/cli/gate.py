@@ -159,16 +159,16 @@ def _answer_detail_lines(answer: Answer) -> list[str]:
         lines.append(("changed", "; ".join(answer.changed[:6])))
     if answer.gain is not None:
         low, high = (number(x, 3) for x in answer.interval or (-math.inf, math.inf))
-        gain = f"{number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}"
-        noise = f"{number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom)"
-        worthwhile = (
+        gain_text = f"{number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}"
+        noise_text = f"{number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom)"
+        worthwhile_text = (
             f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent_text(answer.chance or 0)} probability"
         )
         evidence = f"to keep {_evidence_text(answer.evidence_to_keep)}, to discard {_evidence_text(answer.evidence_to_discard)}"
         question_text = f"proposal {answer.question} in this experiment, {answer.kept_before} kept so far"
         lines += [
-            ("gain", f"{gain}, {answer.direction}d"),
-            ("noise", f"{noise}; {worthwhile}"),
+            ("gain", f"{gain_text}, {answer.direction}d"),
+            ("noise", f"{noise_text}; {worthwhile_text}"),
             ("evidence", f"{evidence} of the required evidence ({question_text})"),
         ]
     for limit in answer.limits:
@@ -186,8 +186,8 @@ def _answer_as_markdown(answer: Answer) -> str:
 
     action = answer.action.removesuffix(answer.reason)
     decision_label = answer.decision.replace(" ", "_")
-    badge = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{decision_label}-{_BADGE_COLORS[answer.decision]})"
-    head_lines = [badge, "", f"## {escape_markdown(action)}", "", escape_markdown(answer.reason), ""]
+    badge_markup = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{decision_label}-{_BADGE_COLORS[answer.decision]})"
+    head_lines = [badge_markup, "", f"## {escape_markdown(action)}", "", escape_markdown(answer.reason), ""]
     return "\n".join([*head_lines, *fenced_code_lines("text", _answer_detail_lines(answer)), ""])
 
 

@@ -83,8 +83,8 @@ def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
     if not quiet:
         for warning in summary.warnings:
             click.echo(f"Note: {warning}", err=True)
-        verb = "was" if summary.unchanged_runs == 1 else "were"
-        skipped_text = f", {summary.unchanged_runs:,} {verb} imported before" if summary.unchanged_runs else ""
+        was_or_were = "was" if summary.unchanged_runs == 1 else "were"
+        skipped_text = f", {summary.unchanged_runs:,} {was_or_were} imported before" if summary.unchanged_runs else ""
         extended_text = f", {summary.extended_runs:,} extended" if summary.extended_runs else ""
         trials, points = count(summary.new_runs, "trial"), count(summary.points, "point")
         click.echo(f"Imported {trials} with {points}{extended_text}{skipped_text}. Experiments:")

@@ -96,8 +96,10 @@ def _rate_transfer_text(result: Ladder) -> str:
     if result.transfer == "stays":
         return f"The best {rate} stays within a factor of 2 over the sizes: {change_text} (95 % interval)."
     if result.transfer == "moves":
-        verb = "falls" if result.factor.value < 1 else "rises"
-        return f"The best {rate} {verb} with the size: {change_text} (95 % interval). Do not use the same rate at another size."
+        trend = "falls" if result.factor.value < 1 else "rises"
+        return (
+            f"The best {rate} {trend} with the size: {change_text} (95 % interval). Do not use the same rate at another size."
+        )
     open_end_texts = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
     why = f"the best rate may lie {listed(open_end_texts, 4)}" if open_end_texts else f"{change_text} (95 % interval)"
     return f"The sweeps do not show whether the best {rate} changes with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."
@@ -126,5 +128,5 @@ def _size(size: float) -> str:
 
 def _size_text(result: Ladder, *sizes: float) -> str:
     """Return one or two model sizes with their unit: `1,000 to 4,000 parameters`, `width 64 to 128`."""
-    text = " to ".join(map(_size, sizes))
-    return f"{text} parameters" if result.size == "parameters" else f"{clean(result.size)} {text}"
+    sizes_text = " to ".join(map(_size, sizes))
+    return f"{sizes_text} parameters" if result.size == "parameters" else f"{clean(result.size)} {sizes_text}"

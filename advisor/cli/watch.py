@@ -109,19 +109,19 @@ def serve_live_report(
         _show_live_report(live_report, report)
         echo(f"Live report at {live_report.url} (this machine only). Ctrl+C ends it.")
         announce_alarms(report)
-        duration_s, failure = 0.0, None
+        duration_s, last_failure = 0.0, None
         while True:
             time.sleep(max(interval_s, duration_s))
             analysis_start = time.monotonic()
             try:
-                report, failure = _update_live_report(report, live_report, analyze, write, echo), None
+                report, last_failure = _update_live_report(report, live_report, analyze, write, echo), None
                 announce_alarms(report)
             except Exception as error:
-                text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
-                if (reason := " ".join(redact(text).split())) != failure:
-                    failure = reason
-                    echo(f"{_clock_time()} The analysis failed and will be repeated: {failure}")
-            live_report.fail(failure)
+                error_text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
+                if (reason := " ".join(redact(error_text).split())) != last_failure:
+                    last_failure = reason
+                    echo(f"{_clock_time()} The analysis failed and will be repeated: {last_failure}")
+            live_report.fail(last_failure)
             duration_s = time.monotonic() - analysis_start
     echo("")
 

@@ -63,11 +63,11 @@ def build_report(
     """
     ranked, spread = study.ranked(), _repeat_spread(study)
     decisions = (*study.decisions, *settings.search_space_decisions(study))
-    by_status: Counter[str] = Counter(t.status for t in study.trials)
-    earlier = sum(t.round is not None for t in study.trials)
+    status_counts: Counter[str] = Counter(t.status for t in study.trials)
+    earlier_count = sum(t.round is not None for t in study.trials)
     return Report(
         spec=study.spec,
-        counts=TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), earlier=earlier, **by_status),
+        counts=TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), earlier=earlier_count, **status_counts),
         best=_best_trial_summary(study, ranked, spread),
         spread=spread,
         rerun_interval=_best_value_interval(study),
@@ -92,11 +92,11 @@ def build_report(
 def _figure_data(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) -> FigureData:
     higher_rates = overview.higher_rate_trials(study)
     curves = _curves_to_draw(study, ranked, verdicts, higher_rates)
-    places: dict[int, int] = {}
+    rank_of_trial: dict[int, int] = {}
     for _, tied in groupby(ranked, key=study.rank_key):
-        places |= dict.fromkeys([t.index for t in tied], len(places))
+        rank_of_trial |= dict.fromkeys([t.index for t in tied], len(rank_of_trial))
     return FigureData(
-        trials=tuple(_trial_row(study, t, places.get(t.index)) for t in study.trials),
+        trials=tuple(_trial_row(study, t, rank_of_trial.get(t.index)) for t in study.trials),
         curves=curves,
         best_trials=tuple(replace_surrogates(t.id) for t in ranked[:SHOWN_BEST_TRIALS]),
         grad_norm=gradient_norm_histogram(study, list(ranked[:SHOWN_BEST_TRIALS])),
@@ -150,11 +150,11 @@ def _best_trial_summary(study: Study, ranked: Sequence[Trial], spread: RepeatSpr
 def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
     """Return (mean of the best trial's setting, mean of the best other setting), or (None, None) if the best trial's setting has no
     repeats."""
-    by_mean = sorted(repeats.full_length_settings(study), key=lambda s: s.mean)
-    own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
+    sorted_settings = sorted(repeats.full_length_settings(study), key=lambda s: s.mean)
+    own = next((s for s in sorted_settings if repeats.key(s.trials[0]) == repeats.key(best)), None)
     if own is None or len(own.costs_after_selection) < 2:
         return None, None
-    other_setting = next((s for s in by_mean if s is not own), None)
+    other_setting = next((s for s in sorted_settings if s is not own), None)
     return _setting_mean(study, own), None if other_setting is None else _setting_mean(study, other_setting)
 
 
@@ -242,8 +242,8 @@ def _make_next_studies(study: Study, specs: Sequence[StudySpec]) -> Iterator[Nex
 def _report_provenance(study: Study, command: str | None) -> Provenance:
     digest = hashlib.sha256()
     for trial in study.trials:
-        described = [trial.id, trial.name, trial.status, sorted((k, repr(v)) for k, v in trial.params.items())]
-        digest.update(json.dumps(described).encode())
+        trial_facts = [trial.id, trial.name, trial.status, sorted((k, repr(v)) for k, v in trial.params.items())]
+        digest.update(json.dumps(trial_facts).encode())
     for name, block in sorted(study.metrics.items()):
         digest.update(json.dumps(name).encode())
         for array in (block.offsets, block.steps, block.values):

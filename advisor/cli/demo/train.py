@@ -57,8 +57,8 @@ def train_digits_network(
         spool=f"{checkpoint_dir}/spool",
     ) as log:
         for step in range(1, max_train_steps + 1):
-            batch = torch.randint(len(x), (BATCH_SIZE,), generator=shuffle_generator)
-            loss = loss_function(model(x[batch]), y[batch])
+            batch_indices = torch.randint(len(x), (BATCH_SIZE,), generator=shuffle_generator)
+            loss = loss_function(model(x[batch_indices]), y[batch_indices])
             optimizer.zero_grad()
             loss.backward()
             if "grad_clip_norm" in params:

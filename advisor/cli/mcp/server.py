@@ -31,7 +31,7 @@ def make_mcp_server(tools: StoreTools) -> MCPServer[None]:
         "tuning-advisor", version=__version__, instructions=SERVER_INSTRUCTIONS, log_level="WARNING"
     )
     lock = threading.Lock()
-    writing = (tools.gate, tools.next_study) if tools.allow_run else ()
+    writing_tools = (tools.gate, tools.next_study) if tools.allow_run else ()
     for tool in (
         tools.list_experiments,
         tools.analyze_experiment,
@@ -42,7 +42,7 @@ def make_mcp_server(tools: StoreTools) -> MCPServer[None]:
         tools.compare,
         tools.check_study,
     ):
-        hints = ToolAnnotations(read_only_hint=tool not in writing, destructive_hint=False, open_world_hint=False)
+        hints = ToolAnnotations(read_only_hint=tool not in writing_tools, destructive_hint=False, open_world_hint=False)
         server.add_tool(_as_protocol_tool(tool, lock), annotations=hints, structured_output=False)
     return server
 
@@ -77,7 +77,7 @@ def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
     """Serve the tools over HTTP until interrupted. The server refuses requests from web pages of other sites, which it recognises
     by the headers Host and Origin."""
     port = listener.getsockname()[1]
-    hosts = [f"{name}:{port}" for name in (LOOPBACK_ADDRESS, "localhost")]
-    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
+    addresses = [f"{name}:{port}" for name in (LOOPBACK_ADDRESS, "localhost")]
+    security = TransportSecuritySettings(allowed_hosts=addresses, allowed_origins=[f"http://{host}" for host in addresses])
     app = server.streamable_http_app(transport_security=security)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])

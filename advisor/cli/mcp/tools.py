@@ -89,12 +89,12 @@ class StoreTools:
         study = planned[number - 1]
         if len(study.yaml) > MAX_STUDY_CHARS or parse_study_file(without_invisible_characters(study.yaml)) != study.spec:
             raise AdvisorError("the study file is too long, or names in it are not printable; use: advisor analyze EXPERIMENT")
-        data: dict[str, Json] = {"goal": study.spec.goal, "studies": len(planned), "file": study.file, "yaml": study.yaml}
+        plan_data: dict[str, Json] = {"goal": study.spec.goal, "studies": len(planned), "file": study.file, "yaml": study.yaml}
         if not self.allow_run:
-            return quote_store_texts(data, STUDY_NOT_WRITTEN_NOTE)
+            return quote_store_texts(plan_data, STUDY_NOT_WRITTEN_NOTE)
         save_report(report, self.out)
         return quote_store_texts(
-            {**data, "file": str(self.out / "next" / study.file)}, "The file was written, with its report."
+            {**plan_data, "file": str(self.out / "next" / study.file)}, "The file was written, with its report."
         )
 
     def gate(
@@ -160,8 +160,8 @@ class StoreTools:
             raise AdvisorError(f"the text is longer than {MAX_STUDY_CHARS:,} characters")
         spec = parse_study_file(text)
         space_texts = {name: describe_parameter(parameter, "search") for name, parameter in spec.parameters.items()}
-        data = {"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space_texts}
-        return _quoted_answer(bounded_answer_json(data))
+        study_data = {"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space_texts}
+        return _quoted_answer(bounded_answer_json(study_data))
 
 
 def _quoted_answer(brief_answer: str, note: str | None = None) -> str:

@@ -82,10 +82,10 @@ def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: S
 
 def correct_objective_in_files(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
     """Write the objective of the study `start` into the study files of all blocks, and return these files."""
-    update = {"objective": start.objective}
-    specs = [file.spec.model_copy(update=update) for file in files]
+    objective = {"objective": start.objective}
+    specs = [file.spec.model_copy(update=objective) for file in files]
     specs = [
-        s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=update)}) for s in specs
+        s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=objective)}) for s in specs
     ]
     with convert_write_errors(files[0].path.parent):
         atomic.write_files({file.path: format_study_file(spec) for file, spec in zip(files, specs, strict=True)})

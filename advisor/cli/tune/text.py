@@ -99,14 +99,14 @@ def search_result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[st
         return
     best_trials = leader.best(trials)
     block = next(b for b in blocks if best_trials[0] in b.trained)
-    searched = [f"{n} {short_text(v)}" for n, v in best_trials[0].setting.items() if n in block.spec.searched]
+    setting_texts = [f"{n} {short_text(v)}" for n, v in best_trials[0].setting.items() if n in block.spec.searched]
     metric, mean = spec.objective.metric, _objective_text(spec, leader.mean_cost(best_trials))
-    yield f"Best setting: {', '.join(searched)}."
+    yield f"Best setting: {', '.join(setting_texts)}."
     if len(best_trials) == 1:
         yield f"The only run of this setting has {metric} {mean}."
     else:
-        extremes = [_objective_text(spec, end(t.cost for t in best_trials)) for end in (min, max)]
-        interval = f"{extremes[0]} to {extremes[1]}"
+        extreme_values = [_objective_text(spec, end(t.cost for t in best_trials)) for end in (min, max)]
+        interval = f"{extreme_values[0]} to {extreme_values[1]}"
         yield f"The {len(best_trials)} runs of this setting with different seeds have {metric} {mean} on average ({interval})."
 
 

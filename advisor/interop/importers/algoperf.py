@@ -72,10 +72,10 @@ def _run_content(folder: Path, objective_tags: Mapping[str, str]) -> RunContent:
     sizes = all_points.get("validation/num_examples")
     if sizes is not None and len(sizes.values) and math.isfinite(sizes.values[-1]):
         tags[contract.TAG_N_VALID] = str(int(sizes.values[-1]))
-    started = _started_ms(folder)
+    started_ms = _started_ms(folder)
     for p in kept_points.values():
-        np.add(p.times_ms, started - DEFAULT_RUN_START_MS, out=p.times_ms, where=p.times_ms >= DEFAULT_RUN_START_MS)
-    return RunContent(kept_points, params, tags, started_ms=started)
+        np.add(p.times_ms, started_ms - DEFAULT_RUN_START_MS, out=p.times_ms, where=p.times_ms >= DEFAULT_RUN_START_MS)
+    return RunContent(kept_points, params, tags, started_ms=started_ms)
 
 
 def _file_layout(path: Path, *, evaluations: bool) -> TableLayout:
@@ -100,6 +100,6 @@ def _started_ms(folder: Path) -> int:
     """Return the start time from the file name of the workload's log; `DEFAULT_RUN_START_MS` if there is no log."""
     for log in sorted(folder.absolute().parent.glob("*.log")):
         with suppress(ValueError):
-            started = datetime.strptime(log.name[-len("12-31-2024-23-59-59.log") :], "%m-%d-%Y-%H-%M-%S.log")
-            return int(started.replace(tzinfo=UTC).timestamp() * 1000)
+            start_time = datetime.strptime(log.name[-len("12-31-2024-23-59-59.log") :], "%m-%d-%Y-%H-%M-%S.log")
+            return int(start_time.replace(tzinfo=UTC).timestamp() * 1000)
     return DEFAULT_RUN_START_MS

@@ -94,8 +94,8 @@ def import_runs(
                 )
     report_progress()
     if summary.unreadable and not (summary.new_runs or summary.extended_runs or summary.unchanged_runs):
-        unlisted = len(summary.unreadable) - 1
-        raise AdvisorError(summary.unreadable[0] + (f" ({unlisted:,} more runs are unreadable, too)" if unlisted else ""))
+        others = len(summary.unreadable) - 1
+        raise AdvisorError(summary.unreadable[0] + (f" ({others:,} more runs are unreadable, too)" if others else ""))
     unique_notes = list(dict.fromkeys([*names.warnings, *notes]))
     if len(unique_notes) > _MAX_LISTED_NOTES:
         unique_notes[_MAX_LISTED_NOTES:] = [f"{len(unique_notes) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]

@@ -40,5 +40,5 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
         first_row_digest = files.digest_of_value(table_files.first_row(metrics))
     except AdvisorError:
         first_row_digest = ""  # `read` will report this error
-    identity = ("lightning", name, first_row_digest)
-    return SourceRun(name, identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))
+    run_identity = ("lightning", name, first_row_digest)
+    return SourceRun(name, run_identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))

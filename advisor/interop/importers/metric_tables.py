@@ -200,10 +200,10 @@ def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tup
     steps = np.zeros(batch.num_rows, dtype=np.int64)
     for i, cell in enumerate(cells.to_pylist()):
         if has_step[i]:
-            text = cell.strip() if isinstance(cell, str) else cell
-            number = _convert_to_number(text)
+            cell_text = cell.strip() if isinstance(cell, str) else cell
+            number = _convert_to_number(cell_text)
             cell_location = f"{name}, row {rows.count + i + 1}, {layout.step_column!r}"
-            steps[i] = convert_to_step(text if number is None else number, cell_location)
+            steps[i] = convert_to_step(cell_text if number is None else number, cell_location)
     return steps, has_step
 
 
@@ -221,10 +221,10 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
     cell_type = cells.type
     if pa.types.is_dictionary(cell_type):
         values, known = _cells_as_numbers(cells.dictionary)
-        codes = np.asarray(
+        dictionary_indices = np.asarray(
             pc.fill_null(cells.indices, len(values))
         )  # a null cell gets the index of the NaN that is appended to `values`
-        return np.append(values, math.nan)[codes], np.append(known, False)[codes]
+        return np.append(values, math.nan)[dictionary_indices], np.append(known, False)[dictionary_indices]
     if pa.types.is_timestamp(cell_type):
         return _cells_as_numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
     if not (pa.types.is_string(cell_type) or pa.types.is_large_string(cell_type)):

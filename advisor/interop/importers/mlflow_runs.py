@@ -100,14 +100,14 @@ def convert_run(
     if run.files_digest is not None:
         tags[SOURCE_DIGEST_TAG] = run.files_digest
     times = [known for p in content.points.values() if len(known := p.times_ms[p.times_ms >= MIN_REAL_TIME_MS])]
-    started = content.started_ms if content.started_ms is not None else min((int(t.min()) for t in times), default=None)
-    ended = content.ended_ms if content.ended_ms is not None else max((int(t.max()) for t in times), default=None)
+    started_ms = content.started_ms if content.started_ms is not None else min((int(t.min()) for t in times), default=None)
+    ended_ms = content.ended_ms if content.ended_ms is not None else max((int(t.max()) for t in times), default=None)
     return NewRun(
         source=tuple(valid_text(part) for part in run.source),
         name=valid_text(run.name)[:MAX_NAME_CHARACTERS],
         status=content.status,
-        started_ms=DEFAULT_RUN_START_MS + 1000 * number if started is None else started,
-        ended_ms=None if content.status == "RUNNING" else ended,
+        started_ms=DEFAULT_RUN_START_MS + 1000 * number if started_ms is None else started_ms,
+        ended_ms=None if content.status == "RUNNING" else ended_ms,
         params={names.mlflow_name(valid_text(k)): param_text(v) for k, v in params.items() if v is not None},
         tags={tag: valid_text(value)[:MAX_VALUE_CHARACTERS] for tag, value in tags.items()},
         points={names.mlflow_name(valid_text(metric)): p for metric, p in content.points.items() if len(p.steps)},
@@ -123,17 +123,17 @@ def valid_text(text: str) -> str:
 def param_text(value: Any) -> str:
     """Return the value of a parameter as the text that MLflow logs, truncated. Numbers keep all digits."""
     if not isinstance(value, list | tuple):
-        text = "a huge number" if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
-        return valid_text(text)[:MAX_VALUE_CHARACTERS]
-    text = ""
+        value_text = "a huge number" if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
+        return valid_text(value_text)[:MAX_VALUE_CHARACTERS]
+    value_text = ""
     try:
         for piece in json.JSONEncoder(default=str).iterencode(list(value)):
-            text += piece
-            if len(text) >= MAX_VALUE_CHARACTERS:
+            value_text += piece
+            if len(value_text) >= MAX_VALUE_CHARACTERS:
                 break
     except (ValueError, RecursionError, TypeError):
         return "a list that contains itself"
-    return valid_text(text)[:MAX_VALUE_CHARACTERS]
+    return valid_text(value_text)[:MAX_VALUE_CHARACTERS]
 
 
 _PARAMETERS_OF_FACTS: Mapping[str, tuple[str, ...]] = {

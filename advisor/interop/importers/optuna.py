@@ -47,7 +47,7 @@ class OptunaStorage:
     def find_runs(self, source: str | Path) -> RunList:
         """List the trials in a storage: the URL of a database, or the path of an SQLite or journal file."""
         location = str(source)
-        shown = redact(location) if "://" in location else files.printable_text(location)
+        shown_location = redact(location) if "://" in location else files.printable_text(location)
         optuna = files.load_library("optuna", "Optuna")
         storage = _open_storage(location)
         verbosity = optuna.logging.get_verbosity()
@@ -59,18 +59,18 @@ class OptunaStorage:
                 listed_names = ", ".join(names[:20]) or "none"
                 raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed_names}")
             if not names:
-                raise AdvisorError(f"{shown} holds no Optuna study")
+                raise AdvisorError(f"{shown_location} holds no Optuna study")
             chosen_studies = names if self.study is None else [self.study]
             studies = [optuna.load_study(study_name=name, storage=storage) for name in chosen_studies]
             runs = [run for study in studies for run in self._runs_of_study(study, notes)]
         except AdvisorError:
             raise
         except Exception as error:  # Optuna or the database driver may raise any exception if the storage is damaged
-            raise AdvisorError(f"Optuna cannot read {shown}: {one_line_error(error)}") from None
+            raise AdvisorError(f"Optuna cannot read {shown_location}: {one_line_error(error)}") from None
         finally:
             optuna.logging.set_verbosity(verbosity)
         if not runs:
-            raise AdvisorError(f"no trial of {shown} has started")
+            raise AdvisorError(f"no trial of {shown_location} has started")
         return RunList(runs, notes)
 
     def _runs_of_study(self, study: Any, notes: list[str]) -> list[SourceRun]:
@@ -87,19 +87,19 @@ class OptunaStorage:
         declared, note = _declared_study(name, metric, tags.get(contract.TAG_DIRECTION), trials)
         notes += [note] if note else []
         experiment_tags = {**tags, **({} if declared is None else {contract.TAG_STUDY_FILE: declared})}
-        complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
-        equal_value_count = sum(t.values[index] in t.intermediate_values.values() for t in complete)
-        is_one_metric = equal_value_count >= _MIN_EQUAL_VALUE_FRACTION * len(complete)
-        intermediate = metric if is_one_metric else f"{metric}.intermediate"
+        complete_trials = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
+        equal_value_count = sum(t.values[index] in t.intermediate_values.values() for t in complete_trials)
+        is_one_metric = equal_value_count >= _MIN_EQUAL_VALUE_FRACTION * len(complete_trials)
+        intermediate_metric = metric if is_one_metric else f"{metric}.intermediate"
 
         def run(trial: Any) -> SourceRun:
-            changing = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
+            digest_input = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
             return SourceRun(
                 f"trial {trial.number}",
                 ("optuna", name, str(trial.number), str(_ms_since_1970(trial.datetime_start))),
                 name,
-                lambda: _content_of_trial(trial, index, metric, intermediate, tags),
-                files.digest_of_value(changing),
+                lambda: _content_of_trial(trial, index, metric, intermediate_metric, tags),
+                files.digest_of_value(digest_input),
                 experiment_tags,
             )
 
@@ -217,12 +217,12 @@ def _declared_study(
     objective = Objective(metric=metric, direction=direction)
     try:
         spec = StudySpec(study=name, objective=objective, parameters=parameters, trials=len(trials))
-        text = spec_yaml.format_study_file(spec)
-        spec_yaml.parse_study_file(text)
-        problem = "its study file is too long for a tag" if len(text) > MAX_VALUE_CHARACTERS else ""
+        study_file = spec_yaml.format_study_file(spec)
+        spec_yaml.parse_study_file(study_file)
+        problem = "its study file is too long for a tag" if len(study_file) > MAX_VALUE_CHARACTERS else ""
     except (ValidationError, ValueError) as error:
         problem = f"a study file cannot express it: {str(error)[:100]}"
-    return (None, f"The space of {name!r} is inferred from its trials: {problem}.") if problem else (text, None)
+    return (None, f"The space of {name!r} is inferred from its trials: {problem}.") if problem else (study_file, None)
 
 
 def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:

@@ -37,8 +37,8 @@ _DIRECTION_BY_WORD = {"min": "minimize", "max": "maximize"}
 def find_runs(source: str | Path) -> RunList:
     """List the trials below a folder, one experiment per folder with trials; raise AdvisorError if there is none."""
     path = files.require_existing_path(source, "a folder with Ray Tune's results")
-    with_results = files.folders_with_files(path, {_RESULTS_FILE, _PROGRESS_FILE}.__contains__)
-    trials = [folder for folder, _ in with_results if (folder / _PARAMS_FILE).is_file()]
+    folders_with_results = files.folders_with_files(path, {_RESULTS_FILE, _PROGRESS_FILE}.__contains__)
+    trials = [folder for folder, _ in folders_with_results if (folder / _PARAMS_FILE).is_file()]
     if not trials:
         raise AdvisorError(
             f"{files.printable_text(path)}: no trial there or below; a trial is a folder with {_PARAMS_FILE} and "
@@ -88,7 +88,7 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
     params = files.read_mapping(folder / _PARAMS_FILE)
     results, progress = folder / _RESULTS_FILE, folder / _PROGRESS_FILE
     source = results if results.is_file() and results.stat().st_size else progress
-    failed = (folder / _ERROR_FILE).is_file()
+    has_failed = (folder / _ERROR_FILE).is_file()
     rows = RunRows()
     if source.is_file() and source.stat().st_size:
         columns = table_files.column_names(source)
@@ -101,12 +101,12 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
         )
         rows = metric_tables.read_run(source, layout)
     tags = dict(objective_tags)
-    if failed:
+    if has_failed:
         traceback = files.read_bytes(folder / _ERROR_FILE, 10_000_000).decode("utf-8", "replace").strip().splitlines()
         error = traceback[-1].strip()[:500] if traceback else "unknown"
         out_of_memory = "out of memory" in error.lower() or "OutOfMemory" in error
         tags[contract.TAG_ERROR] = f"out of memory: {error}" if out_of_memory else error
-    run_status = _RUN_STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
+    run_status = _RUN_STATUSES.get(status or "", "FAILED" if has_failed else "FINISHED")
     return RunContent(rows.curves.points(), params, tags, run_status, started_ms=_started_ms(source))
 
 

@@ -58,9 +58,9 @@ class _ResultRow:
         return f"uncommitted-{self.line}" if _MISSING_COMMIT_PATTERN.fullmatch(commit) else commit
 
     def number_in_column(self, column: str) -> float | None:
-        text = self.cell_texts[column]
+        cell_text = self.cell_texts[column]
         try:
-            value = float(text.replace(",", "") if _THOUSANDS_PATTERN.fullmatch(text) else text)
+            value = float(cell_text.replace(",", "") if _THOUSANDS_PATTERN.fullmatch(cell_text) else cell_text)
         except ValueError:
             return None
         return value if math.isfinite(value) else None
@@ -130,8 +130,8 @@ class ResultsTsv:
         ]
         objective = self.objective or next((c for c in numeric_candidates if not _MEMORY_COLUMN_PATTERN.search(c)), None)
         if objective not in columns:
-            missing = "no column of numbers" if objective is None else f"no column {objective!r}"
-            raise AdvisorError(f"{file_text} has {missing}; its columns are: {', '.join(columns[:20])}")
+            missing_text = "no column of numbers" if objective is None else f"no column {objective!r}"
+            raise AdvisorError(f"{file_text} has {missing_text}; its columns are: {', '.join(columns[:20])}")
 
         def is_numeric(column: str) -> bool:
             return all(row.number_in_column(column) is not None or _is_missing_value(row.cell_texts[column]) for row in rows)
@@ -181,8 +181,8 @@ def _table_notes(rows: Sequence[_ResultRow], running: int, file_text: str) -> li
     first_rows: dict[str, _ResultRow] = {}
     for row in rows:
         earlier_row = first_rows.setdefault(row.commit, row)
-        text = row.cell_texts.get(_DESCRIPTION, "")
-        if text != earlier_row.cell_texts.get(_DESCRIPTION, "") and not _REPEAT_WORD_PATTERN.search(text):
+        description = row.cell_texts.get(_DESCRIPTION, "")
+        if description != earlier_row.cell_texts.get(_DESCRIPTION, "") and not _REPEAT_WORD_PATTERN.search(description):
             notes.append(
                 f"{file_text}: lines {earlier_row.line} and {row.line} have the same commit and different descriptions. They count "
                 "as repeats of one setting; commit each change before its run."
@@ -193,8 +193,8 @@ def _table_notes(rows: Sequence[_ResultRow], running: int, file_text: str) -> li
 
 def _run_content(row: _ResultRow, numeric: Sequence[str], tags: Mapping[str, str]) -> RunContent:
     cells, curves = row.cell_texts, RunCurves()
-    failed = row.has_failed(numeric)
-    for column in () if failed else numeric:
+    has_failed = row.has_failed(numeric)
+    for column in () if has_failed else numeric:
         if (value := row.number_in_column(column)) is not None:
             curves.add(column, 0, value)
     tag_columns = [c for c in cells if c not in (_COMMIT, _DESCRIPTION, *numeric) and not c.startswith(_RESERVED_TAG_PREFIXES)]
@@ -202,4 +202,4 @@ def _run_content(row: _ResultRow, numeric: Sequence[str], tags: Mapping[str, str
     tag_texts[contract.TAG_GIT_COMMIT] = row.commit
     if description := cells.get(_DESCRIPTION):
         tag_texts[contract.TAG_DESCRIPTION] = tag_texts[contract.TAG_TESTED_CHANGE] = description
-    return RunContent(curves.points(), {}, {**tags, **tag_texts}, "FAILED" if failed else "FINISHED")
+    return RunContent(curves.points(), {}, {**tags, **tag_texts}, "FAILED" if has_failed else "FINISHED")

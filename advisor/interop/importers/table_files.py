@@ -101,14 +101,14 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
         # Read text columns dictionary-encoded, because a few kilobytes of equal texts could fill the memory if decoded.
         file = pa.parquet.ParquetFile(path, read_dictionary=text_columns)
         _check_size(path, file.metadata)
-        rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat_columns), 1)))
-        for batch in file.iter_batches(batch_size=rows, columns=flat_columns, use_threads=False):
+        rows_per_batch = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat_columns), 1)))
+        for batch in file.iter_batches(batch_size=rows_per_batch, columns=flat_columns, use_threads=False):
             batch.validate(full=True)
             decoded = list(batch.columns)
             for i, column in enumerate(decoded):
                 if pa.types.is_dictionary(column.type) and pa.types.is_string(column.type.value_type):
-                    size = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
-                    decoded[i] = column.dictionary_decode() if size < _MAX_TEXT_BYTES else column
+                    text_bytes = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+                    decoded[i] = column.dictionary_decode() if text_bytes < _MAX_TEXT_BYTES else column
             yield pa.RecordBatch.from_arrays(decoded, names=batch.schema.names)
     except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
         raise AdvisorError(f"{files.printable_text(path)} is damaged: {first_error_line(error)}") from None
@@ -149,8 +149,8 @@ def _require_unique_names(path: Path, names: Sequence[str]) -> None:
 
 def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     names, delimiter = _csv_header(path)
-    invalid = itertools.chain(itertools.repeat("skip", _MAX_SKIPPED_ROWS), itertools.repeat("error"))
-    handler = None if strict else lambda _row: next(invalid)
+    row_actions = itertools.chain(itertools.repeat("skip", _MAX_SKIPPED_ROWS), itertools.repeat("error"))
+    handler = None if strict else lambda _row: next(row_actions)
     parse_options = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=handler)
     convert_options = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),

@@ -93,8 +93,8 @@ class TidyTables:
 
         def source_run(trial: _TrialRow) -> SourceRun:
             aim = {tag: trial.tags[tag] for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION)}
-            identity = (trial.study, trial.name)
-            return SourceRun(trial.name, identity, trial.study, lambda: points.content(trial), experiment_tags=aim)
+            run_identity = (trial.study, trial.name)
+            return SourceRun(trial.name, run_identity, trial.study, lambda: points.content(trial), experiment_tags=aim)
 
         return RunList([source_run(trial) for trial in trials], points.notes)
 
@@ -185,7 +185,7 @@ class _SortedPoints:
         rows = {(t.study, t.name): t.row for t in trials}
         self._metrics: dict[str, int] = {}
         column_batches: list[tuple[NDArray[Any], ...]] = []
-        total = count = 0
+        total_count = kept_count = 0
         table = _TypedTable(path, _POINT_COLUMNS, {"time_s": "number"})
         for _, columns in table.batches(required_columns=set(_POINT_COLUMNS) - {"value"}):
             trial = _trial_rows(columns, rows)
@@ -194,34 +194,34 @@ class _SortedPoints:
             numbers = [np.array(pc.fill_null(columns[c], math.nan), dtype=np.float64) for c in ("value", "time_s")]
             columns_of_points = (trial, metric, np.array(columns["step"], dtype=np.int64), *numbers)
             column_batches.append(tuple(column[trial >= 0] for column in columns_of_points))
-            total, count = total + len(trial), count + len(column_batches[-1][0])
-            if total > table_files.MAX_POINTS:
+            total_count, kept_count = total_count + len(trial), kept_count + len(column_batches[-1][0])
+            if total_count > table_files.MAX_POINTS:
                 raise table_files.too_many_points_error(path)
-        empty = (np.empty(0, np.int64),) * 3 + (np.empty(0),) * 2
-        joined = [np.concatenate(column) for column in zip(*(column_batches or [empty]), strict=True)]
-        order = np.lexsort((joined[1], joined[0]))
-        self._trial, self._metric, self._steps, self._values, self._times = (column[order] for column in joined)
+        empty_columns = (np.empty(0, np.int64),) * 3 + (np.empty(0),) * 2
+        joined_columns = [np.concatenate(column) for column in zip(*(column_batches or [empty_columns]), strict=True)]
+        point_order = np.lexsort((joined_columns[1], joined_columns[0]))
+        self._trial, self._metric, self._steps, self._values, self._times = (column[point_order] for column in joined_columns)
         self.notes = []
-        if total > count:
-            self.notes.append(f"{total - count:,} points in {path} belong to no trial and are left out.")
-        if not count:
-            self.notes.append(f"No trial has a point: {path} holds none{' of these trials' if total else ''}.")
+        if total_count > kept_count:
+            self.notes.append(f"{total_count - kept_count:,} points in {path} belong to no trial and are left out.")
+        if not kept_count:
+            self.notes.append(f"No trial has a point: {path} holds none{' of these trials' if total_count else ''}.")
 
     def content(self, trial: _TrialRow) -> RunContent:
         # Tables have no dates, so trials start one second apart in table order.
-        started = DEFAULT_RUN_START_MS + 1000 * trial.row
+        started_ms = DEFAULT_RUN_START_MS + 1000 * trial.row
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
         names = list(self._metrics)
         curves = RunCurves()
         seconds = self._times[start:stop]
         has_time = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
         offsets = np.round(np.where(has_time, seconds, 0.0) * 1000).astype(np.int64)
-        times = np.where(has_time, started + offsets, UNKNOWN_TIME)
+        times = np.where(has_time, started_ms + offsets, UNKNOWN_TIME)
         for code in np.unique(self._metric[start:stop]):
             low, high = np.searchsorted(self._metric[start:stop], [code, code + 1])
             steps, values = (column[start + low : start + high] for column in (self._steps, self._values))
             curves.extend(names[code], steps, values, times[low:high])
-        return RunContent(curves.points(), trial.params, trial.tags, trial.status, started)
+        return RunContent(curves.points(), trial.params, trial.tags, trial.status, started_ms)
 
 
 def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
@@ -282,8 +282,8 @@ class _TypedTable:
         values = cells
         try:
             if kind != "text" and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
-                trimmed = pc.utf8_trim_whitespace(cells.cast(pa.string()))
-                values = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+                trimmed_cells = pc.utf8_trim_whitespace(cells.cast(pa.string()))
+                values = pc.if_else(pc.equal(trimmed_cells, ""), pa.scalar(None, pa.string()), trimmed_cells)
             if kind == "integer" and not pa.types.is_integer(values.type):
                 numbers = values.cast(pa.float64())  # pandas writes 42 as "42.0" if a column has empty cells
                 values = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)

@@ -93,10 +93,10 @@ class TableImporter:
         )
 
     def _run_of_file(self, path: Path, root: Path, layout: TableLayout) -> SourceRun:
-        alone = root == path
-        name = files.printable_text(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
-        candidates = (path.with_name(path.stem + suffix) for suffix in _PARAMS_FILE_SUFFIXES)
-        params_file = next((candidate for candidate in candidates if candidate.is_file()), None)
+        is_only_file = root == path
+        name = files.printable_text(path.stem if is_only_file else path.relative_to(root).with_suffix("").as_posix())
+        possible_params_files = (path.with_name(path.stem + suffix) for suffix in _PARAMS_FILE_SUFFIXES)
+        params_file = next((candidate for candidate in possible_params_files if candidate.is_file()), None)
 
         def read() -> RunContent:
             rows = metric_tables.read_run(path, layout)
@@ -106,7 +106,7 @@ class TableImporter:
         return SourceRun(
             name,
             (self.kind, name, files.digest_of_value(table_files.first_row(path))),
-            files.folder_name(path.absolute().parent if alone else root),
+            files.folder_name(path.absolute().parent if is_only_file else root),
             read,
             files.digest_of_files([path, *([params_file] if params_file else [])]),
         )

@@ -146,8 +146,8 @@ def _scalar_value(value: Any) -> float | None:
             return float(numbers[0])
     if not 0 < len(tensor.tensor_content) <= 8:
         return None
-    array = files.load_library("tensorboard.util.tensor_util", "TensorBoard").make_ndarray(tensor)
-    return float(array.reshape(-1)[0]) if array.dtype.kind in "fiu" and array.size == 1 else None
+    tensor_values = files.load_library("tensorboard.util.tensor_util", "TensorBoard").make_ndarray(tensor)
+    return float(tensor_values.reshape(-1)[0]) if tensor_values.dtype.kind in "fiu" and tensor_values.size == 1 else None
 
 
 def _add_session(value: Any, reading: _RunEvents) -> None:
@@ -177,7 +177,7 @@ def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
     event_pb2 = files.load_library("tensorboard.compat.proto.event_pb2", "TensorBoard")
     end = 0
     try:
-        size = path.stat().st_size
+        file_bytes = path.stat().st_size
         for record in loader.RawEventFileLoader(str(path)).Load():
             event = event_pb2.Event.FromString(record)
             end += len(record) + _RECORD_FRAME_BYTES
@@ -186,5 +186,5 @@ def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
         pass  # the note below says where the incomplete event begins
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable_text(path)}: {str(error)[:120]}") from None
-    if end < size:
-        notes.append(files.truncation_note(path, end, size))
+    if end < file_bytes:
+        notes.append(files.truncation_note(path, end, file_bytes))

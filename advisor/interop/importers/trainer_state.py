@@ -55,8 +55,8 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     def age(
         state: Path,
     ) -> tuple[int, int]:  # `Trainer` writes the file in the output folder after the files of all checkpoints
-        number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
-        return (0, int(number[1][:18])) if number else (1, 0)
+        checkpoint_match = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
+        return (0, int(checkpoint_match[1][:18])) if checkpoint_match else (1, 0)
 
     latest_state_file = max(states, key=age)
     possible_params_files = [folder / name for name in _PARAMS_FILES]
@@ -97,8 +97,8 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
     trial = state.get("trial_params")
     planned, reached = (convert_to_value(state.get("max_steps")) or 0.0, convert_to_value(state.get("global_step")) or 0.0)
     tags = _objective_tags(state, history, arguments)
-    batch = arguments.get("total_train_batch_size") or state.get("train_batch_size")
-    for tag, count in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch)):
+    batch_size = arguments.get("total_train_batch_size") or state.get("train_batch_size")
+    for tag, count in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch_size)):
         if isinstance(count, int | str) and _POSITIVE_INTEGER_PATTERN.fullmatch(str(count)):
             tags[tag] = str(count)
     return RunContent(
@@ -124,14 +124,14 @@ def _objective_tags(
                 values.setdefault(key, []).append(value)
     if isinstance(named_metric, str) and named_metric:
         metric = named_metric if named_metric.startswith("eval_") else f"eval_{named_metric}"
-        greater = arguments.get("greater_is_better")
-        if isinstance(greater, bool):
-            return {contract.TAG_OBJECTIVE: metric, contract.TAG_DIRECTION: "maximize" if greater else "minimize"}
+        greater_is_better = arguments.get("greater_is_better")
+        if isinstance(greater_is_better, bool):
+            return {contract.TAG_OBJECTIVE: metric, contract.TAG_DIRECTION: "maximize" if greater_is_better else "minimize"}
     else:
-        candidates = [key for key, of_key in values.items() if best_value in of_key]
-        if best_value is None or len(candidates) != 1:
+        matching_metrics = [key for key, of_key in values.items() if best_value in of_key]
+        if best_value is None or len(matching_metrics) != 1:
             return {}
-        metric = candidates[0]
+        metric = matching_metrics[0]
     tags = {contract.TAG_OBJECTIVE: metric}
     of_metric = values.get(metric, [])
     if len(set(of_metric)) > 1 and best_value in (min(of_metric), max(of_metric)):

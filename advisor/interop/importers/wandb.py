@@ -57,10 +57,10 @@ def find_runs(source: str | Path) -> RunList:
     if records:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         files.load_library(_PROTOCOL_MODULE, "wandb")
-    by_id: dict[str, list[Path]] = {}
+    files_by_run: dict[str, list[Path]] = {}
     for record in records:
-        by_id.setdefault(files.printable_text(record.stem.removeprefix("run-")), []).append(record)
-    recorded_runs = [_run_from_records(run_id, paths, root) for run_id, paths in by_id.items()]
+        files_by_run.setdefault(files.printable_text(record.stem.removeprefix("run-")), []).append(record)
+    recorded_runs = [_run_from_records(run_id, paths, root) for run_id, paths in files_by_run.items()]
     return RunList([*recorded_runs, *(_run_from_summary(folder, root) for folder in summaries)])
 
 
@@ -158,8 +158,8 @@ def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> No
         names = list(item.nested_key) or [item.key]
         inner_mapping = mapping
         for name in names[:-1]:
-            deeper = inner_mapping.get(name)
-            inner_mapping[name] = inner_mapping = dict(deeper) if isinstance(deeper, Mapping) else {}
+            nested_mapping = inner_mapping.get(name)
+            inner_mapping[name] = inner_mapping = dict(nested_mapping) if isinstance(nested_mapping, Mapping) else {}
         inner_mapping[names[-1]] = files.parse_json(item.value_json or "null", error_prefix)
     for item in update.remove:
         mapping.pop(item.key or ".".join(item.nested_key), None)
@@ -189,9 +189,9 @@ def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
             yield protocol.Record.FromString(content)
         except files.protobuf_decode_error():
             raise AdvisorError(f"{files.printable_text(path)} is damaged at byte {end:,}: invalid record") from None
-    size = path.stat().st_size
-    if size - end >= _CHUNK_HEADER.size:
-        notes.append(files.truncation_note(path, end, size))
+    file_bytes = path.stat().st_size
+    if file_bytes - end >= _CHUNK_HEADER.size:
+        notes.append(files.truncation_note(path, end, file_bytes))
 
 
 def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -162,14 +162,14 @@ class ClientWriter(RunWriter):
             mlflow_run = self._client.get_run(run.stored_run_id)
             final_tags = {tag: value for tag, value in run.tags.items() if mlflow_run.data.tags.get(tag) != value}
         run_id = mlflow_run.info.run_id
-        count = self._send_data(run_id, run, mlflow_run.data)
+        point_count = self._send_data(run_id, run, mlflow_run.data)
         if run.ended_ms is not None:
             self._client.set_terminated(run_id, run.status, run.ended_ms)
         elif run.stored_run_id is not None or run.status not in ("RUNNING", "SCHEDULED"):
             self._client.update_run(run_id, status=run.status)
         for tag, value in final_tags.items():
             self._client.set_tag(run_id, tag, value)
-        return run, count
+        return run, point_count
 
     def _send_data(self, run_id: str, run: NewRun, stored: Any) -> int:
         """Send the parameters and metric points that are not yet stored. Return the number of metric points sent."""
@@ -188,11 +188,11 @@ class ClientWriter(RunWriter):
                     if not stored_points or _comparable_point(step, time, value) not in stored_points:
                         yield Metric(metric, value, time, step)
 
-        count = 0
+        sent_count = 0
         for chunk in _split_into_chunks(missing_points(), _METRICS_PER_CALL):
             self._client.log_batch(run_id, metrics=chunk)
-            count += len(chunk)
-        return count
+            sent_count += len(chunk)
+        return sent_count
 
 
 def _comparable_point(step: int, time: int, value: float) -> tuple[int, int, float | None]:
@@ -322,7 +322,7 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
 
     table = SqlMetric.__table__
     query = table.select().with_only_columns(table.c.step, table.c.timestamp, table.c.value, table.c.is_nan)
-    count = 0
+    inserted_count = 0
     latest_rows = []
     for metric, points in run.points.items():
         columns = _encode_points(points.distinct())
@@ -333,14 +333,14 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
         for start in range(0, len(columns[0]), _POINTS_PER_STATEMENT):
             point_slice = zip(*(column[start : start + _POINTS_PER_STATEMENT].tolist() for column in columns), strict=True)
             new_rows = [_metric_row(run_id, metric, point) for point in point_slice if point not in stored_points]
-            count += len(new_rows)
+            inserted_count += len(new_rows)
             _insert(connection, SqlMetric, new_rows)
         last_index = np.lexsort(columns[::-1])[-1]
         latest_rows.append(
             _metric_row(run_id, metric, max([tuple(column[last_index].item() for column in columns), *stored_points]))
         )
     _insert(connection, SqlLatestMetric, latest_rows)
-    return count
+    return inserted_count
 
 
 def _encode_points(points: MetricPoints) -> tuple[NDArray[Any], ...]:
@@ -361,7 +361,7 @@ def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
     params, tags, runs = models.SqlParam.__table__, models.SqlTag.__table__, models.SqlRun.__table__
     latest_table = models.SqlLatestMetric.__table__
     connection.execute(latest_table.delete().where(latest_table.c.run_uuid == run_id, latest_table.c.key.in_(list(run.points))))
-    count = _insert_points(connection, run, run_id)
+    added_count = _insert_points(connection, run, run_id)
     query = params.select().with_only_columns(params.c.key).where(params.c.run_uuid == run_id)
     stored_keys = set(connection.execute(query).scalars())
     missing_params = {key: value for key, value in run.params.items() if key not in stored_keys}
@@ -369,4 +369,4 @@ def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
     connection.execute(tags.delete().where(tags.c.run_uuid == run_id, tags.c.key.in_(list(run.all_tags))))
     _insert_texts(connection, models.SqlTag, [(run_id, run.all_tags)])
     connection.execute(runs.update().where(runs.c.run_uuid == run_id).values(status=run.status, end_time=run.ended_ms))
-    return count
+    return added_count

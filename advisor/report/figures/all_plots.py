@@ -156,14 +156,16 @@ def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
         if s.signal == "grad_norm":
             caption = say("Gradient norm of the {trials}.{clipping}", trials=trials, clipping=clipping)
             figures += _best_trial_curve_figures(report, s.metric, caption, tuple(lines))
-    omitted = f" {histogram.omitted_count:,} values that are zero or not finite are omitted." if histogram.omitted_count else ""
+    omission = (
+        f" {histogram.omitted_count:,} values that are zero or not finite are omitted." if histogram.omitted_count else ""
+    )
     evidence = HistogramEvidence(
         quantity="gradient norm",
         caption=say(
             "Over all steps, 90 % of the gradient norms of the {trials} are below {p90}.{omitted}{clipping}",
             trials=trials,
             p90=p90,
-            omitted=omitted,
+            omitted=omission,
             clipping=clipping,
         ),
         edges=histogram.edges,

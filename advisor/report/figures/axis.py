@@ -104,21 +104,21 @@ def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     name, rows = evidence.parameter, report.figures.trials
     domain = report.spec.parameters.get(name)
     values = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
-    failed = any(r.failed for r in rows)
-    frame = Frame(top_px=TOP_MARGIN + (_FAILED_STRIP_HEIGHT_PX if failed else 0))
-    frame.fit_y_axis(objective_axis_limits(values, minimize=report.minimize), min_left=46.0 if failed else 0.0)
+    has_failed_trials = any(r.failed for r in rows)
+    frame = Frame(top_px=TOP_MARGIN + (_FAILED_STRIP_HEIGHT_PX if has_failed_trials else 0))
+    frame.fit_y_axis(objective_axis_limits(values, minimize=report.minimize), min_left=46.0 if has_failed_trials else 0.0)
     choices = None if is_numeric_parameter(domain, rows, name) else choice_labels(domain, rows, name)
     if choices is None:
         bounds = [v for v in (domain.low, domain.high) if v is not None] if domain is not None else []
         shown_values = [*(as_number(r.params[name]) for r in rows if name in r.params), *_ends_of_next_ranges(report, evidence)]
         frame.fit_x_axis(axis_limits_of_values([*shown_values, *bounds], domain.scale if domain is not None else "linear"))
     x_position = scale_position_function(frame.x) if choices is None else choice_position_function(frame, choices)
-    placed = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := x_position(i, r.params.get(name))) is not None]
-    good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
-    dot_pixels = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
+    trials = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := x_position(i, r.params.get(name))) is not None]
+    drawable_trials = [p for p in trials if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
+    dot_pixels = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in drawable_trials}
     best_trial = report.best.trial if report.best is not None else None
-    drawn_trials = _drop_covered_dots(good, dot_pixels, keep=best_trial, minimize=report.minimize)
-    return _AxisPlot(frame, domain, choices, placed, dot_pixels, drawn_trials)
+    drawn_trials = _drop_covered_dots(drawable_trials, dot_pixels, keep=best_trial, minimize=report.minimize)
+    return _AxisPlot(frame, domain, choices, trials, dot_pixels, drawn_trials)
 
 
 def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[float]:
@@ -157,8 +157,8 @@ def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
                 frame.add_element("rect", "outside", x=a, y=TOP_MARGIN, width=b - a, height=frame.bottom_px - TOP_MARGIN)
         for at in (start, end):
             frame.add_line(at, TOP_MARGIN, at, frame.bottom_px, "bound")
-    extreme = "lowest" if report.minimize else "highest"
-    frame.add_y_axis(f"{extreme} {report.spec.objective.metric}")
+    best_word = "lowest" if report.minimize else "highest"
+    frame.add_y_axis(f"{best_word} {report.spec.objective.metric}")
     if plot.column_labels is None:
         frame.add_x_axis(name)
     else:
@@ -218,8 +218,8 @@ def _axis_plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Me
     placed_indices = {p.index for p in plot.placed_trials}
     ended_indices = [i for i, r in enumerate(report.figures.trials) if r.feasible or r.failed]
     if missing := sum(i not in placed_indices for i in ended_indices):
-        have = count(missing, "trial has", "trials have")
-        notes.append(say("{have} no value of {name} that this axis can show.", have=have, name=Name(name)))
+        trials_have = count(missing, "trial has", "trials have")
+        notes.append(say("{have} no value of {name} that this axis can show.", have=trials_have, name=Name(name)))
     return tuple(notes)
 
 
@@ -227,7 +227,7 @@ def _axis_plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlo
     rows, named = [p.row for p in plot.placed_trials], set(evidence.trials)
     best_trial = report.best.trial if report.best is not None else None
     inferred, scale = evidence.parameter in report.inferred, plot.column_labels is None
-    ranged = scale and plot.domain is not None and plot.domain.numeric
+    has_range = scale and plot.domain is not None and plot.domain.numeric
     # The next study may search another range than the finding proposes, because the planner may defer the proposal or merge it with
     # another finding's proposal.
     optional_keys = (
@@ -240,8 +240,8 @@ def _axis_plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlo
         (any(r.id == best_trial for r in rows), Key("k-best", "best trial")),
         (plot.trials_outside_axis, Key("k-over", "outside the axis")),
         (plot.failed_trials, Key("k-bad", "failed")),
-        (ranged, Key("k-bound", "range of the trials (none declared)" if inferred else "searched range")),
-        (ranged and not inferred, Key("k-outside", "not searched")),
+        (has_range, Key("k-bound", "range of the trials (none declared)" if inferred else "searched range")),
+        (has_range and not inferred, Key("k-outside", "not searched")),
         (
             scale and (evidence.next_low, evidence.next_high) != (None, None),
             Key("k-next", "next range" if own else "proposed range"),

@@ -62,8 +62,8 @@ def training_curve_figures(report: ReportData, evidence: CurveEvidence, *, late:
     trials = list(dict.fromkeys(evidence.trials))[:MAX_TRIALS_PER_PLOT]
     panels = [(s, [c for t in trials for c in s.curves if c.trial == t]) for s in curve_sets]
     panels = [(s, curves) for s, curves in panels if curves]
-    together = len(panels) == 2 and len(trials) <= MAX_CURVE_COLOURS and _can_share_vertical_axis(panels)
-    groups = [panels] if together else [[panel] for panel in panels]
+    share_axis = len(panels) == 2 and len(trials) <= MAX_CURVE_COLOURS and _can_share_vertical_axis(panels)
+    groups = [panels] if share_axis else [[panel] for panel in panels]
     figures = []
     for i, group in enumerate(groups):
         next_caption = say("{metric} of the same trials.", metric=Name(group[0][0].metric))
@@ -76,14 +76,14 @@ def _can_share_vertical_axis(panels: Sequence[_MetricCurves]) -> bool:
     flat."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
-    middles = []
+    middle_ranges = []
     for _, curves in panels:
         values = np.concatenate([_values_with_nan(c) for c in curves])
         values = values[np.isfinite(values)]
         if len(values) == 0:
             return False
-        middles.append(np.quantile(values, [0.1, 0.9]))
-    (a, b), (c, d) = middles
+        middle_ranges.append(np.quantile(values, [0.1, 0.9]))
+    (a, b), (c, d) = middle_ranges
     joint_span = max(b, d) - min(a, c)
     return bool(min(b - a, d - c) > 0.1 * joint_span) and panels[0][0].scale == panels[1][0].scale
 
@@ -185,10 +185,10 @@ def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Sca
     neighbours are omitted, so the drawn curve is off by at most `_MAX_CURVE_ERROR_PX`."""
     path_parts: list[str] = []
     for piece in _split_curve_at_gaps(steps, values, x, y):
-        rough = _is_rough_curve(piece)
+        is_rough = _is_rough_curve(piece)
         # In a rough curve, nobody can see tenths of a pixel and points between the peaks, so both are dropped.
-        unit = 1 if rough else 10
-        points = _drop_points_on_lines(_pixel_column_extremes(piece) if rough else piece)
+        unit = 1 if is_rough else 10
+        points = _drop_points_on_lines(_pixel_column_extremes(piece) if is_rough else piece)
         rounded_points = [(round(px * unit), round(py * unit)) for px, py in points]
         path_parts.append(f"M{px_text(rounded_points[0][0] / unit)} {px_text(rounded_points[0][1] / unit)}")
         offsets = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(rounded_points) if (ax, ay) != (bx, by)]
@@ -226,17 +226,17 @@ def _split_curve_at_gaps(
 
 
 def _is_rough_curve(piece: Sequence[tuple[float, float]]) -> bool:
-    dense = piece[-1][0] - piece[0][0] < _ROUGH_CURVE_COLUMN_PX * (len(piece) - 1)
-    return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_CURVE_JUMP_PX
+    is_dense = piece[-1][0] - piece[0][0] < _ROUGH_CURVE_COLUMN_PX * (len(piece) - 1)
+    return is_dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_CURVE_JUMP_PX
 
 
 def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    peaks = {0, len(piece) - 1}
+    peak_indices = {0, len(piece) - 1}
     columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _ROUGH_CURVE_COLUMN_PX)
     for _, column in columns:
         column_points = list(column)
-        peaks |= {min(column_points, key=lambda i: piece[i][1]), max(column_points, key=lambda i: piece[i][1])}
-    return [piece[i] for i in sorted(peaks)]
+        peak_indices |= {min(column_points, key=lambda i: piece[i][1]), max(column_points, key=lambda i: piece[i][1])}
+    return [piece[i] for i in sorted(peak_indices)]
 
 
 def _drop_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -275,25 +275,25 @@ def _draw_reference_lines(frame: Frame, lines: Sequence[Line]) -> None:
 def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
     """Draw a ring for each mark, and the mark's label unless it would overlap another label. Equal labels are drawn once."""
     labels_drawn: set[str] = set()
-    boxes: list[tuple[float, float]] = []  # (left end, baseline) of each drawn label
+    drawn_at: list[tuple[float, float]] = []  # (left end, baseline) of each drawn label
     for mark in marks:
-        spot = _position_of_mark(frame, mark, drawn)
-        if spot is None:
+        mark_position = _position_of_mark(frame, mark, drawn)
+        if mark_position is None:
             continue
-        (x, y), colour = spot
+        (x, y), colour = mark_position
         label = shorten(mark.label, 40)
         frame.add_element("circle", f"spot s{colour}", cx=x, cy=y, r=5)
         if label in labels_drawn:
             continue
         width = label_width_px(label)
-        right = x + 8 + width > PLOT_RIGHT_EDGE
-        label_x = x - 8 - width if right else x + 8
+        leftward = x + 8 + width > PLOT_RIGHT_EDGE
+        label_x = x - 8 - width if leftward else x + 8
         rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > TOP_MARGIN + 8]
-        free = [row for row in rows if all(abs(row - r) > 12 or abs(label_x - at) > width + 6 for at, r in boxes)]
+        free = [row for row in rows if all(abs(row - r) > 12 or abs(label_x - at) > width + 6 for at, r in drawn_at)]
         if free:
             labels_drawn.add(label)
-            boxes.append((label_x, free[0]))
-            frame.add_label(x - 8 if right else x + 8, free[0], label, "halo", "end" if right else "start", mark.label)
+            drawn_at.append((label_x, free[0]))
+            frame.add_label(x - 8 if leftward else x + 8, free[0], label, "halo", "end" if leftward else "start", mark.label)
 
 
 def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:

@@ -110,16 +110,16 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
     name, sign = Name(isolation.parameter), 1 if minimize else -1
     medians = [(s, s.quantiles[1]) for s in isolation.slices]
     sorted_results = sorted(((v, s.label) for s, v in medians if v is not None), key=lambda pair: sign * pair[0])
-    failed = [s for s, v in medians if v is None]
+    failed_slices = [s for s, v in medians if v is None]
     if not sorted_results:
         return say("Hardly any trial has a result, whatever its value of {name}.", name=name)
-    failing = _failing_slice_sentence(failed)
+    failing_sentence = _failing_slice_sentence(failed_slices)
     if len(sorted_results) == 1:
-        only = Name(sorted_results[0][1])
-        return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
+        only_label = Name(sorted_results[0][1])
+        return say("Only {name} {label} gives results.{failing}", name=name, label=only_label, failing=failing_sentence)
     if isolation.draw_count == 1:
-        lone = "Some values have only one {unit}, so chance or another hyperparameter may decide which value leads.{failing}"
-        return say(lone, unit="setting" if isolation.repeats else "trial", failing=failing)
+        caption = "Some values have only one {unit}, so chance or another hyperparameter may decide which value leads.{failing}"
+        return say(caption, unit="setting" if isolation.repeats else "trial", failing=failing_sentence)
     units = "settings (each by its median run)" if isolation.repeats else "trials"
     (best, best_label), (worst, worst_label) = sorted_results[0], sorted_results[-1]
     median_sentence = say("The median best of {n} {units} is {best}", n=isolation.draw_count, units=units, best=Objective(best))
@@ -133,7 +133,7 @@ def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Mess
         worst=Objective(worst),
         worst_label=Name(worst_label),
         chance=_chance_sentence(isolation),
-        failing=failing,
+        failing=failing_sentence,
     )
 
 
@@ -150,5 +150,5 @@ def _chance_sentence(isolation: IsolationPlot) -> Message:
         return say("Chance alone can explain such a difference ({p}).", p=p)
     if not isolation.confounders:
         return say("A difference this large is rare by chance ({p}).", p=p)
-    text = "A difference this large is rare by chance ({p}), but the two groups also differ in {others}."
-    return say(text, p=p, others=others)
+    sentence_text = "A difference this large is rare by chance ({p}), but the two groups also differ in {others}."
+    return say(sentence_text, p=p, others=others)

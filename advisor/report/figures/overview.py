@@ -34,21 +34,21 @@ def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
     frame.add_line(frame.left_px, frame.bottom_px, frame.right_px, frame.bottom_px, "axis")
     width = frame.column_width(len(best_of.sizes))
     bad = frame.y.end_px if report.minimize else frame.y.start_px
-    median_path = whiskers = ""
+    median_path = whisker_path = ""
     for i, (n, row) in enumerate(zip(best_of.sizes, best_of.quantiles, strict=True)):
         column_x = frame.left_px + (i + 0.5) * width
         frame.add_label(column_x, frame.bottom_px + 17, f"{n:,}", anchor="middle")
         low, lower, half, upper, high = (bad if v is None else frame.y(v) for v in row)
         side = min(width * 0.3, 20)
-        whiskers += f"M{px_text(column_x)} {px_text(low)}V{px_text(high)}"
+        whisker_path += f"M{px_text(column_x)} {px_text(low)}V{px_text(high)}"
         box = bar_path_data(column_x - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
         frame.add_element("path", "box", f"<title>{_box_plot_tooltip(n, row, best_of.unit)}</title>", d=box)
         median_path += f"M{px_text(column_x - side)} {px_text(half)}h{px_text(2 * side)}"
-    for cls, path in (("whisker", whiskers), ("iso", median_path)):
+    for cls, path in (("whisker", whisker_path), ("iso", median_path)):
         frame.add_element("path", cls, d=path)
     frame.add_x_axis_name(f"{best_of.unit}s", (frame.left_px + frame.right_px) / 2)
-    failed = any(row[-1] is None for row in best_of.quantiles)
-    notes = ("A box or whisker that reaches the edge of the plot includes failed trials.",) if failed else ()
+    has_failed_trials = any(row[-1] is None for row in best_of.quantiles)
+    notes = ("A box or whisker that reaches the edge of the plot includes failed trials.",) if has_failed_trials else ()
     legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95 %"))
     svg = frame.render_svg(f"Best {clean(metric)} of n trials")
     return Figure(svg=svg, caption=_best_of_n_caption(best_of, metric), legend=legend, notes=notes)
@@ -71,8 +71,8 @@ def _best_of_n_caption(best_of: BestOfNTrials, metric: str) -> Message:
     if best == best_of_fewer:
         return say("{start} stays at {best}.", start=median_clause, best=Objective(best))
     gain, before = number(abs(best_of_fewer - best), 2), Objective(best_of_fewer)
-    text = "{start} improves by {gain}, from {before} to {after}."
-    return say(text, start=median_clause, gain=gain, before=before, after=Objective(best))
+    caption_text = "{start} improves by {gain}, from {before} to {after}."
+    return say(caption_text, start=median_clause, gain=gain, before=before, after=Objective(best))
 
 
 MAX_EFFECT_P_VALUE = 0.05
@@ -150,9 +150,9 @@ def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:
     fastest = max(speeds, key=lambda s: s.examples_per_s)
     intervals = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
     frame = _make_log_log_frame([s.batch_size for s in speeds], [v for pair in intervals for v in pair], "examples per second")
-    ideal = min(last.batch_size, first.batch_size * frame.y.high / first.examples_per_s)
-    at = first.examples_per_s * ideal / first.batch_size
-    frame.add_line(frame.x(first.batch_size), frame.y(first.examples_per_s), frame.x(ideal), frame.y(at), "mark")
+    ideal_end_size = min(last.batch_size, first.batch_size * frame.y.high / first.examples_per_s)
+    at = first.examples_per_s * ideal_end_size / first.batch_size
+    frame.add_line(frame.x(first.batch_size), frame.y(first.examples_per_s), frame.x(ideal_end_size), frame.y(at), "mark")
     error_bars = [
         f"M{px_text(frame.x(s.batch_size))} {px_text(frame.y(lo))}V{px_text(frame.y(hi))}"
         for s, (lo, hi) in zip(speeds, intervals, strict=True)
@@ -191,7 +191,7 @@ def _training_to_target_figure(points: list[tuple[float, float]], unit: str, goa
     frame = _make_log_log_frame([x for x, _ in points], [y for _, y in points], f"{unit} to {goal}")
     _draw_batch_size_dots(frame, points)
     best_point = min(points, key=lambda p: p[1])
-    most = max(points, key=lambda p: p[1])
+    worst_point = max(points, key=lambda p: p[1])
     superlative, comparative = ("in the least time", "long") if unit == "seconds" else (f"with the fewest {unit}", "many")
     caption = say(
         "Batch size {size} reaches {goal} {superlative}, {taken}; batch size {other} takes {times} times as {comparative}.",
@@ -199,11 +199,11 @@ def _training_to_target_figure(points: list[tuple[float, float]], unit: str, goa
         goal=goal,
         superlative=superlative,
         taken=_three_digits_text(best_point[1]) + (" s" if unit == "seconds" else ""),
-        other=plain_number(most[0]),
-        times=number(most[1] / best_point[1], 2),
+        other=plain_number(worst_point[0]),
+        times=number(worst_point[1] / best_point[1], 2),
         comparative=comparative,
     )
-    if most[1] < MAX_EQUAL_AMOUNT_RATIO * best_point[1]:
+    if worst_point[1] < MAX_EQUAL_AMOUNT_RATIO * best_point[1]:
         amount = "time" if unit == "seconds" else f"number of {unit}"
         caption = say("All batch sizes reach {goal} after about the same {amount}.", goal=goal, amount=amount)
     svg = frame.render_svg(f"{unit} to the target against batch size")

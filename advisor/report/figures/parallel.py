@@ -168,22 +168,22 @@ def _trial_line_path(points: Sequence[tuple[float, float | None]]) -> str:
 
 def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
     """Return a caption that names the hyperparameter on which the best trials agree more closely than random trials would."""
-    spans = []
+    agreements = []
     for name in names:
         domain = report.spec.parameters[name]
         values = [r.params[name] for _, r in best if name in r.params]
         if domain.numeric and len(values) > 2 and domain.low is not None:
             tried_positions = domain.to_positions([r.params[name] for r in report.figures.trials if name in r.params])
-            places = domain.to_positions(values)
-            low, high = float(np.nanmin(places)), float(np.nanmax(places))
-            between = float(np.mean((tried_positions >= low) & (tried_positions <= high)))
-            spans.append((between, high - low, name, sorted(as_number(v) for v in values)))
+            best_positions = domain.to_positions(values)
+            low, high = float(np.nanmin(best_positions)), float(np.nanmax(best_positions))
+            enclosed_share = float(np.mean((tried_positions >= low) & (tried_positions <= high)))
+            agreements.append((enclosed_share, high - low, name, sorted(as_number(v) for v in values)))
     trials = best_trials_phrase(len(best))
-    if not spans:
+    if not agreements:
         metric = Name(report.spec.objective.metric)
         return say("Each line is a trial: its hyperparameters and, at the end, its {metric}, better upwards.", metric=metric)
-    between, _, name, numbers = min(spans, key=lambda s: s[:3])
-    if len(spans) * _chance_of_agreement(len(numbers), between) > MAX_AGREEMENT_P_VALUE:
+    enclosed_share, _, name, numbers = min(agreements, key=lambda s: s[:3])
+    if len(agreements) * _chance_of_agreement(len(numbers), enclosed_share) > MAX_AGREEMENT_P_VALUE:
         return say("The {trials} agree on no hyperparameter more closely than by chance.", trials=trials)
     return say(
         "The {trials} agree most on {name}: {low} to {high}.",

@@ -38,8 +38,8 @@ def scale_position_function(scale: Scale) -> PositionFunction:
     """Return a function that converts a number to its pixel position on the scale."""
 
     def position(_: int, value: HyperparameterValue | None) -> float | None:
-        number = math.nan if value is None else as_number(value)
-        return scale(number) if scale.can_represent(number) else None
+        numeric_value = math.nan if value is None else as_number(value)
+        return scale(numeric_value) if scale.can_represent(numeric_value) else None
 
     return position
 

@@ -49,20 +49,20 @@ def range_comparison(report: ReportData) -> RangeComparison | None:
     if not report.next_studies:
         return None
     old, new = completed_spec(report).parameters, report.next_studies[0].spec.parameters
-    versions = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
-    numeric = [(n, a, b) for n, a, b in versions if any(p is not None and p.numeric and p.searched for p in (a, b))]
+    parameter_pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
+    numeric = [(n, a, b) for n, a, b in parameter_pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
     goal_parameters = parameters_in_goal(report.next_studies[0].spec)
     numeric.sort(key=lambda row: (is_same_domain(row[1], row[2]), clean(row[0]) not in goal_parameters))
     rows = numeric[:MAX_RANGE_ROWS]
     if all(is_same_domain(a, b) for _, a, b in rows):
         return None
-    changed_count = sum(not is_same_domain(a, b) for _, a, b in versions)
+    changed_count = sum(not is_same_domain(a, b) for _, a, b in parameter_pairs)
     caption = capitalise(f"{spelled(changed_count, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(rows) < len(numeric) else ()
     has_declared_range = any(n not in report.inferred for n, before, _ in rows if before is not None)
-    searched = "searched range" if has_declared_range else "range of the trials (none declared)"
+    searched_label = "searched range" if has_declared_range else "range of the trials (none declared)"
     marked_count = min(MARKED_BEST_TRIALS, len(report.ranked))
-    legend = [Key("k-old", searched), Key("k-new", "next range")]
+    legend = [Key("k-old", searched_label), Key("k-new", "next range")]
     legend += [Key("k-same", "unchanged")] if any(is_same_domain(a, b) for _, a, b in rows) else []
     legend += [Key("k-top", "best trial")] if marked_count else []
     if marked_count > 1:

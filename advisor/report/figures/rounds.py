@@ -23,19 +23,19 @@ def round_history_figure(history: History) -> Figure | None:
     best_values = [r.best for r in rounds if r.best is not None]
     if len(best_values) < 2:
         return None
-    forecasts = []  # (index of the round, predicted bound of its best value, most likely best value)
+    predicted_values = []  # (index of the round, predicted bound of its best value, most likely best value)
     for i, r in enumerate(rounds):
         for e in [o.prediction.expects for o in r.outcomes if isinstance(o.prediction.expects, BestReaches)][:1]:
-            forecasts.append((i, e.value, e.value if e.expected is None else e.expected))
+            predicted_values.append((i, e.value, e.value if e.expected is None else e.expected))
     values = [v for r in rounds for v in (r.best, r.incumbent) if v is not None]
-    values += [v for _, *predicted in forecasts for v in predicted]
+    values += [v for _, *predicted in predicted_values for v in predicted]
     objective = history.objective
     frame = Frame(height_px=200.0, right_px=FIGURE_WIDTH - 16.0)
     frame.fit_y_axis(objective_axis_limits(np.array(values), minimize=objective.direction == "minimize"))
     frame.fit_x_axis(AxisLimits(-0.5, len(rounds) - 0.5, log=False))
     frame.add_y_axis(objective.metric)
     _draw_round_axis(frame, rounds)
-    _draw_rounds(frame, rounds, forecasts)
+    _draw_rounds(frame, rounds, predicted_values)
     caption = say(
         "The best {metric} over {rounds}: {first} in the first round, {now} now.",
         metric=Name(objective.metric),
@@ -44,7 +44,7 @@ def round_history_figure(history: History) -> Figure | None:
         now=number(rounds[-1].incumbent),
     )
     legend = [Key("k-dot", "best value of the round"), Key("k-iso", "best so far")]
-    legend += [Key("k-whisker", "predicted: bound and most likely value")] if forecasts else []
+    legend += [Key("k-whisker", "predicted: bound and most likely value")] if predicted_values else []
     notes = (f"The last {len(rounds)} of {len(history.rounds)} rounds are drawn.",) if len(history.rounds) > len(rounds) else ()
     title = f"The best value of each round; in the last round {number(best_values[-1])}"
     return Figure(svg=frame.render_svg(title), caption=caption, legend=tuple(legend), notes=notes)

@@ -53,8 +53,8 @@ def escape(text: str) -> str:
 
 def px_text(value: float) -> str:
     """Return the coordinate as text with at most one decimal."""
-    text = f"{value:.1f}"
-    return text[:-2] if text.endswith(".0") else text
+    rounded_text = f"{value:.1f}"
+    return rounded_text[:-2] if rounded_text.endswith(".0") else rounded_text
 
 
 def _axis_scale_suffix(scale: Scale) -> str:
@@ -178,8 +178,8 @@ class Frame:
 
     def render_svg(self, title: str) -> Markup:
         """Return the picture as markup, with `title` as its accessible title."""
-        scales = "".join(f' data-{n}="{_scale_attribute_text(getattr(self, n))}"' for n in "xy" if hasattr(self, n))
-        head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height_px)}" role="img"{scales}><title>{escape(title)}</title>'
+        axes = "".join(f' data-{n}="{_scale_attribute_text(getattr(self, n))}"' for n in "xy" if hasattr(self, n))
+        head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height_px)}" role="img"{axes}><title>{escape(title)}</title>'
         # The markup is safe, because `escape` or `html.escape` was applied to all texts and attributes in `svg_elements`.
         return Markup(head + "".join(self.svg_elements) + "</svg>")  # noqa: S704
 

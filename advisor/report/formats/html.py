@@ -94,8 +94,8 @@ def _template_environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    modules = (all_plots, best_value, headline, history, run_command, sheet, study_diff, view, words)
-    environment.globals |= {module.__name__.rpartition(".")[2]: module for module in modules}
+    template_modules = (all_plots, best_value, headline, history, run_command, sheet, study_diff, view, words)
+    environment.globals |= {module.__name__.rpartition(".")[2]: module for module in template_modules}
     environment.filters |= {
         "breakable": _breakable_name,
         "capital": words.capitalise,
@@ -121,8 +121,8 @@ def _read_template_file(environment: jinja2.Environment, name: str) -> str:
 
 
 def _content_security_policy(css: str, script: str | None = None) -> str:
-    allowed = {"style": css} | ({"script": script} if script is not None else {})
-    hashes = {kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for kind, text in allowed.items()}
+    inline_sources = {"style": css} | ({"script": script} if script is not None else {})
+    hashes = {kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for kind, text in inline_sources.items()}
     own_sources = "".join(f"{kind}-src 'sha256-{value}'; " for kind, value in hashes.items())
     return f"default-src 'none'; {own_sources}base-uri 'none'; form-action 'none'"
 
@@ -163,8 +163,8 @@ def _sentence_markup(value: Message | str) -> Markup:
 def _own_text_markup(value: str) -> Markup:
     """Return our own text as markup, with an element for each `code` span. The spaces at its ends separate it from the adjacent
     parts of a sentence, so they remain."""
-    text = " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
-    code_parts = re.split(r"`([^`]+)`", text)
+    clean_text = " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
+    code_parts = re.split(r"`([^`]+)`", clean_text)
     return Markup().join(_code_markup(part) if i % 2 else _keep_numbers_unbroken(part) for i, part in enumerate(code_parts))
 
 

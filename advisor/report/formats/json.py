@@ -65,8 +65,8 @@ def render_json(report: ReportData) -> str:
     next_entries = tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in report.next_studies)
     spec = report.spec
     data = FindingsFile(study=spec.study, objective=spec.objective, trials=report.counts, next=next_entries, **shared_fields)
-    plain = _replace_nonfinite_by_null(data.model_dump(mode="json", by_alias=True))
-    return replace_surrogates(json.dumps(plain, ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
+    json_data = _replace_nonfinite_by_null(data.model_dump(mode="json", by_alias=True))
+    return replace_surrogates(json.dumps(json_data, ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
 
 
 def _replace_nonfinite_by_null(value: Any) -> Any:
@@ -82,8 +82,8 @@ def _replace_nonfinite_by_null(value: Any) -> Any:
 class _FindingsSchemaGenerator(GenerateJsonSchema):
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         # A float field without bounds can be NaN or infinite. JSON has no such numbers, so the file contains null.
-        plain = super().float_schema(schema)
-        return {"anyOf": [plain, {"type": "null"}]} if plain == {"type": "number"} else plain
+        number_schema = super().float_schema(schema)
+        return {"anyOf": [number_schema, {"type": "null"}]} if number_schema == {"type": "number"} else number_schema
 
 
 def findings_schema() -> dict[str, Any]:

@@ -51,11 +51,11 @@ def render_markdown(report: ReportData) -> str:
 
 def escape_markdown(value: object) -> str:
     """Return the text with escaped markup, so that no part of it becomes emphasis, a link, a tag, a mention or a list."""
-    text = _MARKUP_CHARACTERS.sub(r"\\\1", clean(value))
+    escaped_text = _MARKUP_CHARACTERS.sub(r"\\\1", clean(value))
     # A zero-width space after @ prevents mentions and automatic links.
-    text = re.sub(r"@(?=\w)", "@\u200b", text)
-    text = re.sub(r"(?i)\b(https?|ftp):(?=//)|\bwww(?=\.)", lambda m: m.group() + "\u200b", text)
-    return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", text)
+    escaped_text = re.sub(r"@(?=\w)", "@\u200b", escaped_text)
+    escaped_text = re.sub(r"(?i)\b(https?|ftp):(?=//)|\bwww(?=\.)", lambda m: m.group() + "\u200b", escaped_text)
+    return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", escaped_text)
 
 
 def _escaped_sentence(value: object) -> str:
@@ -77,8 +77,8 @@ def _visible_report_lines(report: ReportData) -> Iterator[str]:
     yield ""
     for head, below in report.findings_by_cause[:MAX_LISTED_FINDINGS]:
         explained_text = f" (explains {count(len(below), 'more finding')})" if below else ""
-        text = f"{_escaped_sentence(head.message)} → {_escaped_sentence(head.action)}"
-        yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_inline_code(head.rule)}`{explained_text}"
+        finding_line = f"{_escaped_sentence(head.message)} → {_escaped_sentence(head.action)}"
+        yield f"- **{SEVERITY_LABELS[head.severity]}:** {finding_line} `{_inline_code(head.rule)}`{explained_text}"
     if (more := len(report.findings_by_cause) - MAX_LISTED_FINDINGS) > 0:
         yield f"- {count(more, 'more finding')} below."
     yield f"\n{escape_markdown(checks_summary(report))}"

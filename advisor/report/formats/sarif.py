@@ -55,14 +55,14 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
     """Return a SARIF log with one run, the most important finding first. Findings refer to lines of the study file or, without
     one, to the study by name. Checks that could not run become tool notifications."""
     rule_indices = {info.id: i for i, info in enumerate(report.rules)}
-    driver = {
+    tool_driver = {
         "name": "tuning-advisor",
         "version": __version__,
         "informationUri": _documentation_url() or PLAYBOOK_URL,
         "rules": [_sarif_rule(info) for info in report.rules],
     }
     run = {
-        "tool": {"driver": driver},
+        "tool": {"driver": tool_driver},
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": list(_sarif_notifications(report))}],
         "results": [_sarif_result(report, f, rule_indices.get(f.rule), study_file) for f in report.findings],
         "columnKind": "unicodeCodePoints",
@@ -81,13 +81,15 @@ def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
     why = f"\n\nWhy it matters: {info.why}" if info.why else ""
     accuracy_text = f"\n\nMeasured: {info.accuracy}." if info.accuracy else ""
     docs_url = _documentation_url()
-    anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")  # of the heading, as on GitHub
-    text = f"{info.summary}{why}{accuracy_text}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
+    docs_anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")  # of the heading, as on GitHub
+    help_text = (
+        f"{info.summary}{why}{accuracy_text}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
+    )
     return {
         "id": info.id,
         "shortDescription": {"text": info.summary},
-        "help": {"text": text.replace("`", ""), "markdown": text},
-        "helpUri": f"{PLAYBOOK_URL}#{quote(anchor)}" if docs_url is None else f"{docs_url}/rules/{quote(info.id)}/",
+        "help": {"text": help_text.replace("`", ""), "markdown": help_text},
+        "helpUri": f"{PLAYBOOK_URL}#{quote(docs_anchor)}" if docs_url is None else f"{docs_url}/rules/{quote(info.id)}/",
         "properties": {"tags": [info.goal], "playbook": info.playbook},
     }
 
@@ -158,10 +160,10 @@ def _key_path_of_subject(report: ReportData, finding: Finding) -> tuple[str, ...
 def _sarif_notifications(report: ReportData) -> Iterator[dict[str, Any]]:
     for status, level in _SARIF_NOTIFICATION_LEVELS.items():
         for verdict in report.verdicts_with_status(status):
-            text = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
+            message_text = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
             reason_text = f": {verdict.reason}" if verdict.reason else ""
             yield {
                 "level": level,
-                "message": {"text": plain_sarif_message(sentence(text + reason_text))},
+                "message": {"text": plain_sarif_message(sentence(message_text + reason_text))},
                 "associatedRule": {"id": verdict.rule},
             }

@@ -146,11 +146,11 @@ def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
     if not report.next_studies:
         return ()
     changes = [c for f in report.findings if report.deferral_reason(f) is None for c in f.changes]
-    requests = {"trials": report.next_studies[0].trial_number_reason}
+    reasons = {"trials": report.next_studies[0].trial_number_reason}
     for change in reversed(changes):
         if isinstance(change, SetField | SetSchedule):
-            requests[change.field if isinstance(change, SetField) else "schedule"] = change.why
-    rows = [replace(r, why=capitalise(r.why or requests.get(r.name) or "") or None) for r in planned_studies(report)[0].diff]
+            reasons[change.field if isinstance(change, SetField) else "schedule"] = change.why
+    rows = [replace(r, why=capitalise(r.why or reasons.get(r.name) or "") or None) for r in planned_studies(report)[0].diff]
     return tuple(replace(r, why=None) if i + 1 < len(rows) and r.why == rows[i + 1].why else r for i, r in enumerate(rows))
 
 
@@ -283,8 +283,8 @@ def reading_decisions(report: ReportData) -> tuple[Decision, ...]:
         if topic in report.inferred:
             reason = clean(report.inferred[topic]).rstrip(".").removeprefix("inferred ")
             reason = reason if reason.startswith(("from", "because", "by", "as ")) else f"({reason})"
-            text = f"{topic.capitalize()}: {value}, inferred {reason}."
-            inferred_decisions.append(Decision(topic="objective", text=text, overrule=overrule))
+            decision_text = f"{topic.capitalize()}: {value}, inferred {reason}."
+            inferred_decisions.append(Decision(topic="objective", text=decision_text, overrule=overrule))
     return (*inferred_decisions, *report.decisions)
 
 

@@ -107,12 +107,12 @@ def _column_extreme_levels(key: IntArray, values: FloatArray, limits: AxisLimits
     group_of_point = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
     finite = np.isfinite(values)
     indices = np.arange(len(key))
-    extremes = []
+    extreme_indices = []
     for signed in (np.where(finite, values, np.inf), np.where(finite, -values, np.inf)):
         group_minima = np.minimum.reduceat(signed, starts)
-        extremes.append(np.minimum.reduceat(np.where(signed == group_minima[group_of_point], indices, len(key)), starts))
+        extreme_indices.append(np.minimum.reduceat(np.where(signed == group_minima[group_of_point], indices, len(key)), starts))
     levels = np.full((shape[0] * shape[1], 2), -1, dtype=np.int64)
-    for side, at in enumerate((np.minimum(*extremes), np.maximum(*extremes))):
+    for side, at in enumerate((np.minimum(*extreme_indices), np.maximum(*extreme_indices))):
         levels[key[starts], side] = np.where(np.logical_or.reduceat(finite, starts), _height_levels(limits, values[at]), -2)
     return levels.reshape(*shape, 2)
 
@@ -132,5 +132,7 @@ _HEIGHT_CHARACTER_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + CURVE
 def _encode_curve(heights: IntArray) -> str:
     """Return levels (columns, 2) as text: the number of levels per column, then the levels; "" without a value."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
-    text = _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
-    return f"{1 if one else 2}{text}" if text else ""
+    encoded = (
+        _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
+    )
+    return f"{1 if one else 2}{encoded}" if encoded else ""

@@ -46,8 +46,8 @@ def downsample_curve(
             kept_indices.add(start + int(np.argmax(values_for_max[start:end])))
             gap_indices = np.flatnonzero(~is_finite[start:end])
             kept_indices.update((start + int(gap_indices[0]),) if len(gap_indices) else ())
-    indices = sorted(kept_indices)
-    return tuple(steps[indices].tolist()), tuple(v if math.isfinite(v) else None for v in values[indices].tolist())
+    kept_order = sorted(kept_indices)
+    return tuple(steps[kept_order].tolist()), tuple(v if math.isfinite(v) else None for v in values[kept_order].tolist())
 
 
 _SHOWN_SIGNALS: tuple[Signal, ...] = (

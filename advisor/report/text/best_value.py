@@ -73,8 +73,8 @@ def _tied_trial_clause(report: ReportData) -> Message:
     if len(tied_settings) == _tied_setting_count(report) + 1:
         return say(". The means of their late evaluations are equal, too. One of these settings is that of {name}", name=name)
     if len(tied_settings) > 1:
-        text = ". By the mean of late evaluations, {n} are still equal, such as {name}"
-        return say(text, n=spelled(len(tied_settings), "setting"), name=name)
+        clause_text = ". By the mean of late evaluations, {n} are still equal, such as {name}"
+        return say(clause_text, n=spelled(len(tied_settings), "setting"), name=name)
     return say(". By the mean of late evaluations, {name} is the best of these settings", name=name)
 
 
@@ -98,11 +98,11 @@ def _best_step_sentences(best: Best) -> Message:
     value."""
     early_sentence = checkpoint_sentence = Message(())
     if best.step is not None and best.last_step and best.step < MAX_EARLY_STEP_SHARE * best.last_step:
-        text = " The best value was reached at step {step} of {last}."
-        early_sentence = say(text, step=f"{best.step:,}", last=f"{best.last_step:,}")
+        sentence_text = " The best value was reached at step {step} of {last}."
+        early_sentence = say(sentence_text, step=f"{best.step:,}", last=f"{best.last_step:,}")
     if best.kept_step is not None and best.kept_value is not None:
-        text = " No checkpoint has this value: the checkpoint that was kept, at step {step}, has {value}."
-        checkpoint_sentence = say(text, step=f"{best.kept_step:,}", value=Objective(best.kept_value))
+        sentence_text = " No checkpoint has this value: the checkpoint that was kept, at step {step}, has {value}."
+        checkpoint_sentence = say(sentence_text, step=f"{best.kept_step:,}", value=Objective(best.kept_value))
     return join_items((early_sentence, checkpoint_sentence), "")
 
 
@@ -147,14 +147,14 @@ def uncertainty(report: ReportData) -> Message:
     metric = Name(report.spec.objective.metric)
     # An interval's end at the best possible value says nothing, so state only the other end.
     if (report.minimize and low == 0) or (not report.minimize and high in (1, 100)):
-        bound = say(
+        bound_sentence = say(
             "If the study ran again in the same space with other random settings and seeds, its best {metric} would be {limit} or "
             "{better} with a probability of 90 %.",
             metric=metric,
             limit=Objective(high if report.minimize else low),
             better="lower" if report.minimize else "higher",
         )
-        return join_items((_uncertainty_sentence(report), bound), " ")
+        return join_items((_uncertainty_sentence(report), bound_sentence), " ")
     is_outside = best_value < low if report.minimize else best_value > high
     repeat_sentence = say(
         "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and "
@@ -236,25 +236,25 @@ def _best_other_setting_trial(report: ReportData) -> TrialRow | None:
     """Return the best trial of the other settings. If there is no other setting and no setting has repeats, return the second-best
     trial."""
     rows = [t for _, t in report.ranked]
-    repeat = rows[1] if len(rows) > 1 and report.spread is None else None
-    return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), repeat)
+    second_best = rows[1] if len(rows) > 1 and report.spread is None else None
+    return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), second_best)
 
 
 def key_numbers(report: ReportData) -> tuple[tuple[str, str, str], ...]:
     """Return (label, value, note) for each key number below the headline."""
     best, other, searched = report.best, _best_other_setting_trial(report), len(report.spec.searched)
     if best is not None and best.mean is not None:
-        note = f"mean of {best.mean.trials} repeats {number(best.mean.value)}"
+        best_value_note = f"mean of {best.mean.trials} repeats {number(best.mean.value)}"
     elif report.spread is not None:
-        note = f"repeats vary by {number(report.spread.deviation, 2)}"
+        best_value_note = f"repeats vary by {number(report.spread.deviation, 2)}"
     elif other is not None:
-        note = f"next best {number(other.best)}"
+        best_value_note = f"next best {number(other.best)}"
     else:
-        note = "the only result" if best else "no trial with a result"
+        best_value_note = "the only result" if best else "no trial with a result"
     positions = best_step_positions(report)
     median_position = (share(statistics.median(positions)), "of its training") if positions else (number(None), "unknown")
     return (
-        (f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note),
+        (f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), best_value_note),
         _trial_count_entry(report),
         ("Hyperparameters searched", f"{searched}", _search_space_note(report, searched)),
         ("Best step, median trial" if len(positions) > 1 else "Best step", *median_position),
@@ -266,10 +266,10 @@ def _trial_count_entry(report: ReportData) -> tuple[str, str, str]:
     own = f"{counts.total - counts.earlier:,}"
     if counts.earlier:
         return "Trials", f"{own} + {counts.earlier:,}", f"{counts.earlier:,} from earlier rounds"
-    failed = f"{counts.failed:,} without a result"
+    failed_text = f"{counts.failed:,} without a result"
     compared = len(report.ranked)
     results = f"{compared:,} comparable" if compared < counts.feasible else f"{counts.feasible:,} with a result"
-    return "Trials", own, failed if counts.failed else results
+    return "Trials", own, failed_text if counts.failed else results
 
 
 def _search_space_note(report: ReportData, searched: int) -> str:

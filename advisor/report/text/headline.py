@@ -187,9 +187,9 @@ def _finding_behind_study(report: ReportData, spec: StudySpec) -> Finding | None
 
 def _reason_for_manual_action(report: ReportData, spec: StudySpec, before: Finding) -> Message:
     goal = spec.goal.partition(":")[0]
-    text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE_NOTE}" * needs_new_scores(spec, [before])
+    reason_text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE_NOTE}" * needs_new_scores(spec, [before])
     stop_reason = _reason_for_goal(report, spec) if goal.startswith(STOP_GOAL) else ""
-    message = say(text, why=first_sentence(before.message), goal=goal)
+    message = say(reason_text, why=first_sentence(before.message), goal=goal)
     return join_items((message, *([end_with_full_stop(stop_reason)] if stop_reason else [])), " ")
 
 
@@ -282,11 +282,11 @@ def _proposes_range_end(finding: Finding, name: str, side: RangeSide, end: float
 
 
 def _study_purpose(report: ReportData, spec: StudySpec) -> str:
-    fixed = sum(p.searched_in is not None for p in spec.parameters.values())
-    if fixed:
-        searched = fixed + len(spec.searched)
-        needed_trials = settings_needed(searched)
-        return f"The other hyperparameters stay fixed for now: a search of all {searched} takes about {needed_trials} trials."
+    fixed_count = sum(p.searched_in is not None for p in spec.parameters.values())
+    if fixed_count:
+        searched_count = fixed_count + len(spec.searched)
+        needed_trials = settings_needed(searched_count)
+        return f"The other hyperparameters stay fixed for now: a search of all {searched_count} takes about {needed_trials} trials."
     only_repeats = not spec.searched and (spec.seeds or 1) > 1
     if only_repeats and not report.spec.searched and not any(map(is_learning_rate, report.spec.parameters)):
         missing_kind = "learning rate" if report.spec.parameters else "hyperparameter"
@@ -314,10 +314,10 @@ def _checks_summary(report: ReportData) -> str:
         return "Only one trial has a result, which is not enough to judge a search."
     if not passed and not notes:
         return "No check had enough data." if report.verdicts else "No check ran."
-    text = f"{'Nothing urgent' if notes else 'No problem'} found in {spelled(passed + fired, 'check')}"
-    text += f"; {count(unknown, 'check')} could not run." if unknown else "."
+    summary_text = f"{'Nothing urgent' if notes else 'No problem'} found in {spelled(passed + fired, 'check')}"
+    summary_text += f"; {count(unknown, 'check')} could not run." if unknown else "."
     compared_count = len(report.ranked)
     if compared_count >= MIN_FEASIBLE:
-        return text
+        return summary_text
     start = f"Only {spelled(compared_count, 'trial has', 'trials have')} a comparable result"
-    return f"{start}, too few to judge the search space. {text}"
+    return f"{start}, too few to judge the search space. {summary_text}"

@@ -61,8 +61,8 @@ def study_predictions(spec: StudySpec) -> tuple[str, ...]:
 
 def _true_predictions_text(outcomes: Sequence[Outcome]) -> str:
     """Return the number of predictions that came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
-    by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
-    true, false, unknown = by_judgement.values()
+    rules_by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
+    true, false, unknown = rules_by_judgement.values()
     count_texts = []
     if true or false:
         wrong_text = f" (not: {listed(false)})" if false else ""
@@ -86,7 +86,7 @@ def hit_rate_text(rate: HitRate) -> str:
 
 def row(round: Round) -> tuple[str, str, str, str, str]:
     """Return the table row of a round: (number, study, trials, best, best so far)."""
-    failed = f", {round.trials - round.feasible:,} without a result" if round.feasible < round.trials else ""
+    failed_text = f", {round.trials - round.feasible:,} without a result" if round.feasible < round.trials else ""
     counted_text = f"; {round.counted:,} count as data of this study" if round.counted else ""
-    trials = f"{round.trials:,}{failed}{counted_text}"
+    trials = f"{round.trials:,}{failed_text}{counted_text}"
     return str(round.number), round.study, trials, number(round.best), number(round.incumbent)

@@ -62,18 +62,18 @@ def training_command(study: Study, spec: StudySpec) -> str:
     params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=default_command)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
-    text = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
-    text = text.replace(run_id, "{run_id}") if RUN_ID_PATTERN.fullmatch(run_id) else text
+    command = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
+    command = command.replace(run_id, "{run_id}") if RUN_ID_PATTERN.fullmatch(run_id) else command
     before, now = placeholders.placeholder_values(study.spec), placeholders.placeholder_values(spec)
     changed_names = [n for n in placeholders.needed_placeholders(spec) if n == "seed" or now[n] != before.get(n)]
-    required_names = [option for name in spec.searched for option in _parameters_to_pass(spec, name, text)]
+    required_names = [option for name in spec.searched for option in _parameters_to_pass(spec, name, command)]
     # The fixed value of a hyperparameter that was searched before may differ from the option's default.
     known = params.keys() | study.searched
     required_names += [n for n, p in spec.parameters.items() if p.value is not None and n in known and params.get(n) != p.value]
     # Runs outside the study had other values of these hyperparameters, so the options' defaults are unknown.
     required_names += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
-    missing_names = [n for n in dict.fromkeys((*required_names, *changed_names)) if f"{{{n}}}" not in text]
-    return " ".join([text, *map(placeholders.command_option, missing_names)])
+    missing_names = [n for n in dict.fromkeys((*required_names, *changed_names)) if f"{{{n}}}" not in command]
+    return " ".join([command, *map(placeholders.command_option, missing_names)])
 
 
 def _constant_parameters(study: Study) -> Mapping[str, HyperparameterValue]:
@@ -114,8 +114,8 @@ def _optuna_script_name(study: NextStudy) -> str:
 def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
     """Return the options of the next study's command that no recorded command has, such as `--dropout`. The training script may not
     know these options."""
-    logged = {name for trial in study.trials for name in trial.params}
-    known = {*study.spec.parameters, *logged, *placeholders.placeholder_values(study.spec), "seed", "max_train_steps"}
+    logged_names = {name for trial in study.trials for name in trial.params}
+    known = {*study.spec.parameters, *logged_names, *placeholders.placeholder_values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMPARED_COMMANDS]]
     known -= set(study.searched) if any(map(_command_arguments, commands)) else set()
     new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and placeholders.command_option(n) in training)
