@@ -31,7 +31,7 @@ DEFAULT_MAX_SEEDS = 20
     "--complexity",
     metavar="GAIN",
     help="Minimum gain that justifies CANDIDATE: 0.002 (in units of the objective) or 1% (of INCUMBENT's value). Default: 0.2% of "
-    "this value or of its distance from 1, whichever is less.",
+    "INCUMBENT's value or of that value's distance from 1, whichever is less.",
 )
 @objective_option
 @direction_option

@@ -36,16 +36,16 @@ from advisor.tracking.stores.location import default_location_for_writing, parse
     "--seed",
     type=click.IntRange(min=0),
     metavar="N",
-    help="First seed; each trial has its own, unless the study repeats its trials.  [default: 0 in round 1]",
+    help="Seed of the first trial. Each trial has another seed, unless the study repeats its trials.  [default: 0 in round 1]",
 )
 @launch_options
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the trials' output.  [default: advisor-runs]")
 @click.option(
     "--retry",
     type=click.Choice(["failed", "all"]),
-    help="failed: restart failed trials, even those that logged metrics. all: begin every trial again, as after a mistake in "
-    "the training script, except those of launchers that still run; resume without it. MLflow keeps the old runs as deleted.  "
-    "[default: failed trials of earlier launches that logged nothing]",
+    help="failed: start failed trials again, even if they logged metrics. all: start every trial again, for example after a "
+    "mistake in the training script; trials of other running launchers continue. Omit --retry when you resume. MLflow keeps the "
+    "old runs as deleted.  [default: failed trials of earlier launches that logged nothing]",
 )
 @click.option(
     "--continue",

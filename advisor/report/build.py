@@ -99,7 +99,7 @@ def _figure_data(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdi
         trials=tuple(_trial_row(study, t, rank_of_trial.get(t.index)) for t in study.trials),
         curves=curves,
         best_trials=tuple(replace_surrogates(t.id) for t in ranked[:SHOWN_BEST_TRIALS]),
-        grad_norm=gradient_norm_histogram(study, list(ranked[:SHOWN_BEST_TRIALS])),
+        gradient_norms=gradient_norm_histogram(study, list(ranked[:SHOWN_BEST_TRIALS])),
         isolations=isolations.isolation_plots(study),
         best_of_n=overview.best_of_n_trials(study),
         throughputs=overview.throughput_by_batch_size(study),

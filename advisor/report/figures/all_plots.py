@@ -24,7 +24,7 @@ from advisor.report.text.study_diff import describe_domain
 class PlotGroup:
     title: str
     figures: tuple[Figure, ...]
-    open: bool = False
+    starts_open: bool = False
     note: str | None = None
 
 
@@ -67,7 +67,7 @@ def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
     reasons = {
         importance: figures.importances,
         "No curve is shown: no trial with a result logged a curve.": figures.curves,
-        "No gradient norm is shown: none was logged. `TuningLogger` logs this metric.": figures.grad_norm,
+        "No gradient norm is shown: none was logged. `TuningLogger` logs this metric.": figures.gradient_norms,
         "No best step is shown: no trial has more than one evaluation.": best_step_positions(report),
         "The gain from more trials is not shown: too few settings ended.": figures.best_of_n,
         "Throughput is not shown: its value is known for fewer than two batch sizes.": figures.throughputs,
@@ -80,7 +80,7 @@ def _axis_plot_group(report: ReportData) -> PlotGroup:
     names = list(report.spec.searched)
     figures = tuple(axis_plot_figure(report, _axis_evidence(report, n), own=True) for n in names[:MAX_AXIS_PLOTS])
     note = f"The first {MAX_AXIS_PLOTS} of {len(names)} hyperparameters are drawn." if len(names) > MAX_AXIS_PLOTS else None
-    return PlotGroup("Objective against each hyperparameter", figures, open=True, note=note)
+    return PlotGroup("Objective against each hyperparameter", figures, starts_open=True, note=note)
 
 
 def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
@@ -128,7 +128,7 @@ def _higher_rate_figures(report: ReportData) -> tuple[Figure, ...]:
         name=Name(higher.parameter),
         best=Number(higher.best),
         rates=f"{low} to {high}" if low != high else low,
-        outcome=_failure_count_clause(higher.failed, len(higher.trials)),
+        outcome=_failure_count_clause(higher.failed_count, len(higher.trials)),
     )
     return tuple(training_curve_figures(report, CurveEvidence(metrics=(higher.metric,), caption=caption, trials=higher.trials)))
 
@@ -143,13 +143,13 @@ def _failure_count_clause(failed: int, total: int) -> str:
 
 
 def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
-    histogram = report.figures.grad_norm
+    histogram = report.figures.gradient_norms
     if histogram is None:
         return ()
     p90, trials = number(histogram.p90, 3), best_trials_phrase(histogram.trials)
     lines = [Line(value=histogram.p90, label=f"90th percentile {p90}")]
-    if histogram.clip is not None:
-        lines.append(Line(value=histogram.clip, label=f"clipped above {number(histogram.clip, 3)}"))
+    if histogram.clipping_threshold is not None:
+        lines.append(Line(value=histogram.clipping_threshold, label=f"clipped above {number(histogram.clipping_threshold, 3)}"))
     figures: list[Figure] = []
     clipping = _gradient_clipping_sentence(histogram)
     for s in report.figures.curves:
@@ -178,10 +178,12 @@ def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
 
 
 def _gradient_clipping_sentence(histogram: GradientNormHistogram) -> str:
-    if histogram.clip is None:
+    if histogram.clipping_threshold is None:
         return ""
-    share_clause = "" if histogram.clipped is None else f", which changes {Percent(histogram.clipped)} of their updates"
-    return f" The trials clip at a norm of {number(histogram.clip, 3)}{share_clause}."
+    share_clause = (
+        "" if histogram.clipped_share is None else f", which changes {Percent(histogram.clipped_share)} of their updates"
+    )
+    return f" The trials clip at a norm of {number(histogram.clipping_threshold, 3)}{share_clause}."
 
 
 def _batch_size_figures(report: ReportData) -> tuple[Figure, ...]:

@@ -180,7 +180,7 @@ def training_to_target_figures(result: TrainingComparison, metric: str) -> list[
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))
     label = "median of repeats" if result.repeats else "best setting"
-    figures = [_training_to_target_figure([(s.batch_size, s.typical) for s in result.sizes], result.unit, goal, label)]
+    figures = [_training_to_target_figure([(s.batch_size, s.amount) for s in result.sizes], result.unit, goal, label)]
     timed = [(s.batch_size, s.seconds) for s in result.sizes if s.seconds is not None]
     if len(timed) > 1:
         figures.append(_training_to_target_figure(timed, "seconds", goal, "median trial"))

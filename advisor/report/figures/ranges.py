@@ -30,7 +30,7 @@ class RangeChangeRow:
     """A hyperparameter's current and next range as bars, and the change in words, because bars may be too narrow to compare."""
 
     name: str
-    change: str
+    change_text: str
     svg: Markup
 
 

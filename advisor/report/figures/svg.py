@@ -29,9 +29,9 @@ AxisTicks = Sequence[tuple[float, str]]
 class Key:
     """An entry of a figure's legend: the style-sheet class of its mark, and its label."""
 
-    mark: str
+    css_class: str
     label: str
-    full: str | None = None
+    full_label: str | None = None
     """The complete label if `label` is shortened, or None."""
 
 

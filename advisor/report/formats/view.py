@@ -228,7 +228,7 @@ def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
     rows = report.figures.by_id
     names = [clean(rows[t].name) for t in report.figures.best_trials]
     notes = [f"Each of the {curves[0].columns} columns of pixels shows its minimum and maximum, so spikes stay visible."]
-    if any(c.beyond for c in curves):
+    if any(c.has_values_outside for c in curves):
         notes.append("Values outside the vertical axis are clipped.")
     if omitted := sum(c is None for c in curves[0].curves):
         notes.append(f"The page contains the curves of the best {len(rows) - omitted:,} of {len(rows):,} trials.")

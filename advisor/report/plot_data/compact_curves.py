@@ -71,7 +71,7 @@ def _encode_metric_curves(study: Study, metric: str, shown: set[int], columns: i
         high=limits.high,
         log=limits.log,
         curves=tuple(_encode_curve(row) if i in shown else None for i, row in enumerate(column_levels)),
-        beyond=limits.count_values_outside(values) > 0,
+        has_values_outside=limits.count_values_outside(values) > 0,
     )
 
 

@@ -146,4 +146,7 @@ def _gradient_clipping_facts(study: Study, trials: list[Trial]) -> dict[str, flo
         for t in trials
         if (c := clipping.read_clipping(study, t)) is not None and math.isfinite(c.clipped_share)
     ]
-    return {"clip": thresholds.pop(), **({"clipped": float(np.mean(clipped_shares))} if clipped_shares else {})}
+    return {
+        "clipping_threshold": thresholds.pop(),
+        **({"clipped_share": float(np.mean(clipped_shares))} if clipped_shares else {}),
+    }

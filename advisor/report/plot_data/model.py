@@ -71,7 +71,7 @@ class EncodedCurves(FrozenModel):
     low: float
     high: float
     log: bool
-    beyond: bool
+    has_values_outside: bool
     """Whether some values of the metric lie outside the vertical axis of the plot."""
     curves: tuple[str | None, ...]
     """One curve per trial in study order: "" for a trial without values, and None for an omitted curve."""
@@ -87,9 +87,9 @@ class GradientNormHistogram(FrozenModel):
     trials: int
     omitted_count: int = 0
     """Number of gradient norms excluded because they were zero or not finite."""
-    clip: float | None = None
+    clipping_threshold: float | None = None
     """Gradient norm above which the best trials clip the gradient, or None if it is unknown or differs between the trials."""
-    clipped: float | None = None
+    clipped_share: float | None = None
     """Share of the best trials' updates in which the gradient was clipped, or None if unknown."""
 
 
@@ -156,7 +156,7 @@ class BatchSizeTraining(FrozenModel):
     """Amount of training that trials with one batch size needed to reach the target value."""
 
     batch_size: float
-    typical: float
+    amount: float
     """Median over repeats or else the smallest amount over settings, in the unit `TrainingComparison.unit`."""
     seconds: float | None
 
@@ -219,7 +219,7 @@ class HigherRateTrials(FrozenModel):
     """Learning rate of the study's best trial."""
     trials: tuple[str, ...]
     rates: tuple[float, ...]
-    failed: int
+    failed_count: int
 
 
 class FigureData(FrozenModel):
@@ -230,7 +230,7 @@ class FigureData(FrozenModel):
     curves: tuple[MetricCurveSet, ...] = ()
     best_trials: tuple[str, ...] = ()
     """Ids of the trials whose training curves are shown, the best trial first."""
-    grad_norm: GradientNormHistogram | None = None
+    gradient_norms: GradientNormHistogram | None = None
     isolations: tuple[IsolationPlot, ...] = ()
     best_of_n: BestOfNTrials | None = None
     throughputs: tuple[BatchSizeThroughput, ...] = ()

@@ -98,10 +98,10 @@ def training_to_target(study: Study) -> TrainingComparison | None:
         repeats=comparison.statistic == "median",
         sizes=tuple(
             BatchSizeTraining(
-                batch_size=g.batch_size, typical=typical, seconds=g.seconds_to_target if g.seconds_to_target > 0 else None
+                batch_size=g.batch_size, amount=amount, seconds=g.seconds_to_target if g.seconds_to_target > 0 else None
             )
-            for g, typical in sizes
-            if math.isfinite(typical)
+            for g, amount in sizes
+            if math.isfinite(amount)
         ),
     )
 
@@ -193,5 +193,5 @@ def higher_rate_trials(study: Study) -> HigherRateTrials | None:
         best=at,
         trials=tuple(t.id for t in nearest_trials),
         rates=tuple(float(rates[t.index]) for t in nearest_trials),
-        failed=sum(not study.feasible[t.index] for t in nearest_trials),
+        failed_count=sum(not study.feasible[t.index] for t in nearest_trials),
     )

@@ -63,12 +63,12 @@ def test_the_clipping_threshold_of_the_best_trials_is_marked() -> None:
     study = make_study(40)
     clipped = [dataclasses.replace(t, facts={"grad_clip_norm": "1.5"}) for t in study.trials]
     report = make_report(dataclasses.replace(study, trials=tuple(clipped)), ())
-    histogram = report.figures.grad_norm
+    histogram = report.figures.gradient_norms
     assert histogram is not None
-    assert histogram.clip == 1.5
-    assert histogram.clipped is not None
+    assert histogram.clipping_threshold == 1.5
+    assert histogram.clipped_share is not None
     norms = np.concatenate([study.metric(t, "train/grad_norm").values for t in study.ranked()[:5]])
-    assert histogram.clipped == pytest.approx(np.mean(norms >= 1.5), abs=0.01)
+    assert histogram.clipped_share == pytest.approx(np.mean(norms >= 1.5), abs=0.01)
     (gradients,) = [g for g in plot_groups(report) if g.title == "Gradient norm"]
     assert all("clipped above 1.50" in str(f.svg) for f in gradients.figures)
     assert all("The trials clip at a norm of 1.50, which changes" in f.caption for f in gradients.figures)

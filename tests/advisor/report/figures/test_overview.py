@@ -50,8 +50,8 @@ def test_captions_name_the_best_batch_size() -> None:
         target=0.5,
         repeats=True,
         sizes=(
-            BatchSizeTraining(batch_size=32, typical=4.0, seconds=10.0),
-            BatchSizeTraining(batch_size=64, typical=8.0, seconds=9.0),
+            BatchSizeTraining(batch_size=32, amount=4.0, seconds=10.0),
+            BatchSizeTraining(batch_size=64, amount=8.0, seconds=9.0),
         ),
     )
     steps, seconds = training_to_target_figures(race, "val/loss")

@@ -21,7 +21,7 @@ def test_the_hyperparameter_of_the_goal_comes_first_and_unchanged_ones_last(repo
     drawn = range_comparison(report)
     assert drawn is not None
     assert drawn.rows[0].name == "weight_decay"
-    same = ["unchanged" in row.change for row in drawn.rows]
+    same = ["unchanged" in row.change_text for row in drawn.rows]
     assert same == sorted(same)
     assert ("unchanged" in [key.label for key in drawn.legend]) == any(same)
 

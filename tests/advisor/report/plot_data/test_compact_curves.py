@@ -59,7 +59,7 @@ def test_gaps_and_empty_columns_stay_empty() -> None:
 
 def test_values_outside_the_axis_are_clipped() -> None:
     _, drawn = one([1.0, 0.5, 0.4, 0.3, 1e12, 0.2, 0.2, 0.2], others=30)
-    assert drawn.beyond
+    assert drawn.has_values_outside
     assert max(v for column in read(drawn) for v in column) == pytest.approx(drawn.high)
 
 
