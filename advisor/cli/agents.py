@@ -33,7 +33,7 @@ SKILL_TEXT = """\
 ---
 name: tuning-advisor
 description: Decides by statistics whether a change to a training is a real gain, and what to try next, from the runs in MLflow. \
-Use it before you propose, keep or discard a change of hyperparameters or training code, and to compare results of trainings.
+Use this skill before you propose, keep or discard a change of hyperparameters or training code, and to compare trainings.
 ---
 # Tuning Advisor
 

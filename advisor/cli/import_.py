@@ -283,9 +283,8 @@ def results_tsv(path: Path, **options: Any) -> None:
     """Import the results.tsv of a coding agent that changes the training itself: one row per proposal, separated by tabs.
 
     Usual columns: commit, val_bpb (any name; the first column of numbers is the objective), memory_gb, status (keep, discard,
-    crash), description. Each commit is a setting, and several rows with the same commit are repeats of it. A row with the
-    status crash becomes a failed run. Repeat the import after rows were appended; it does not change rows that were imported
-    before.
+    crash), description. Each commit is a setting, and several rows with the same commit are repeats of it. A row with the status
+    crash becomes a failed run. Repeat the import after rows were appended. Rows that were imported before do not change.
 
     \b
     advisor import results-tsv results.tsv

@@ -100,7 +100,7 @@ launch_options = options_as_dataclass(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="MINUTES",
-        help="Stop a training that takes longer than this.",
+        help="Stop a training that takes longer than this number of minutes.",
     ),
     click.option(
         "--no-args", is_flag=True, help="Append no hyperparameters to the command; ADVISOR_PARAMS contains all of them."

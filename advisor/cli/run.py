@@ -79,12 +79,12 @@ def run(
     advisor run study.yaml --on ray --ray-address auto -- python train.py
     advisor run study.yaml --on slurm --timeout 60 --slurm partition=gpu --gpus-per-trial 1 -- python train.py
 
-    The training must log into the MLflow run that MLFLOW_TRACKING_URI and MLFLOW_RUN_ID name; TuningLogger and
-    mlflow.start_run() do so by default. ADVISOR_PARAMS, ADVISOR_SEED, ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE hold the
-    values that the study sets. Crashes, lack of memory, timeouts and non-finite results are recorded. Ctrl-C stops cleanly; run
-    the same command again to resume, even after a kill -9 or on another machine; finished trials are never repeated. A larger
-    --trials adds trials to the same sequence. Trials that failed in an earlier launch and logged nothing are started again. The
-    exit status is 1 if a trial failed.
+    The training must log into the MLflow run that MLFLOW_TRACKING_URI and MLFLOW_RUN_ID name; TuningLogger and mlflow.start_run()
+    use this run by default. ADVISOR_PARAMS, ADVISOR_SEED, ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE hold the values that the
+    study sets. Crashes, lack of memory, timeouts and non-finite results are recorded. Ctrl-C stops cleanly; run the same command
+    again to resume, even after a kill -9 or on another machine; finished trials are never repeated. A larger --trials adds trials
+    to the same sequence. Trials that failed in an earlier launch and logged nothing are started again. The exit status is 1 if a
+    trial failed.
     """
     spec = load_study_file(study)
     check_command(spec, command, append=options.appends_parameters)
@@ -94,7 +94,7 @@ def run(
         print_commands(spec, trials, first_seed, command, folder, append=options.appends_parameters)
         print_warnings(command_warnings(spec, command, append=options.appends_parameters))
         return
-    trial_count(spec, trials)  # raises AdvisorError if the number is unknown
+    trial_count(spec, trials)  # this call raises AdvisorError if the study's number of trials is unknown
     if retry == "all" and (trials is not None or continued):
         raise AdvisorError("--retry all begins every trial of the study again: leave out --trials and --continue")
     uri = options.tracking_uri

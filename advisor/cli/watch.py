@@ -93,7 +93,7 @@ def serve_live_report(
 ) -> None:
     """Serve the report until the user interrupts. When the experiment's data change, analyze again and serve the new report.
 
-    echo: function that prints one line about each change. If an analysis fails, print the error and repeat it. Raises
+    echo: function that prints one line about each change. If an analysis fails, print the error and repeat the analysis. Raises
     AdvisorError if the port is in use.
     """
     with convert_os_errors(f"cannot serve on port {port}", "choose another --port"):

@@ -1,4 +1,4 @@
-"""The data of a report. Every format is a function of this data."""
+"""The data of a report. Each format of a report is a function of these data."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class RunningTrial(FrozenModel):
     message: MessageField
     """The guard's verdict with its evidence, or the reason why the guard cannot judge the trial."""
     stop: bool
-    """True if the evidence suffices to stop the trial."""
+    """Whether the guard's evidence suffices to stop the trial."""
     notes: tuple[MessageField, ...] = ()
     """Findings about this trial alone, for example that it waits for data."""
 

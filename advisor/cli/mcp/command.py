@@ -15,7 +15,7 @@ from advisor.model.errors import AdvisorError
 @click.option(
     "--allow-run",
     is_flag=True,
-    help="Let two tools write: `gate` stores its answers in MLflow, `next_study` writes its report to OUT. None trains.",
+    help="Let two tools write: `gate` stores its answers in MLflow, `next_study` writes its report to OUT. No tool trains.",
 )
 @click.option(
     "--out",

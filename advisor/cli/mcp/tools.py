@@ -32,8 +32,8 @@ from advisor.tracking.stores.reading import active_experiments
 MAX_STUDY_CHARS = 40_000
 """Maximum characters of a study file in a tool call or an answer, several times the length of a file with 40 hyperparameters."""
 NOT_RECORDED_NOTE = (
-    "This answer was not recorded, because the server is read-only. It is valid. But a kept setting becomes the next default "
-    "incumbent, and counts in later questions, only after it is recorded: ask a person to run advisor gate, or to start the server "
+    "This answer is valid, but not recorded, because the server is read-only. A kept setting becomes the next default incumbent, "
+    "and counts in later questions, only after its answer is recorded: ask a person to run advisor gate, or to start the server "
     "with --allow-run. Until then, later answers are stricter; pass `against`, and name settings by the same tags each time."
 )
 STUDY_NOT_WRITTEN_NOTE = "No file was written, because the server is read-only."

@@ -41,7 +41,10 @@ DEFAULT_SEARCH_FOLDER = Path("advisor-tune")
     help="Budget, in trials of the study's length; a longer trial counts as several.  [default: as in the study file]",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), metavar="N", help="First seed; each trial has its own.  [default: 0 in round 1]"
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Seed of the first trial. Each trial has another seed.  [default: 0 in round 1]",
 )
 @launch_options
 @click.option(

@@ -1,4 +1,5 @@
-"""Writes a Python script that creates an Optuna study. Its search space is Python code, so it can express every study file."""
+"""Writes a Python script that creates an Optuna study. The script can express every study file, because its search space is Python
+code."""
 
 from __future__ import annotations
 

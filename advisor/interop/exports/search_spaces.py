@@ -118,7 +118,9 @@ def render_algoperf(export: StudyExport) -> str:
         domains = {name: _algoperf_domain(name, p) for name, p in export.spec.parameters.items()}
         return json.dumps(domains, indent=2) + "\n"
     if any(set(trial) != set(export.trials_to_run[0]) for trial in export.trials_to_run):
-        raise AdvisorError("AlgoPerf's trials must all have the same hyperparameters; fix those that only some have")
+        raise AdvisorError(
+            "AlgoPerf's trials must all have the same hyperparameters; fix the hyperparameters that only some trials have"
+        )
     return json.dumps([dict(trial) for trial in export.trials_to_run], indent=2) + "\n"
 
 

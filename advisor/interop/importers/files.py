@@ -191,7 +191,7 @@ def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any
 
 
 def load_library(module: str, tool: str) -> Any:
-    """Import a module and return it. If its library is missing, raise AdvisorError with the install command."""
+    """Import a module and return it. If the module's library is missing, raise AdvisorError with the install command."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

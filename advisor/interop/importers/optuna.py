@@ -245,7 +245,7 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
     else:
         return None
     try:
-        parameter = Parameter(**fields, when=inferred.when, why="as the Optuna study declares it")
+        parameter = Parameter(**fields, when=inferred.when, why="the domain that the Optuna study declares")
     except ValidationError:
         return None
     return parameter if parameter.has_several_values else None

@@ -172,7 +172,7 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
 
 
 def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
-    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: True if quoted cells may contain line breaks."""
+    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: whether quoted cells may contain line breaks."""
     with files.convert_read_errors(path), path.open("rb") as file:
         file.readline(files.MAX_LINE_BYTES)
         unread_bytes = b""

@@ -1,9 +1,9 @@
 """Imports a table of trials and a table of their curves, and creates one MLflow experiment for each study.
 
-The table TRIALS has one row per trial. Its columns are study, trial, params (JSON object), status, objective (name of a metric)
-and direction (min, max, minimize or maximize). It may also have the columns seed (integer or empty) and extra (JSON object of
-facts). The table CURVES has one row per metric point. Its columns are study, trial, metric, step, value, and optionally time_s
-(seconds since the start of the trial).
+The table TRIALS has one row per trial. TRIALS has the columns study, trial, params (JSON object), status, objective (name of a
+metric) and direction (min, max, minimize or maximize). TRIALS may also have the columns seed (integer or empty) and extra (JSON
+object of facts). The table CURVES has one row per metric point. CURVES has the columns study, trial, metric, step, value, and
+optionally time_s (seconds since the start of the trial).
 """
 
 from __future__ import annotations

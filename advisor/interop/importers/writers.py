@@ -38,7 +38,7 @@ _RUNS_PER_TRANSACTION = 500
 _POINTS_PER_STATEMENT = 20_000
 
 Point = tuple[int, int, float, bool]
-"""(Step, timestamp, value, True for NaN) of a metric point, as MLflow's SQL tables store it: NaN as zero, and infinity as the
+"""(step, timestamp, value, whether the value is NaN) of a metric point. MLflow's SQL tables store NaN as zero, and infinity as the
 largest finite float."""
 RunWrittenCallback = Callable[[NewRun, int], None]
 """Callback that receives each stored run and the number of metric points that were written to the run."""
@@ -97,9 +97,6 @@ class RunWriter(ABC):
     @abstractmethod
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         """Write the runs into the experiment."""
-
-
-# --- by MLflow's client ---------------------------------------------------------------------------------------------------------
 
 
 class ClientWriter(RunWriter):
@@ -203,9 +200,6 @@ def _split_into_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     remaining_items = iter(items)
     while chunk := list(islice(remaining_items, size)):
         yield chunk
-
-
-# --- by SQL ---------------------------------------------------------------------------------------------------------------------
 
 
 class SqlWriter(RunWriter):

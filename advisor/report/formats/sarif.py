@@ -81,7 +81,7 @@ def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
     why = f"\n\nWhy it matters: {info.why}" if info.why else ""
     accuracy_text = f"\n\nMeasured: {info.accuracy}." if info.accuracy else ""
     docs_url = _documentation_url()
-    docs_anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")  # of the heading, as on GitHub
+    docs_anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")  # as GitHub forms a heading's anchor
     help_text = (
         f"{info.summary}{why}{accuracy_text}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
     )
@@ -95,7 +95,8 @@ def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
 
 
 def _documentation_url() -> str | None:
-    """Return the address without a trailing slash, or None if unset. Raises AdvisorError if it is no web address."""
+    """Return the documentation's address without a trailing slash, or None if the variable is unset. Raises AdvisorError if the
+    variable holds no web address."""
     docs_url = os.environ.get(DOCS_URL_VARIABLE, "")
     if docs_url and not re.fullmatch(r"https?://[!-;=?-~]+", docs_url):
         raise AdvisorError(f"{DOCS_URL_VARIABLE} must be a web address such as https://docs.example.org, not {docs_url!r}")

@@ -100,7 +100,7 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 def merged_change_sentences(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     """Return a sentence for each value of the next study that differs from the finding's proposal, and a sentence if a change makes
-    new objective values incomparable with earlier ones. Empty for a deferred finding."""
+    new objective values incomparable with earlier ones. A deferred finding has no such sentences."""
     if report.deferral_reason(finding) is not None:
         return ()
     makes_incomparable = any(map(makes_scores_incomparable, finding.changes))

@@ -12,7 +12,7 @@ from advisor.report.plot_data.model import EncodedCurves, MetricCurveSet
 from advisor.report.plot_data.scale import AxisLimits, curve_axis_limits, padded_axis_limits
 
 CURVE_HEIGHT_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-"""Characters for heights, from bottom to top. HTML and JSON escape none of them."""
+"""Characters for heights, from bottom to top. HTML and JSON escape none of these characters."""
 EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
 """EMPTY_CHARACTER marks a column without logged values; GAP_CHARACTER marks a column whose logged values are all not finite."""
 
@@ -101,8 +101,9 @@ def _value_axis_limits(study: Study, metric: str) -> AxisLimits:
 
 
 def _column_extreme_levels(key: IntArray, values: FloatArray, limits: AxisLimits, shape: tuple[int, int]) -> IntArray:
-    """Return levels (trials, columns, 2): each column's minimum and maximum, in logged order; -1 without a point, -2 without a
-    finite point. key: trial * columns + column of each point (n,), non-decreasing. values: (n,)."""
+    """Return the levels (trials, columns, 2) of each column's minimum and maximum, in logged order: -1 in a column without points,
+    and -2 in a column without finite points. key: trial * columns + column of each point (n,), non-decreasing. values: values of
+    the points (n,)."""
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     group_of_point = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
     finite = np.isfinite(values)
@@ -130,7 +131,8 @@ _HEIGHT_CHARACTER_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + CURVE
 
 
 def _encode_curve(heights: IntArray) -> str:
-    """Return levels (columns, 2) as text: the number of levels per column, then the levels; "" without a value."""
+    """Encode a curve's levels (columns, 2) as text: the number of levels per column (1 or 2), then one character per level. A curve
+    without values becomes ""."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
     encoded = (
         _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)

@@ -20,7 +20,7 @@ _MIN_LOG_STEP_RATIO = 1000
 """The step axis is logarithmic if the ratio of the last to the first positive step is at least this."""
 
 _MAX_STEP_GAP_SHARE = 0.2
-"""A step axis is logarithmic only if no gap between consecutive logged steps exceeds this share of its length."""
+"""A step axis is logarithmic only if no gap between consecutive logged steps exceeds this share of the axis."""
 
 
 def downsample_curve(
@@ -71,7 +71,7 @@ _SHOWN_POLICY_SIGNALS: tuple[Signal, ...] = (
 
 
 def signals_to_show(study: Study) -> tuple[Signal, ...]:
-    """Return the signals whose curves the report draws. In reinforcement learning, the signals exclude the loss, because it
+    """Return the signals whose curves the report draws. In reinforcement learning, the signals exclude the loss, because the loss
     does not show how good the policy is."""
     return _SHOWN_POLICY_SIGNALS if study.has("policy_reward") else _SHOWN_SIGNALS
 

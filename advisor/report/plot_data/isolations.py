@@ -18,7 +18,7 @@ from advisor.stats.best_of import p_value_of_late_group, quantiles_of_best, rank
 
 MAX_RANGE_SLICES = 10
 MIN_SETTINGS_IN_SLICE = 4
-"""Minimum settings per slice of a numeric range; few distinct values are one slice each."""
+"""Minimum number of settings per slice of a numeric range. If a hyperparameter has few distinct values, each value is one slice."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.5, 0.95])
 _MEDIAN_QUANTILE = 0.5
