@@ -52,22 +52,22 @@ def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) 
     """Run both rounds of tuning. Write the MLflow store and a report on each round to the folder `out`."""
     _create_or_empty_folder(out)
     uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
-    first = out / "round-1.yaml"
+    first_file = out / "round-1.yaml"
     spec = first_demo_study(trials, seed)
-    first.write_text(format_study_file(spec), encoding="utf-8")
+    first_file.write_text(format_study_file(spec), encoding="utf-8")
     with ProcessPoolExecutor(WORKER_PROCESSES, mp_context=get_context("spawn")) as pool:
-        echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first}.")
-        report = _run_round(pool, spec, first, uri, out / "round-1", seed)
+        echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first_file}.")
+        report = _run_round(pool, spec, first_file, uri, out / "round-1", seed)
         _print_findings(report, out / "round-1", echo)
-        following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
-        if not following:
+        next_study_files = sorted((out / "round-1" / "next").glob("1-*.yaml"))
+        if not next_study_files:
             echo(f"The advisor asks for no further study. Best validation error: {_best_error_text(report)}.")
             return
-        spec = load_study_file(following[0])
-        echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
-        second = _run_round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
-        _print_findings(second, out / "round-2", echo)
-        echo(f"\nBest validation error: {_best_error_text(report)} in round 1, {_best_error_text(second)} in round 2.")
+        spec = load_study_file(next_study_files[0])
+        echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {next_study_files[0]}.")
+        second_report = _run_round(pool, spec, next_study_files[0], uri, out / "round-2", seed + 1000)
+        _print_findings(second_report, out / "round-2", echo)
+        echo(f"\nBest validation error: {_best_error_text(report)} in round 1, {_best_error_text(second_report)} in round 2.")
 
 
 def _create_or_empty_folder(out: Path) -> None:
@@ -82,10 +82,10 @@ def _create_or_empty_folder(out: Path) -> None:
 
 
 def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
-    count = len(jobs(spec))
-    futures = [pool.submit(_train_next_trial, file, uri, out.parent / "checkpoints", seed) for _ in range(count)]
+    trial_count = len(jobs(spec))
+    futures = [pool.submit(_train_next_trial, file, uri, out.parent / "checkpoints", seed) for _ in range(trial_count)]
     try:
-        for future in track(as_completed(futures), description="Training", total=count, transient=True):
+        for future in track(as_completed(futures), description="Training", total=trial_count, transient=True):
             future.result()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl+C or an error, train no further trial
@@ -138,7 +138,7 @@ def demo(out: Path, trials: int, seed: int) -> None:
 
     The demo takes a minute or two on two cores. The demo needs the extra `demo`: pip install "tuning-advisor[demo]".
     """
-    missing = [module for module in ("torch", "sklearn", "advisor_pytorch") if find_spec(module) is None]
-    if missing:
-        raise AdvisorError(f'the demo needs {", ".join(missing)}: pip install "tuning-advisor[demo]"')
+    missing_modules = [module for module in ("torch", "sklearn", "advisor_pytorch") if find_spec(module) is None]
+    if missing_modules:
+        raise AdvisorError(f'the demo needs {", ".join(missing_modules)}: pip install "tuning-advisor[demo]"')
     run_demo(out, trials=trials, seed=seed, echo=click.echo)
