@@ -44,7 +44,6 @@ SHOWN_BEST_TRIALS = 5
 """Number of best trials whose training curves the report always shows."""
 
 MAX_CURVES_PER_FIGURE = 10
-"""Maximum number of training curves that one figure shows."""
 
 
 def build_report(

@@ -32,7 +32,6 @@ WRITE_CHUNK_BYTES = 64 << 10
 report may take longer than `IDLE_TIMEOUT_S`."""
 
 MAX_STOPPED_TRIAL_ROWS = 50
-"""Maximum number of stopped trials that the page lists."""
 
 _CONTENT_TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
 

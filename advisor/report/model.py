@@ -65,8 +65,6 @@ class TrialCounts(FrozenModel):
 
 
 class RuleInfo(FrozenModel):
-    """Description of a rule in the report."""
-
     id: str
     summary: str
     why: str
@@ -299,11 +297,9 @@ class ReportData(FrozenModel):
 
     @cached_property
     def rule_by_id(self) -> dict[str, RuleInfo]:
-        """The report's rules by rule id."""
         return {r.id: r for r in self.rules}
 
     def verdicts_with_status(self, status: str) -> Iterator[Verdict]:
-        """Yield the verdicts with the given status."""
         return (v for v in self.verdicts if v.status == status)
 
     def deferral_reason(self, finding: Finding) -> str | None:

@@ -19,7 +19,6 @@ QUOTED_TEXT_NOTICE = (
 MAX_NAME_CHARS = 80
 """Maximum characters of a name from the store in a sentence; longer names are shortened."""
 MAX_QUOTED_ERROR_CHARS = 1200
-"""Maximum characters of a quoted error message."""
 _INVISIBLE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 """Unicode categories without visible characters, such as zero-width marks, direction marks and tags."""
 _INVISIBLE_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")

@@ -36,7 +36,6 @@ class SearchLoop:
     folder: Path
     first_seed: int
     print_line: Callable[[str], None]
-    """Function that prints one line of text."""
     _failed_trial_count: int = 0
     """Number of trials in the latest blocks if every trial of these blocks failed, or 0 if a trial of the latest block
     succeeded."""

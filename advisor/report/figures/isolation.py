@@ -20,7 +20,6 @@ MAX_SLICE_P_VALUE = 0.05
 """Maximum p-value at which a difference between slices of a hyperparameter's values counts as more than chance. The p-value is
 adjusted for the number of hyperparameters."""
 _MIN_SLICE_WIDTH_PX = 8.0
-"""Minimum width in pixels of a drawn slice of the hyperparameter's range."""
 _MAX_BOX_WIDTH_PX = 10.0
 """Maximum width in pixels of the box that shows how much a slice's best result varies by chance. A wider box would hide the
 trials."""

@@ -16,7 +16,6 @@ from advisor.report.text.headline import parameters_in_goal
 from advisor.report.text.study_diff import completed_spec, describe_domain, is_same_domain
 
 MARKED_BEST_TRIALS = 5
-"""Number of best trials that are marked on each range."""
 
 _ROW_HEIGHT_PX = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0

@@ -15,7 +15,6 @@ CURVE_PIXEL_COLUMNS = 400
 """Number of pixel columns to which a curve is reduced."""
 
 _GRADIENT_NORM_BINS = 40
-"""Number of bins of the histogram of gradient norms."""
 _MIN_LOG_STEP_RATIO = 1000
 """The step axis is logarithmic if the ratio of the last to the first positive step is at least this."""
 
