@@ -142,8 +142,7 @@ def _complete_specs(
 def first_study(
     study: Study, rules: Sequence[Rule], prepare: Callable[[StudySpec], StudySpec]
 ) -> tuple[StudySpec | None, tuple[Verdict, ...]]:
-    """Return the next study with its predicted effects (None if the rules recommend no change), and the verdicts on the current
-    study.
+    """Return the next study with its predicted effects (None without a recommended change), and the verdicts on the current study.
 
     prepare: function that adapts the planned study before its effects are predicted.
     """

@@ -98,10 +98,10 @@ def _event_text(record: AutopsyRecord) -> str:
     metric_text = {"loss": "the loss", "grad_norm": "the gradient norm"}.get(record.metric, "the loss or the gradient norm")
     value_text = record.value or "not finite"
     of = f" of {record.max_train_steps:,}" if record.max_train_steps else ""
-    delay_text = (
+    delay = (
         f", known {record.lag:,} steps later" if record.late else ", seen before the update" * (record.metric == "grad_norm")
     )
-    return f"{metric_text} became {value_text} at step {record.step:,}{of}{delay_text}"
+    return f"{metric_text} became {value_text} at step {record.step:,}{of}{delay}"
 
 
 def _state_text(record: AutopsyRecord) -> str:
@@ -141,10 +141,8 @@ def replay_instructions(record: AutopsyRecord, run: RunFacts) -> str:
 
 
 def diagnosis_as_json(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> dict[str, object]:
-    last_row = record.history.before[-1] if record.history.before else None
-    finite_values = (
-        {} if last_row is None else {k: v for k, v in last_row.model_dump().items() if v is not None and math.isfinite(v)}
-    )
+    last = record.history.before[-1] if record.history.before else None
+    finite = {} if last is None else {k: v for k, v in last.model_dump().items() if v is not None and math.isfinite(v)}
     return {
         "run_id": run.run_id,
         "step": record.step,
@@ -153,5 +151,5 @@ def diagnosis_as_json(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts
         "culprit": diagnosis.culprit,
         "advice": diagnosis.advice,
         "replay": replay_instructions(record, run),
-        "last_good": finite_values,
+        "last_good": finite,
     }

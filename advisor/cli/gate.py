@@ -141,11 +141,9 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
 
 def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
     """Store the answer in MLflow. If storing fails, add a warning: the next call may choose a wrong default incumbent."""
-    old_answer = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
+    former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_gate_record(
-            answer.candidate.run, updated_tag_text(make_gate_record(answer), old_answer), tracking_uri=tracking_uri
-        )
+        write_gate_record(answer.candidate.run, updated_tag_text(make_gate_record(answer), former), tracking_uri=tracking_uri)
     except AdvisorError as error:
         warning = f"MLflow could not store this answer, so later answers ignore it; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, warning)})

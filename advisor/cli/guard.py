@@ -84,10 +84,9 @@ def guard(
 def _verdict_table(verdicts: Sequence[RunVerdict]) -> list[str]:
     if not verdicts:
         return ["No trial is running."]
-    length_texts = ["" if v.length is None else f" of {v.length:,.0f}" for v in verdicts]
+    lengths = ["" if v.length is None else f" of {v.length:,.0f}" for v in verdicts]
     rows = [
-        (clean(v.trial), v.state, f"step {v.step:,}{end}", clean(v.message))
-        for v, end in zip(verdicts, length_texts, strict=True)
+        (clean(v.trial), v.state, f"step {v.step:,}{end}", clean(v.message)) for v, end in zip(verdicts, lengths, strict=True)
     ]
     stoppable = sum(v.stop for v in verdicts)
     end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "No trial needs to be stopped."

@@ -146,19 +146,17 @@ def init(
     compared_parameter = _parse_parameter(compare, "compare") if compare else None
     optimizer = _choose_optimizer(optimizer, parameters, compared_parameter)
     metric = metric or _ask_user("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
-    likely_direction = direction_of_metric(metric)
-    if direction is None and (likely_direction is None or sys.stdin.isatty()):
+    inferred = direction_of_metric(metric)
+    if direction is None and (inferred is None or sys.stdin.isatty()):
         direction_type = click.Choice(["minimize", "maximize"])
-        direction = _ask_user(
-            "Direction in which the metric improves", likely_direction or "minimize", direction_type, "--direction"
-        )
+        direction = _ask_user("Direction in which the metric improves", inferred or "minimize", direction_type, "--direction")
     trials = trials or _ask_user("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:
         max_train_steps = _ask_user("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
     try:
         request = FirstStudyRequest(
             study=name or out.stem,
-            objective=Objective(metric=metric, direction=direction or likely_direction),
+            objective=Objective(metric=metric, direction=direction or inferred),
             optimizer=optimizer.lower(),
             trials=trials,
             max_train_steps=max_train_steps,
@@ -172,12 +170,10 @@ def init(
 
 
 def _choose_optimizer(chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None) -> str:
-    optimizer_parameter = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
-    if optimizer_parameter is not None:
-        values = ",".join(map(str, parameters[optimizer_parameter].options))
-        raise AdvisorError(
-            f"--tune {optimizer_parameter}: each optimizer has ranges of its own; pass --compare {optimizer_parameter}={values}"
-        )
+    tuned = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
+    if tuned is not None:
+        values = ",".join(map(str, parameters[tuned].options))
+        raise AdvisorError(f"--tune {tuned}: each optimizer has ranges of its own; pass --compare {tuned}={values}")
     if compared is not None and parameter_kinds.chooses_optimizer(compared[0]):
         first_optimizer = next((name for v in compared[1].options if (name := optimizer_in_value(v)) is not None), None)
         return first_optimizer or OPTIMIZER_NAMES[0]
@@ -227,10 +223,8 @@ def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tupl
             decay_words = {"decay", "wd", "weightdecay", "l2"}
             is_weight_decay = parameter_kinds.is_regulariser(name) and decay_words & set(words_of_name(name))
             usual_scale = "log" if is_learning_rate(name) or (is_weight_decay and low > 0) else "linear"
-            is_integer_range = (
-                low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual_scale == "linear"
-            )
-            fields = {"type": "int" if is_integer_range else "float", "low": low, "high": high}
+            integers = low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual_scale == "linear"
+            fields = {"type": "int" if integers else "float", "low": low, "high": high}
             return name, Parameter.model_validate({"role": "nuisance", "scale": bounds[3] or usual_scale, **fields})
         role: Literal["scientific", "nuisance"] = "scientific" if what == "compare" else "nuisance"
         return name, Parameter(role=role, choices=tuple(map(_parse_parameter_value, choices)))
@@ -300,8 +294,6 @@ def _unique_file_name_parts(values: Sequence[str]) -> list[str]:
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"
         numbered_slugs = (f"{slug}_{number}" for number in range(2, len(values) + 2))
-        taken_slugs = {other.lower() for other in slugs}  # in lower case, because some file systems ignore case
-        slugs.append(
-            slug if slug.lower() not in taken_slugs else next(n for n in numbered_slugs if n.lower() not in taken_slugs)
-        )
+        taken = {other.lower() for other in slugs}  # in lower case, because some file systems ignore case
+        slugs.append(slug if slug.lower() not in taken else next(n for n in numbered_slugs if n.lower() not in taken))
     return slugs

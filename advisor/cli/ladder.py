@@ -92,16 +92,14 @@ def _ladder_text(result: Ladder) -> str:
 
 def _rate_transfer_text(result: Ladder) -> str:
     rate, (first, *_, last) = clean(result.rate), result.rungs
-    change_text = f"a factor of {_interval_text(result.factor)} from {_size_text(result, first.size, last.size)}"
+    change = f"a factor of {_interval_text(result.factor)} from {_size_text(result, first.size, last.size)}"
     if result.transfer == "stays":
-        return f"The best {rate} stays within a factor of 2 over the sizes: {change_text} (95 % interval)."
+        return f"The best {rate} stays within a factor of 2 over the sizes: {change} (95 % interval)."
     if result.transfer == "moves":
         trend = "falls" if result.factor.value < 1 else "rises"
-        return (
-            f"The best {rate} {trend} with the size: {change_text} (95 % interval). Do not use the same rate at another size."
-        )
+        return f"The best {rate} {trend} with the size: {change} (95 % interval). Do not use the same rate at another size."
     open_end_texts = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
-    why = f"the best rate may lie {listed(open_end_texts, 4)}" if open_end_texts else f"{change_text} (95 % interval)"
+    why = f"the best rate may lie {listed(open_end_texts, 4)}" if open_end_texts else f"{change} (95 % interval)"
     return f"The sweeps do not show whether the best {rate} changes with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."
 
 

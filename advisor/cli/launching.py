@@ -167,7 +167,7 @@ class Launcher:
         """Train the trials that have not ended yet. trials: number of all trials, or None for the number in the study file."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry))
-        guard_reads_trials = self.options.stop_doomed or self.notifier is not None
+        guarded = self.options.stop_doomed or self.notifier is not None
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.preceding_trials),
@@ -179,9 +179,7 @@ class Launcher:
             timeout_s=self.options.timeout_s,
             append=self.options.appends_parameters,
             keep_going=self.options.keep_going,
-            guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds)
-            if guard_reads_trials
-            else None,
+            guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds) if guarded else None,
             stop_doomed=self.options.stop_doomed,
             notifier=self.notifier,
         )
@@ -222,8 +220,7 @@ def print_commands(
 
 @contextmanager
 def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *, enabled: bool) -> Iterator[SummaryCallback]:
-    """Show a progress bar on a terminal, or else print a line for each ended trial. A failed trial gets a line also on a
-    terminal."""
+    """Show a progress bar on a terminal, or else print a line for each ended trial. Failed trials get a line also on a terminal."""
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
@@ -232,9 +229,7 @@ def _launch_progress_bar(plan: LaunchPlan, seed: int, warnings: Sequence[str], *
         pending_warnings = [warnings]
 
         def update(summary: Summary, news: str, /) -> None:
-            while (
-                pending_warnings
-            ):  # print the warnings when the first trial starts, so that an error before the launch prints no warnings
+            while pending_warnings:  # only now, so that an error before the first trial prints no warnings
                 print_warnings(pending_warnings.pop())
             bar.update(task_id, completed=len(summary.outcomes), description=launch_progress_text(plan, summary, seed))
             new_lines = ended_run_lines.new_lines(summary)

@@ -76,9 +76,7 @@ class _StudyFollower:
             if verdict.state in NOTIFICATION_EVENTS:
                 yield Notification(verdict.state, reading.study, verdict.trial, verdict.step, verdict.message)
             if verdict.state in ("doomed", "not_finite"):
-                self._known_stops.add(
-                    verdict.trial
-                )  # the message about this verdict was already sent, so send none when the trial is stopped
+                self._known_stops.add(verdict.trial)  # send no second message when this trial is stopped
         for trial in sorted(set(reading.failed) - self._known_failures):
             reason = f": {reading.failed[trial]}" if reading.failed[trial] else ""
             yield Notification("failed", reading.study, trial, None, f"{trial} failed{reason}")

@@ -81,8 +81,7 @@ class AnalysisOptions:
         return {name: value for name, value in values.items() if name not in ("out", "quiet")}
 
     def command_words(self, study: Path | None = None) -> list[str]:
-        """Return the options that affect the report as command-line arguments. The tracking URI is omitted, because it may contain
-        a password."""
+        """Return the options that affect the report as arguments, but omit the tracking URI, which may contain a password."""
         options = [
             ("--objective", self.objective),
             ("--direction", self.direction),

@@ -32,8 +32,7 @@ _OPTIONS_WITHOUT_RECIPE = {
 _MODEL_OPTION = "--model-name-or-path MODEL"
 """Option for the pretrained model, which TRL's ModelConfig needs and whose value the user must replace."""
 _POLICY_LOGGING_OPTION = "--logging-steps 1"
-"""Option that makes TRL log a policy's curves at every step (the default is every tenth step), so that rules can judge short
-trainings."""
+"""Option that makes TRL log a policy's curves at every step instead of every tenth, so that rules can judge short trainings."""
 _TRAINER_ARGUMENT_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
 """Names in Transformers' TrainingArguments of the values that placeholders stand for."""
 
@@ -70,8 +69,7 @@ def add_recipe_options(command: Command) -> Command:
 
 
 def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
-    """Raise AdvisorError if the user set an option that works only with `--recipe`. lengths: values of these options by parameter
-    name."""
+    """Raise AdvisorError if the user set an option that needs `--recipe`. lengths: values of these options by parameter name."""
     for name, option in _RECIPE_ONLY_OPTIONS.items():
         if lengths[name] is not None:
             raise AdvisorError(f"{option} works only with --recipe")

@@ -147,8 +147,7 @@ def _best_trial_summary(study: Study, ranked: Sequence[Trial], spread: RepeatSpr
 
 
 def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
-    """Return (mean of the best trial's setting, mean of the best other setting), or (None, None) if the best trial's setting has no
-    repeats."""
+    """Return the means of the best trial's setting and of the best other setting, or (None, None) if the former has no repeats."""
     sorted_settings = sorted(repeats.full_length_settings(study), key=lambda s: s.mean)
     own = next((s for s in sorted_settings if repeats.key(s.trials[0]) == repeats.key(best)), None)
     if own is None or len(own.costs_after_selection) < 2:
@@ -201,8 +200,7 @@ def _best_value_interval(study: Study) -> tuple[float, float] | None:
 def _curves_to_draw(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: HigherRateTrials | None
 ) -> tuple[MetricCurveSet, ...]:
-    """Return the curves of the best trials, of the trials in findings' evidence, and of the trials with slightly higher learning
-    rates than the best trial."""
+    """Return the curves of the best trials, of findings' evidence, and of learning rates just above the best trial's rate."""
     best_trials = list(ranked[:SHOWN_BEST_TRIALS])
     trials_by_metric: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best_trials}}
     signals: dict[str, Signal] = {}

@@ -20,8 +20,7 @@ from advisor.report.model import ReportData
 from advisor.report.running import GUARD_STATE_LABELS
 
 LOOPBACK_ADDRESS = "127.0.0.1"
-"""Address on which the server listens. Other machines cannot reach it, because reports may be confidential and the server has no
-authentication."""
+"""The server listens only on this address, because reports may be confidential and the server has no authentication."""
 
 MAX_CONNECTIONS = 64
 """Maximum number of open connections, each with a thread. One more connection closes the oldest connection."""

@@ -34,10 +34,8 @@ def train_digits_network(
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x, y, x_val, y_val = _load_digits()
-    hidden_units = int(params.get("width", 128))
-    model = nn.Sequential(
-        nn.Linear(64, hidden_units), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(hidden_units, 10)
-    )
+    units = int(params.get("width", 128))
+    model = nn.Sequential(nn.Linear(64, units), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(units, 10))
     optimizer = _make_optimizer(model, params)
     warmup = max(int(params.get("warmup_steps", 1)), 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))

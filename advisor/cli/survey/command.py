@@ -82,8 +82,7 @@ def _analyze_and_save(
 def _analyze_on_ray(
     experiments: Sequence[SurveyExperiment], options: AnalysisOptions, jobs: int | None, ray_address: str | None
 ) -> Iterator[AnalysisOutcome]:
-    """Analyze the experiments on Ray nodes. This process writes the reports, because the nodes may not share this machine's
-    disk."""
+    """Analyze experiments on Ray nodes. This process writes the reports, because the nodes may not share this machine's disk."""
 
     def failed_analysis(experiment: SurveyExperiment, reason: str) -> tuple[SurveyExperiment, _Analysis]:
         return experiment, (AnalysisOutcome(experiment.name, "broken", f"not analyzed: {reason}"), {})

@@ -44,7 +44,7 @@ DEFAULT_SEARCH_FOLDER = Path("advisor-tune")
     "--seed",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Seed of the first trial. Each trial has another seed.  [default: 0 in round 1]",
+    help="Seed of the first trial; the others differ.  [default: 0 in round 1]",
 )
 @launch_options
 @click.option(

@@ -37,8 +37,7 @@ class SearchLoop:
     first_seed: int
     print_line: Callable[[str], None]
     _failed_trial_count: int = 0
-    """Number of trials in the latest blocks if every trial of these blocks failed, or 0 if a trial of the latest block
-    succeeded."""
+    """Number of trials in the latest blocks in which every trial failed, or 0 if a trial of the latest block succeeded."""
 
     def run(self) -> list[Block]:
         """Train blocks until the budget of trials is spent, and return all blocks. An interrupted search resumes after its last

@@ -32,8 +32,7 @@ from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
 MIN_TRIAL_COST_SHARE = 0.1
-"""Minimum cost of a trial, as a share of its planned steps. Starting a training takes time, so even a short trial costs this
-much."""
+"""Minimum cost of a trial, as a share of its planned steps, because even starting a training takes time."""
 _EARLY_END_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
 """Statuses of trials that ended early. Such a trial costs only the steps that it trained."""
 
@@ -46,8 +45,7 @@ class SearchRecord:
     location: StoreLocation
     starting_study: StudySpec
     command_words: Sequence[str]
-    """Arguments (argv) of the training command. The analysis may change a value only if this command passes the value to the
-    training."""
+    """Arguments (argv) of the training command. The analysis may change only values that this command passes to the training."""
     appends_parameters: bool
     rules: Sequence[Rule]
     declined_changes: list[str] = field(default_factory=list)
@@ -151,8 +149,8 @@ def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
 
 
 def _group_similar_blocks(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
-    """Group blocks with equal training steps and learning-rate schedule, so that the trials of a group can be read as one study. A
-    special study (probe) is a group by itself."""
+    """Group blocks with equal training steps and schedule, whose trials can be read as one study. Each probe is a separate
+    group."""
     group_keys = [(steps_per_trial(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
     file_order = sorted(range(len(files)), key=lambda i: group_keys[i])
     return [[files[i] for i in group] for _, group in groupby(file_order, key=lambda i: group_keys[i])]

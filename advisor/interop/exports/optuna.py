@@ -1,5 +1,4 @@
-"""Writes a Python script that creates an Optuna study. The script can express every study file, because its search space is Python
-code."""
+"""Writes a Python script that creates an Optuna study. Every study file can be exported, because the search space is code."""
 
 from __future__ import annotations
 
@@ -98,10 +97,8 @@ def _script_lines(export: StudyExport) -> Iterator[str]:
         yield from _suggestion_lines(name, spec.parameters[name])
     for region in spec.forbidden:
         reason = comment_line("forbidden: " + (region.why or "the study excludes this region"))
-        membership_tests = [
-            test for name, limits in region.where.items() for test in _membership_tests(f"params.get({name!r})", limits)
-        ]
-        yield f"    if {' and '.join(membership_tests)}:"
+        tests = [test for name, limits in region.where.items() for test in _membership_tests(f"params.get({name!r})", limits)]
+        yield f"    if {' and '.join(tests)}:"
         yield f"        raise optuna.TrialPruned({reason!r})"
     yield "    return params"
     seed = spec.sampler.seed % 2**32
@@ -179,8 +176,6 @@ def _params_drawn_by_optuna(spec: StudySpec, params: Any) -> dict[str, Any]:
     drawn_params = {}
     for name, parameter in spec.searched.items():
         if name in params:
-            is_reverse_log = parameter.scale == "reverse-log"
-            drawn_params[f"1 - {name}" if is_reverse_log else name] = (
-                round(1 - params[name], 15) if is_reverse_log else params[name]
-            )
+            reverse = parameter.scale == "reverse-log"
+            drawn_params[f"1 - {name}" if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
     return drawn_params

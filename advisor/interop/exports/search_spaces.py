@@ -58,13 +58,11 @@ def require_plain_space(spec: StudySpec, tool: str) -> None:
 def study_comments(spec: StudySpec) -> Iterator[str]:
     """Yield comment lines with the study's goal, its notes, and its settings of the training, which other tools cannot express."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
-    study_fields = spec.model_dump(mode="json", exclude_defaults=True)
+    data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
-        if key in study_fields:
-            yaml_text = yaml.safe_dump(study_fields[key], default_flow_style=True, width=10**6, sort_keys=False)
-            value_text = (
-                study_fields[key] if isinstance(study_fields[key], str) else yaml_text.removesuffix("\n").removesuffix("\n...")
-            )
+        if key in data:
+            yaml_text = yaml.safe_dump(data[key], default_flow_style=True, width=10**6, sort_keys=False)
+            value_text = data[key] if isinstance(data[key], str) else yaml_text.removesuffix("\n").removesuffix("\n...")
             yield f"# To be set in the training: {key}: {comment_line(value_text)}"
     yield from (f"# Note: {comment_line(note)}" for note in spec.notes)
 
@@ -108,8 +106,7 @@ _MAX_INTEGERS_IN_RANGE = 1000
 
 
 def render_algoperf(export: StudyExport) -> str:
-    """Return tuning_search_space.json. Return AlgoPerf's JSON file. JSON has no comments, so the file omits the reasons for the
-    search ranges."""
+    """Return tuning_search_space.json without the reasons for the search ranges, because JSON has no comments."""
     for name in export.spec.parameters:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")
@@ -170,8 +167,7 @@ def _ray_domain(parameter: Parameter) -> str:
 
 
 def render_wandb(export: StudyExport) -> str:
-    """Return a W&B sweep as YAML. If the export contains trials to run, the sweep is a grid over the key `trial`, and each value is
-    a trial as JSON."""
+    """Return a W&B sweep as YAML. Trials to run become a grid over the key `trial`, in which each value is a trial as JSON."""
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,

@@ -1,2 +1,1 @@
-"""Importers. Each module lists and reads the runs of one tool (see `runs.Importer`), and `importing` writes the runs into
-MLflow."""
+"""Each importer lists and reads the runs of one tool (see `runs.Importer`), and `importing` writes the runs into MLflow."""

@@ -142,8 +142,7 @@ def read_optional_mapping(path: Path) -> dict[str, Any]:
 
 
 def _is_huge_integer(key: Any) -> bool:
-    """Return whether the key is an integer that `str` rejects, because it has too many digits. YAML files can contain such integers
-    in hexadecimal."""
+    """Return whether the key is an integer with too many digits for `str`, which YAML files can contain in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 

@@ -40,8 +40,7 @@ def detect_import_kinds(source: str) -> list[str]:
 
 
 def _kinds_by_file_names(names: set[str]) -> list[str]:
-    """Return the kinds that match the file names. Many tools write TensorBoard's event files, so "tensorboard" counts only if no
-    other kind matches."""
+    """Return the kinds that match the file names, and "tensorboard" only without another kind: many tools write event files."""
     kind_matches = {
         "ray": "params.json" in names and bool(names & {"result.json", "progress.csv"}),
         "algoperf": bool(names & {"measurements.csv", "eval_measurements.csv"}),

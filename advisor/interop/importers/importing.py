@@ -86,12 +86,8 @@ def import_runs(
         for name, runs in runs_by_experiment.items():
             new = _read_new_runs(runs, writer.imported_runs(name), objective_tags, names, summary, notes, report_progress)
             for first in new:  # create the experiment only when its first run is ready to be written
-                shared_tags = {
-                    t: v for t, v in runs[0].experiment_tags.items() if all(r.experiment_tags.get(t) == v for r in runs)
-                }
-                writer.write(
-                    name, {**names.rename_in_tags(shared_tags), **objective_tags}, chain([first], new), report_progress
-                )
+                shared = {t: v for t, v in runs[0].experiment_tags.items() if all(r.experiment_tags.get(t) == v for r in runs)}
+                writer.write(name, {**names.rename_in_tags(shared), **objective_tags}, chain([first], new), report_progress)
     report_progress()
     if summary.unreadable and not (summary.new_runs or summary.extended_runs or summary.unchanged_runs):
         others = len(summary.unreadable) - 1
@@ -132,17 +128,15 @@ def _read_new_runs(
     name_counts = Counter(run.name for run in runs)
     # Unchanged runs also get a number, so that a repeated import gives each run the same number.
     for number, run in enumerate(runs):
-        imported_run = imported.get(source_text([valid_text(part) for part in run.source]))
-        if imported_run is not None and run.files_digest in (None, imported_run.files_digest):
+        stored = imported.get(source_text([valid_text(part) for part in run.source]))
+        if stored is not None and run.files_digest in (None, stored.files_digest):
             summary.unchanged_runs += 1
             report_progress()
             continue
         unique_run = run if name_counts[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
             content = run.read()
-            new = convert_run(
-                unique_run, content, names, number, objective=chosen, continues=imported_run.run_id if imported_run else None
-            )
+            new = convert_run(unique_run, content, names, number, objective=chosen, continues=stored.run_id if stored else None)
         except AdvisorError as error:
             summary.unreadable += (str(error),)
             report_progress()

@@ -79,8 +79,7 @@ def find_usual_column(columns: list[str], usual_names: tuple[str, ...]) -> str |
 
 
 def read_runs(path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
-    """Return the rows of each run by run name. Without a run column, all rows are one run with the name None. An AdvisorError names
-    the file, row and column."""
+    """Return the rows by run name, or by None without a run column. An AdvisorError names the file, row and column."""
     runs: dict[str | None, RunRows] = {}
     points = 0
     for count in _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout):
@@ -95,8 +94,7 @@ def read_run(path: Path, layout: TableLayout) -> RunRows:
 
 
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: TableLayout) -> Iterator[int]:
-    """Add the rows of a file of JSON lines to `runs`. For each row, yield the number of its cells, which limits the number of its
-    metric points."""
+    """Add the rows of a file of JSON lines to `runs`. For each row, yield its number of cells, the maximum number of its points."""
     name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten_mapping(row, "/")
@@ -221,10 +219,8 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
     cell_type = cells.type
     if pa.types.is_dictionary(cell_type):
         values, known = _cells_as_numbers(cells.dictionary)
-        dictionary_indices = np.asarray(
-            pc.fill_null(cells.indices, len(values))
-        )  # a null cell gets the index of the NaN that is appended to `values`
-        return np.append(values, math.nan)[dictionary_indices], np.append(known, False)[dictionary_indices]
+        indices = np.asarray(pc.fill_null(cells.indices, len(values)))  # a null cell gets the index of the appended NaN
+        return np.append(values, math.nan)[indices], np.append(known, False)[indices]
     if pa.types.is_timestamp(cell_type):
         return _cells_as_numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
     if not (pa.types.is_string(cell_type) or pa.types.is_large_string(cell_type)):
@@ -241,8 +237,7 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
 
 
 def _convert_times_to_ms(seconds: FloatArray) -> NDArray[np.int64]:
-    """Convert times to ms since 1970. The unit of a time (s or ms since 1970, or s since the start of the run) follows from its
-    size; an implausible time becomes `UNKNOWN_TIME`."""
+    """Convert times in s or ms since 1970, or in s since the run's start, to ms since 1970; implausible ones to `UNKNOWN_TIME`."""
     with np.errstate(invalid="ignore"):
         is_ms = seconds >= 1e11
         epoch_ms = np.where(is_ms, seconds, seconds * 1000)

@@ -19,8 +19,7 @@ SOURCE_RUN_TAG = "advisor.imported_from"
 """Name of the tag with a run's identifier in its source, as a JSON list. `UNFINISHED_RUN_PREFIX` precedes the list while the run is
 being written."""
 UNFINISHED_RUN_PREFIX = "unfinished "
-"""Prefix of the tag `SOURCE_RUN_TAG` of a run that is being written. After an interrupted import, the next import deletes the run
-and writes it again."""
+"""Prefix of the tag `SOURCE_RUN_TAG` while a run is being written. The next import replaces a run with this prefix."""
 SOURCE_DIGEST_TAG = "advisor.imported_state"
 """Name of the tag with a digest of the run's source files. If the digest has changed, the next import adds new data to the run."""
 MAX_VALUE_CHARACTERS = 5000
@@ -144,8 +143,7 @@ _PARAMETERS_OF_FACTS: Mapping[str, tuple[str, ...]] = {
 
 
 def _tags_from_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts about the run, such as its seed. A fact comes from parameters with common names if these parameters
-    agree."""
+    """Return tags for facts about the run, such as its seed, from parameters with common names if these parameters agree."""
 
     def is_count(value: Any) -> bool:
         if isinstance(value, str):

@@ -31,8 +31,7 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUE_FRACTION = 0.9
-"""Minimum share of complete trials whose final value equals one of their intermediate values. From this share on, both kinds of
-values count as one metric."""
+"""Minimum share of trials with a final value among their intermediate values, at which both kinds of values are one metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +106,14 @@ class OptunaStorage:
 
     def _objective_to_import(self, study: Any) -> tuple[int, str]:
         """Return (index, name) of the objective. Raise AdvisorError if the user must choose one."""
-        objective_count = len(study.directions)
-        metrics = list(
-            study.metric_names or ([f"values_{i}" for i in range(objective_count)] if objective_count > 1 else ["value"])
-        )
-        if objective_count > 1 and self.objective not in (*metrics, *map(str, range(objective_count))):
+        total = len(study.directions)
+        metrics = list(study.metric_names or ([f"values_{i}" for i in range(total)] if total > 1 else ["value"]))
+        if total > 1 and self.objective not in (*metrics, *map(str, range(total))):
             listed_objectives = ", ".join(f"{m} ({d.name.lower()})" for m, d in zip(metrics, study.directions, strict=True))
             raise AdvisorError(
                 f"the study {study.study_name!r} has {len(metrics)} objectives: {listed_objectives}; choose one with --objective"
             )
-        chosen_name = self.objective if objective_count > 1 else metrics[0]
+        chosen_name = self.objective if total > 1 else metrics[0]
         index = metrics.index(chosen_name) if chosen_name in metrics else int(str(chosen_name))
         return index, str(metrics[index])
 

@@ -113,8 +113,7 @@ def convert_to_step(value: Any, error_prefix: str) -> int:
 
 
 def convert_to_value(value: Any) -> float | None:
-    """Return a metric value as a float, or None if the value is not a number. Texts such as "NaN", which JSON files contain, count
-    as numbers."""
+    """Return a metric value as a float, or None if it is not a number. Texts such as "NaN" in JSON files count as numbers."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

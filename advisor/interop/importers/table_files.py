@@ -53,8 +53,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row. They identify the file, because the first row stays the same while the file
-    grows."""
+    """Return the non-empty cells of the first row, which identify the file, because a growing file keeps its first row."""
     if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):

@@ -272,9 +272,7 @@ class _TypedTable:
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
         arrow_type = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
-            if pa.types.is_string(
-                cells.type.value_type
-            ):  # columns of text that are too large to decode stay dictionary-encoded
+            if pa.types.is_string(cells.type.value_type):  # the text is too large to decode in one piece
                 if kind == "text":
                     return cells
                 raise self._first_invalid_cell(cells, name, kind, start)

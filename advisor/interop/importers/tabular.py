@@ -128,7 +128,7 @@ class TableImporter:
             )
         file_digest = files.digest_of_files([path])
         relative_path = files.printable_text(path.name if root == path else path.relative_to(root).as_posix())
-        first_row_digest = files.digest_of_value(table_files.first_row(path))
+        row_digest = files.digest_of_value(table_files.first_row(path))
 
         def run(name: str) -> SourceRun:
             def read() -> RunContent:
@@ -136,7 +136,7 @@ class TableImporter:
                 return _run_content(rows, rows.all_params, layout, f"{files.printable_text(path)}, run {name!r}")
 
             return SourceRun(
-                name, (self.kind, relative_path, first_row_digest, name), files.printable_text(path.stem), read, file_digest
+                name, (self.kind, relative_path, row_digest, name), files.printable_text(path.stem), read, file_digest
             )
 
         return [run(name or "") for name in runs]
@@ -152,8 +152,7 @@ def _run_content(rows: RunRows, params: dict[str, Any], layout: TableLayout, err
 
 def unwrap_wandb_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return a W&B configuration without the keys of W&B itself: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
-    own_entries = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
+    entries = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
     return {
-        k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v
-        for k, v in own_entries.items()
+        k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v for k, v in entries.items()
     }

@@ -104,11 +104,9 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
             except (ValueError, TypeError, OverflowError) as error:  # a protobuf error, or a step with more than 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
     metrics = run_events.curves.metrics
-    result_metrics = {
-        metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC
-    }
-    if result_metrics < metrics:
-        run_events.curves.drop(result_metrics)
+    results = {metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC}
+    if results < metrics:
+        run_events.curves.drop(results)
     if not len(run_events.curves) and not run_events.params:
         problems = "".join(f"; {note}" for note in run_events.notes)
         raise AdvisorError(f"{files.printable_text(folder)}: its event files contain no scalar{problems}")

@@ -52,9 +52,7 @@ def find_runs(source: str | Path) -> RunList:
 def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
 
-    def age(
-        state: Path,
-    ) -> tuple[int, int]:  # `Trainer` writes the file in the output folder after the files of all checkpoints
+    def age(state: Path) -> tuple[int, int]:  # `Trainer` writes the file in the output folder last
         checkpoint_match = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
         return (0, int(checkpoint_match[1][:18])) if checkpoint_match else (1, 0)
 

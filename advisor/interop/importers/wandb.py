@@ -72,7 +72,7 @@ def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
             if record.WhichOneof("record_type") == "run":
                 project, name = record.run.project, record.run.display_name
                 break
-    info_files = [path.parent / "files" / file for path in paths for file in (_CONFIG_FILE, _SUMMARY_FILE)]
+    infos = [path.parent / "files" / file for path in paths for file in (_CONFIG_FILE, _SUMMARY_FILE)]
 
     def read() -> RunContent:
         run_records = _RunRecords()
@@ -82,11 +82,7 @@ def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
         return run_records.content(files.printable_text(paths[-1]))
 
     return SourceRun(
-        name or run_id,
-        ("wandb", run_id),
-        project or files.folder_name(root),
-        read,
-        files.digest_of_files([*paths, *info_files]),
+        name or run_id, ("wandb", run_id), project or files.folder_name(root), read, files.digest_of_files([*paths, *infos])
     )
 
 

@@ -329,10 +329,8 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
             new_rows = [_metric_row(run_id, metric, point) for point in point_slice if point not in stored_points]
             inserted_count += len(new_rows)
             _insert(connection, SqlMetric, new_rows)
-        last_index = np.lexsort(columns[::-1])[-1]
-        latest_rows.append(
-            _metric_row(run_id, metric, max([tuple(column[last_index].item() for column in columns), *stored_points]))
-        )
+        last = np.lexsort(columns[::-1])[-1]
+        latest_rows.append(_metric_row(run_id, metric, max([tuple(column[last].item() for column in columns), *stored_points])))
     _insert(connection, SqlLatestMetric, latest_rows)
     return inserted_count
 

@@ -156,16 +156,14 @@ def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
         if s.signal == "grad_norm":
             caption = say("Gradient norm of the {trials}.{clipping}", trials=trials, clipping=clipping)
             figures += _best_trial_curve_figures(report, s.metric, caption, tuple(lines))
-    omission = (
-        f" {histogram.omitted_count:,} values that are zero or not finite are omitted." if histogram.omitted_count else ""
-    )
+    omitted = f" {histogram.omitted_count:,} values that are zero or not finite are omitted." if histogram.omitted_count else ""
     evidence = HistogramEvidence(
         quantity="gradient norm",
         caption=say(
             "Over all steps, 90 % of the gradient norms of the {trials} are below {p90}.{omitted}{clipping}",
             trials=trials,
             p90=p90,
-            omitted=omission,
+            omitted=omitted,
             clipping=clipping,
         ),
         edges=histogram.edges,
@@ -180,10 +178,8 @@ def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
 def _gradient_clipping_sentence(histogram: GradientNormHistogram) -> str:
     if histogram.clipping_threshold is None:
         return ""
-    share_clause = (
-        "" if histogram.clipped_share is None else f", which changes {Percent(histogram.clipped_share)} of their updates"
-    )
-    return f" The trials clip at a norm of {number(histogram.clipping_threshold, 3)}{share_clause}."
+    share = "" if histogram.clipped_share is None else f", which changes {Percent(histogram.clipped_share)} of their updates"
+    return f" The trials clip at a norm of {number(histogram.clipping_threshold, 3)}{share}."
 
 
 def _batch_size_figures(report: ReportData) -> tuple[Figure, ...]:

@@ -72,8 +72,7 @@ def training_curve_figures(report: ReportData, evidence: CurveEvidence, *, late:
 
 
 def _can_share_vertical_axis(panels: Sequence[_MetricCurves]) -> bool:
-    """Return whether the metrics can share an axis: their names say that they are the same quantity, and neither would look
-    flat."""
+    """Return whether the metrics can share an axis: by name, they are the same quantity, and neither would look flat."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
     middle_ranges = []
@@ -102,32 +101,29 @@ def _draw_curve_plot(
 ) -> Figure:
     rows = report.figures.by_id
     style_of_trial = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
-    drawn_set = _assign_curve_styles(group, style_of_trial)
-    steady_values = [d.values for d in drawn_set if d.curve.trial in rows and rows[d.curve.trial].feasible]
+    drawn = _assign_curve_styles(group, style_of_trial)
+    steady_values = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
     if late:
         steady_values = [values[len(values) // 4 :] for values in steady_values]
     limits = limits_widened_if_near(
-        curve_axis_limits(steady_values, [d.values for d in drawn_set]), [line.value for line in evidence.lines]
+        curve_axis_limits(steady_values, [d.values for d in drawn]), [line.value for line in evidence.lines]
     )
     if evidence.shares:
         limits = AxisLimits(0.0, 1.0, log=False)
     frame = Frame()
     frame.fit_y_axis(limits)
-    frame.x = _step_axis_scale([d.curve for d in drawn_set], group[0][0].scale, frame.left_px)
+    frame.x = _step_axis_scale([d.curve for d in drawn], group[0][0].scale, frame.left_px)
     frame.add_y_axis(" and ".join(s.metric for s, _ in group))
     frame.add_x_axis("step")
-    for d in reversed(drawn_set):
+    for d in reversed(drawn):
         path = curve_path_data(d.curve.steps, d.curve.values, frame.x, frame.y)
         index = str(report.figures.index.get(d.curve.trial, ""))
         frame.add_element("path", f"crv s{d.colour_index} d{d.dash_index}", d=path, data_t=index)
     _draw_reference_lines(frame, evidence.lines)
-    _draw_curve_marks(frame, evidence.marks, drawn_set)
+    _draw_curve_marks(frame, evidence.marks, drawn)
     metrics = " and ".join(clean(s.metric) for s, _ in group)
     svg = frame.render_svg(f"{metrics} over training steps of {count(len(style_of_trial), 'trial')}")
-    notes: tuple[Message | str, ...] = (
-        *_clipped_value_notes(limits, drawn_set),
-        *_omitted_curve_notes(group, evidence, trials),
-    )
+    notes: tuple[Message | str, ...] = (*_clipped_value_notes(limits, drawn), *_omitted_curve_notes(group, evidence, trials))
     return Figure(svg=svg, caption=caption, legend=_curve_legend(report, group, style_of_trial), notes=notes)
 
 
@@ -207,8 +203,7 @@ def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Sca
 def _split_curve_at_gaps(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pixels of each part of the curve between two gaps. A part may cross the edge of the plot but never runs along the
-    edge."""
+    """Yield the pixels of each part of the curve between gaps. A part may cross the plot's edge but never runs along the edge."""
     current_piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):

@@ -22,8 +22,7 @@ from advisor.report.plot_data.scale import Scale, objective_axis_limits, padded_
 
 
 def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
-    """Draw a box plot of the best result of n random trials for each n: median, quartiles, and whiskers from the 5 to the 95 %
-    quantile."""
+    """Draw a box plot of the best result of n random trials for each n. The whiskers reach from the 5 to the 95 % quantile."""
     metric = report.spec.objective.metric
     levels = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()

@@ -123,8 +123,7 @@ def _draw_parameter_axis(frame: Frame, report: ReportData, name: str, at: float,
 
 
 def _axis_limits_without_margin(domain: Parameter, values: Sequence[float]) -> AxisLimits:
-    """Return limits from the smallest to the largest value, without a margin, so that an axis between round values has round labels
-    at its ends."""
+    """Return limits from the smallest to the largest value. Without a margin, ends at round values have round labels."""
     shown_values = [*(v for v in (domain.low, domain.high) if v is not None), *values]
     padded_limits = axis_limits_of_values(shown_values, domain.scale)
     values_in_limits = [v for v in shown_values if padded_limits.low <= v <= padded_limits.high]
@@ -195,6 +194,5 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
 
 
 def _chance_of_agreement(count: int, share: float) -> float:
-    """Return the probability that `count` random trials all lie in one interval that contains the fraction `share` of all
-    trials."""
+    """Return the probability that `count` random trials all lie in an interval with the fraction `share` of all trials."""
     return count * share ** (count - 1) - (count - 1) * share**count

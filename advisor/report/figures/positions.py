@@ -19,8 +19,7 @@ GOLDEN_RATIO = 0.6180339887498949
 
 
 def dot_jitter(index: int) -> float:
-    """Return a trial's horizontal shift, a number in [0, 1) that depends only on the trial's index. Consecutive indices have evenly
-    spread shifts."""
+    """Return a trial's horizontal shift in [0, 1), which depends only on its index. Consecutive indices have even shifts."""
     return (index * GOLDEN_RATIO) % 1
 
 

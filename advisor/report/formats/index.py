@@ -17,8 +17,7 @@ from advisor.report.model import ReportData
 from advisor.report.text import headline
 
 ExperimentState = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
-"""State of an experiment: severity of its worst finding, or passed (no finding), broken (the analysis failed) or unknown (no trial
-to judge)."""
+"""Severity of an experiment's worst finding, or passed, broken (the analysis failed) or unknown (no trial to judge)."""
 
 EXPERIMENT_STATE_LABELS: dict[ExperimentState, str] = {
     **SEVERITY_LABELS,  # type: ignore[dict-item]

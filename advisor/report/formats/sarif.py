@@ -72,19 +72,16 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
 
 
 def plain_sarif_message(text: str) -> str:
-    """Return the message with escaped brackets and braces, because SARIF would read a name such as `[x](…)` or `{0}` as a link or a
-    placeholder."""
+    """Return the message without markup: SARIF would read a name such as `[x](…)` or `{0}` as a link or a placeholder."""
     return re.sub(r"\{(?=\d)|\](?=\()", lambda m: m.group() + "\u200b", clean(text))
 
 
 def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
     why = f"\n\nWhy it matters: {info.why}" if info.why else ""
-    accuracy_text = f"\n\nMeasured: {info.accuracy}." if info.accuracy else ""
+    accuracy = f"\n\nMeasured: {info.accuracy}." if info.accuracy else ""
     docs_url = _documentation_url()
     docs_anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")  # as GitHub forms a heading's anchor
-    help_text = (
-        f"{info.summary}{why}{accuracy_text}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
-    )
+    help_text = f"{info.summary}{why}{accuracy}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
     return {
         "id": info.id,
         "shortDescription": {"text": info.summary},
@@ -95,8 +92,7 @@ def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
 
 
 def _documentation_url() -> str | None:
-    """Return the documentation's address without a trailing slash, or None if the variable is unset. Raises AdvisorError if the
-    variable holds no web address."""
+    """Return the documentation's address without a trailing slash, or None. Raises AdvisorError if it is no web address."""
     docs_url = os.environ.get(DOCS_URL_VARIABLE, "")
     if docs_url and not re.fullmatch(r"https?://[!-;=?-~]+", docs_url):
         raise AdvisorError(f"{DOCS_URL_VARIABLE} must be a web address such as https://docs.example.org, not {docs_url!r}")
@@ -146,8 +142,7 @@ def _sarif_location(report: ReportData, finding: Finding, study_file: StudyFile 
 
 
 def _key_path_of_subject(report: ReportData, finding: Finding) -> tuple[str, ...]:
-    """Return the keys of the study file that lead to the finding's hyperparameter or, without one, to the first field that the
-    finding changes."""
+    """Return the path of keys to the finding's hyperparameter or, without one, to the first field that the finding changes."""
     if finding.subject in report.spec.parameters:
         return ("parameters", str(finding.subject))
     if finding.subject == report.spec.objective.metric:

@@ -114,11 +114,9 @@ def _severity_sign(out: Printer, finding: Finding) -> str:
 
 def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
     out.print_blank_line()
-    label = Text(
-        f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity]
-    )
-    label.append("  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
-    out.print_line(label)
+    text = Text(f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity])
+    text.append("  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
+    out.print_line(text)
     out(sentence(str(finding.message)), indent=2)
     action, *merged = action_lines(report, finding)
     out(f"→ {action}", "green", indent=2)

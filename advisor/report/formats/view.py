@@ -213,8 +213,7 @@ def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:
 
 
 def trials_in_table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
-    """Return (index, trial) of the trials in the page's table, the best first. The table always includes the trials that cards
-    name."""
+    """Return (index, trial) of the trials in the page's table, the best first, including all trials that cards name."""
     rows = ranked_trials(report)
     named_trials = {t for f in report.findings for t in f.trials[:MAX_NAMED_TRIALS]}
     return (*rows[:MAX_TABLE_TRIALS], *(r for r in rows[MAX_TABLE_TRIALS:] if r[1].id in named_trials))

@@ -131,8 +131,7 @@ _HEIGHT_CHARACTER_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + CURVE
 
 
 def _encode_curve(heights: IntArray) -> str:
-    """Encode a curve's levels (columns, 2) as text: the number of levels per column (1 or 2), then one character per level. A curve
-    without values becomes ""."""
+    """Encode levels (columns, 2) as text: levels per column (1 or 2), then a character per level; "" for a curve without values."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
     encoded = (
         _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)

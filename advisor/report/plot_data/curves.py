@@ -145,7 +145,5 @@ def _gradient_clipping_facts(study: Study, trials: list[Trial]) -> dict[str, flo
         for t in trials
         if (c := clipping.read_clipping(study, t)) is not None and math.isfinite(c.clipped_share)
     ]
-    return {
-        "clipping_threshold": thresholds.pop(),
-        **({"clipped_share": float(np.mean(clipped_shares))} if clipped_shares else {}),
-    }
+    facts = {"clipping_threshold": thresholds.pop()}
+    return facts | ({"clipped_share": float(np.mean(clipped_shares))} if clipped_shares else {})

@@ -132,8 +132,7 @@ class IsolationPlot(FrozenModel):
 
     parameter: str
     draw_count: int
-    """Number of settings drawn from each slice. The number is equal for all slices, so that a slice with many settings has no
-    advantage."""
+    """Number of settings drawn from each slice. It is equal for all slices, so that large slices have no advantage."""
     repeats: bool = False
     """Whether some setting was run more than once. Repeats of the same setting then count as one result, their median."""
     slices: tuple[IsolationSlice, ...]

@@ -121,9 +121,7 @@ def parameter_importances(study: Study) -> StudyImportances | None:
     if len(candidates) > 1:
         effects = estimate.response.interaction_effects(candidates)
         tests = len(names) * (len(names) - 1) // 2
-        can_test = (
-            tests <= NULL_HYPOTHESIS_DRAWS
-        )  # with more tests, the correction for their number would raise even the smallest p-value to 1
+        can_test = tests <= NULL_HYPOTHESIS_DRAWS  # with more tests, the correction raises even the smallest p-value to 1
         p_values = interaction_p_values(estimate.response, list(effects)) if can_test else dict.fromkeys(effects, 1.0)
         pairs = [_make_importance((names[a], names[b]), effects[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))

@@ -94,8 +94,7 @@ def _best_setting_clause(report: ReportData) -> MessagePart:
 
 
 def _best_step_sentences(best: Best) -> Message:
-    """Return a sentence if the best value came early in the training, and one if the best trial's checkpoint is worse than the best
-    value."""
+    """Return a sentence if the best value came early in the training, and one if no checkpoint is as good as the best value."""
     early_sentence = checkpoint_sentence = Message(())
     if best.step is not None and best.last_step and best.step < MAX_EARLY_STEP_SHARE * best.last_step:
         sentence_text = " The best value was reached at step {step} of {last}."
@@ -218,8 +217,7 @@ def _compare_setting_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead_over_other_settings(report: ReportData) -> float | None:
-    """Return the difference in results between the best trial and `_best_other_setting_trial`, or None if there is no such
-    trial."""
+    """Return the difference in results between the best trial and `_best_other_setting_trial`, or None without such a trial."""
     other_trial = _best_other_setting_trial(report)
     best = report.best
     return None if other_trial is None or other_trial.best is None or best is None else abs(other_trial.best - best.value)
@@ -233,8 +231,7 @@ def _tied_setting_count(report: ReportData) -> int:
 
 
 def _best_other_setting_trial(report: ReportData) -> TrialRow | None:
-    """Return the best trial of the other settings. If there is no other setting and no setting has repeats, return the second-best
-    trial."""
+    """Return the best trial of the other settings or, without another setting and without repeats, the second-best trial."""
     rows = [t for _, t in report.ranked]
     second_best = rows[1] if len(rows) > 1 and report.spread is None else None
     return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), second_best)

@@ -104,8 +104,7 @@ def names_unrequested_study(report: ReportData) -> bool:
 
 
 def finding_before_study(report: ReportData) -> Finding | None:
-    """Return the finding whose action a person should carry out before running the next study, or None if the next study comes
-    first."""
+    """Return the finding on which a person should act before running the next study, or None if the study comes first."""
     if not report.next_studies:
         return None
     spec, urgent = report.next_studies[0].spec, _urgent_findings(report)
@@ -134,8 +133,7 @@ def _urgent_findings(report: ReportData) -> list[Finding]:
 
 
 def _goal_message(spec: StudySpec) -> Message:
-    """Return the study's goal with the hyperparameters marked as names. If the goal states several ranges, their numbers are
-    omitted."""
+    """Return the study's goal with hyperparameters marked as names. If the goal states several ranges, their ends are omitted."""
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal

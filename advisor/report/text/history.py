@@ -36,8 +36,7 @@ def round_lines(report: ReportData) -> tuple[str, ...]:
 
 
 def advice_track_record(report: ReportData) -> tuple[str, ...]:
-    """Return a sentence for each rule with a current finding: how often following the rule's advice improved the best result in
-    this store."""
+    """Return a sentence for each rule with a current finding: how often its advice improved the best result in this store."""
     rules_with_findings = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
     return tuple(_track_record_sentence(r) for r in report.advice if r.rule in rules_with_findings)
 

@@ -84,9 +84,8 @@ def _constant_parameters(study: Study) -> Mapping[str, HyperparameterValue]:
 
 
 def _parameters_to_pass(spec: StudySpec, name: str, text: str) -> list[str]:
-    """Return the names of the hyperparameters that the command must pass so that the training gets the searched hyperparameter
-    `name`. If `name` stands for an expression, such as lr / (1 - momentum), these are the hyperparameters that are computed from
-    `name`. Empty if the command already names one of them."""
+    """Return the hyperparameters that the command must pass for the searched hyperparameter `name`: if `name` stands for an
+    expression, such as lr / (1 - momentum), those computed from `name`. Empty if the command already names one of them."""
     names_in_formulas = {n: formula.parse_formula(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
     derived_names = [n for n, names in names_in_formulas.items() if name in names]
     if spec.parameters[name].equals is not None:

@@ -85,8 +85,7 @@ def are_parameters_alike(old: Parameter | None, new: Parameter | None) -> bool:
 
 
 def is_same_domain(old: Parameter | None, new: Parameter | None) -> bool:
-    """Return whether two versions of a hyperparameter have the same domain. If both versions are searched, their roles may
-    differ."""
+    """Return whether two versions of a hyperparameter have the same domain. The roles of two searched versions may differ."""
     if old is not None and new is not None and old.searched and new.searched:
         new = new.model_copy(update={"role": old.role})
     return are_parameters_alike(old, new)

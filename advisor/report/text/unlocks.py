@@ -22,8 +22,7 @@ from advisor.report.model import Unlock
 MAX_EVALUATION_TIME_SHARE = 1 / 3
 """Maximum share of the training time that evaluations may take if the report asks for more evaluations. Our choice."""
 MIN_UNLOCKED_CHECK_SHARE = 0.75
-"""Minimum share of checks with one kind of missing data that the first line about this kind allows. The other checks need more data
-and get a second line."""
+"""Minimum share of a group's checks that its first line allows. Checks that need more data get a second line."""
 
 _MISSING_DATA_ACTIONS: Mapping[MissingDataKind, str] = {
     "evaluations": "Evaluate {n} times per run instead of {known}",
@@ -93,8 +92,7 @@ def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
 
 
 def _split_by_need(lack: MissingDataKind, members: Sequence[tuple[str, DataNeed]]) -> Iterator[_CheckGroup]:
-    """Yield the checks that lack one kind of data as a group. If a few checks need more data than most, they form a second
-    group."""
+    """Yield the checks that lack one kind of data. If a few checks need more data than most, they form a second group."""
     needed_counts = sorted(need.at_least or 0 for _, need in members)
     usual_count = needed_counts[math.ceil(MIN_UNLOCKED_CHECK_SHARE * len(needed_counts)) - 1]
     few = tuple(rule for rule, need in members if (need.at_least or 0) <= usual_count)
