@@ -127,8 +127,7 @@ def analyze_study(
 def _complete_specs(
     study: Study, verdicts: Sequence[Verdict], next_round: Plan, rules: Sequence[Rule], limit: planning_budget.CostLimit | None
 ) -> list[StudySpec]:
-    """Return the next studies, each with its number of trials, predicted effects and cost. limit: maximum total cost of the
-    studies."""
+    """Return the next studies with their trial numbers, predicted effects and costs. limit: maximum total cost of the studies."""
     planned_specs = planning_budget.with_trial_numbers(study, next_round)
     if limit is not None:
         planned_specs = planning_budget.within(study, planned_specs, limit)

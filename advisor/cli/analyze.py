@@ -118,8 +118,7 @@ def make_report(
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the files, print a line for each rule that raised an exception, and return a line with the report's address in
-    MLflow."""
+    """Write the report, print a line for each rule that raised an exception, and return a line with its address in MLflow."""
     for verdict in report.verdicts_with_status("broken"):
         click.echo(f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_RULE_ERROR_CHARS]}", err=True)
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)

@@ -119,8 +119,7 @@ class ExperimentCache:
         return self.study_by_name[name]
 
     def split_setting(self, text: str) -> tuple[str, str]:
-        """Split `EXPERIMENT:SETTING` at the colon; without a setting, the second part is "". Experiment names may contain
-        colons."""
+        """Split `EXPERIMENT:SETTING`; without a setting, the second part is "". Experiment names may contain colons."""
         if self.experiment_names is None:
             self.experiment_names = list_experiments(self.tracking_uri)
         if text in self.experiment_names:

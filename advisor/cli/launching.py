@@ -1,5 +1,4 @@
-"""Parts that `advisor run` and `advisor tune` have in common: the options that define how to train, and the class that launches
-a study."""
+"""The options that define how to train, and the class that launches a study, for `advisor run` and `advisor tune`."""
 
 from __future__ import annotations
 

@@ -98,8 +98,7 @@ class AnalysisOptions:
 
 
 def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command. The command receives their values in its argument `name`, an instance of
-    the dataclass `target`."""
+    """Return a decorator that adds options to a command, which receives them as the argument `name` of the dataclass `target`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)

@@ -110,8 +110,7 @@ def _check_recipe_options(options: Mapping[str, Any], recipe: str) -> None:
 
 
 def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
-    """Return the command-line options that pass these hyperparameters and the study's lengths to a script that parses
-    TrainingArguments."""
+    """Return the options that pass the hyperparameters `names` and the study's lengths to a script with TrainingArguments."""
     model_option = [] if recipe == "pretrain" else [_MODEL_OPTION]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]

@@ -96,8 +96,7 @@ class Best(FrozenModel):
     mean: SettingMean | None = None
     """Mean result of the best trial's setting, or None if this setting was not repeated."""
     next_mean: SettingMean | None = None
-    """Best mean result among all other settings, or None without another setting or if the best trial's setting was not
-    repeated."""
+    """Best mean among all other settings, or None without another setting or without repeats of the best trial's setting."""
     kept_step: int | None = None
     """Step of the best trial's chosen checkpoint or, without a choice, of its best checkpoint. None if the trial logged no
     checkpoint, or if the checkpoint is worse than the best value only by noise."""

@@ -29,8 +29,7 @@ _SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "
 
 
 def first_demo_study(trials: int, seed: int) -> StudySpec:
-    """Return the demo's first study. The search space of this study has two mistakes: learning rates far too low, and dropout
-    rates far too high."""
+    """Return the demo's first study, whose learning rates are far too low and whose dropout rates are far too high."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",

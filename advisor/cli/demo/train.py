@@ -19,8 +19,7 @@ BATCH_SIZE = 64
 
 @lru_cache(maxsize=1)
 def _load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return training images (n, 64) in 0..1, training labels (n,), validation images and validation labels of a fixed
-    split."""
+    """Return training images (n, 64) in 0..1 and labels (n,), then validation images and labels, of a fixed split."""
     images, labels = load_digits(return_X_y=True)
     train_count = train_test_split(images / 16.0, labels, test_size=797, random_state=0, stratify=labels)
     x, x_val, y, y_val = (torch.as_tensor(part) for part in train_count)

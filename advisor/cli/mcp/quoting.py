@@ -26,8 +26,7 @@ _INVISIBLE_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uf
 
 
 def quote_store_texts(data: Mapping[str, Json], note: str | None = None) -> str:
-    """Return the data as one line of ASCII JSON with a notice that its texts are quotations. note: a sentence without text from the
-    store."""
+    """Return the data as a line of ASCII JSON with a notice that its texts are quotations. note: our own sentence."""
     own_texts = {"notice": QUOTED_TEXT_NOTICE} | ({"note": note} if note is not None else {})
     json_line = json.dumps({**own_texts, "quoted": _redact_texts(data)}, separators=(",", ":"))
     # Escape angle brackets, because some models mark the turns of a conversation with angle brackets.

@@ -40,8 +40,7 @@ class BlockFile:
 
 
 def read_block_files(folder: Path) -> list[BlockFile]:
-    """Return the study files of the search's blocks, in order. Raises AdvisorError if a block's file is missing, invalid or
-    duplicate."""
+    """Return the study files of all blocks, in order. Raises AdvisorError if a block's file is missing, invalid or duplicate."""
     block_paths = sorted(
         (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(path.name))
     )

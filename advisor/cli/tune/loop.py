@@ -40,8 +40,7 @@ class SearchLoop:
     """Number of trials in the latest blocks in which every trial failed, or 0 if a trial of the latest block succeeded."""
 
     def run(self) -> list[Block]:
-        """Train blocks until the budget of trials is spent, and return all blocks. An interrupted search resumes after its last
-        decision."""
+        """Train blocks until the budget of trials is spent. An interrupted search resumes after its last decision."""
         block_files = files.read_block_files(self.folder)
         blocks = self.record.blocks(block_files) if block_files else []
         if len(blocks) == 1 and not blocks[0].trained:

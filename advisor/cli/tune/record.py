@@ -149,8 +149,7 @@ def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
 
 
 def _group_similar_blocks(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
-    """Group blocks with equal training steps and schedule, whose trials can be read as one study. Each probe is a separate
-    group."""
+    """Group blocks with equal steps and schedule, whose trials can be read as one study. Each probe is a separate group."""
     group_keys = [(steps_per_trial(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
     file_order = sorted(range(len(files)), key=lambda i: group_keys[i])
     return [[files[i] for i in group] for _, group in groupby(file_order, key=lambda i: group_keys[i])]

@@ -16,8 +16,7 @@ from advisor.tracking.points.collect import MIN_REAL_TIME_MS
 from advisor.tracking.runs import RunStatus
 
 SOURCE_RUN_TAG = "advisor.imported_from"
-"""Name of the tag with a run's identifier in its source, as a JSON list. `UNFINISHED_RUN_PREFIX` precedes the list while the run is
-being written."""
+"""Name of the tag with a run's identifier in its source: a JSON list, after `UNFINISHED_RUN_PREFIX` in an unfinished run."""
 UNFINISHED_RUN_PREFIX = "unfinished "
 """Prefix of the tag `SOURCE_RUN_TAG` while a run is being written. The next import replaces a run with this prefix."""
 SOURCE_DIGEST_TAG = "advisor.imported_state"

@@ -111,8 +111,7 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the trial's start time: the time of its first result minus the seconds until this result, or None if the file lacks
-    either value."""
+    """Return the trial's start: the time of its first result minus the seconds until it, or None if the file lacks either."""
     try:
         first_result = table_files.first_row(source) if source.is_file() else {}
         return convert_to_time_ms(float(first_result[_TIME_COLUMN]) - float(first_result.get("time_total_s", 0.0)))

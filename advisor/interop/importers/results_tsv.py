@@ -32,11 +32,9 @@ _RUNNING_STATUS_PATTERN = re.compile(r"(in[ _-]?progress|running|pending|queued)
 _EMPTY_CELL_TEXTS = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
 _MISSING_COMMIT_PATTERN = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
 _THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-"""Pattern of numbers with thousands separators. Any other number with a comma is rejected, because the comma may be a decimal
-comma or a typing error."""
+"""Pattern of numbers with thousands separators. Other numbers with a comma, which may be a decimal comma, are rejected."""
 _RESERVED_TAG_PREFIXES = (contract.TAG_PREFIX, "mlflow.")
-"""Prefixes of reserved tags, which determine how the analysis reads a run. A column with one of these prefixes is not imported as a
-tag."""
+"""Prefixes of tags that determine how the analysis reads a run. No column of a table becomes such a tag."""
 _MEMORY_COLUMN_PATTERN = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
@@ -66,8 +64,7 @@ class _ResultRow:
         return value if math.isfinite(value) else None
 
     def has_failed(self, numeric: Sequence[str]) -> bool:
-        """Return whether the run has no result: its status says so, its objective is missing, or all its numeric columns are
-        zero."""
+        """Return whether the run has no result, by its status, a missing objective, or zeros in all numeric columns."""
         status, values = self.cell_texts.get(_STATUS, ""), [self.number_in_column(c) for c in numeric]
         all_zero = not any(values) and not _KEPT_STATUS_PATTERN.match(status)
         return bool(_CRASH_STATUS_PATTERN.match(status)) or all_zero or values[0] is None

@@ -111,8 +111,8 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return tags with the objective and its direction. If the training arguments name no objective, it is the only metric that has
-    the value `best_metric`."""
+    """Return tags with the objective and its direction. If the arguments name none, it is the only metric with the value
+    `best_metric`."""
     named_metric = arguments.get("metric_for_best_model")
     best_value = convert_to_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}

@@ -38,8 +38,7 @@ _RUNS_PER_TRANSACTION = 500
 _POINTS_PER_STATEMENT = 20_000
 
 Point = tuple[int, int, float, bool]
-"""(step, timestamp, value, whether the value is NaN) of a metric point. MLflow's SQL tables store NaN as zero, and infinity as the
-largest finite float."""
+"""(step, timestamp, value, whether NaN) of a metric point. MLflow stores NaN as 0, and infinity as the largest float."""
 RunWrittenCallback = Callable[[NewRun, int], None]
 """Callback that receives each stored run and the number of metric points that were written to the run."""
 
@@ -56,8 +55,7 @@ class RunWriter(ABC):
         self._store = store
 
     def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
-        """Return the runs that earlier imports wrote into the experiment, by their identifier in the source; empty if the
-        experiment does not exist."""
+        """Return the runs that earlier imports wrote into the experiment, if it exists, by their identifier in the source."""
         active_experiment = self._active_experiment(experiment)
         tags = {} if active_experiment is None else self._tags_of_runs(active_experiment.experiment_id)
         return {t[SOURCE_RUN_TAG]: ImportedRun(run, t.get(SOURCE_DIGEST_TAG)) for run, t in tags.items() if SOURCE_RUN_TAG in t}

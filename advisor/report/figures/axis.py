@@ -1,5 +1,4 @@
-"""The hyperparameter axis plot: the objective of all trials against one hyperparameter, with the current search range and the range
-of the next study."""
+"""The axis plot: the objective of all trials against one hyperparameter, with its current and its next range."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ MAX_SLICE_P_VALUE = 0.05
 adjusted for the number of hyperparameters."""
 _MIN_SLICE_WIDTH_PX = 8.0
 _MAX_BOX_WIDTH_PX = 10.0
-"""Maximum width in pixels of the box that shows how much a slice's best result varies by chance. A wider box would hide the
-trials."""
+"""Maximum pixels of the box that shows how much a slice's best result varies by chance. A wider box would hide trials."""
 
 
 def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figure:

@@ -1,5 +1,4 @@
-"""The report in a terminal: the headline, the actions, and the next studies. The output is plain text if standard output is a
-pipe."""
+"""The report in a terminal: headline, actions, and next studies. If standard output is a pipe, the output is plain text."""
 
 from __future__ import annotations
 
@@ -127,8 +126,7 @@ def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
 
 
 def _print_explained_finding(out: Printer, report: ReportData, finding: Finding) -> None:
-    """Print an explained finding below the finding that explains it. The explained finding's action is printed only if the next
-    study includes it."""
+    """Print a finding below the finding that explains it. The former's action is printed only if the next study includes it."""
     line = Text(f"{_severity_sign(out, finding)} ", style=_SEVERITY_STYLES[finding.severity])
     line.append(out.replace_unencodable(sentence(str(finding.message))))
     line.append(f"  {out.replace_unencodable(finding.rule)}", style="dim")

@@ -141,8 +141,7 @@ def is_in_next_study(report: ReportData, finding: Finding) -> bool:
 
 
 def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
-    """Return the lines that the next study changes, with reasons. If successive lines have the same reason, only the last line
-    states the reason."""
+    """Return the lines that the next study changes, with reasons. The last of successive lines with equal reasons states it."""
     if not report.next_studies:
         return ()
     changes = [c for f in report.findings if report.deferral_reason(f) is None for c in f.changes]

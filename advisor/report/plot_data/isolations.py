@@ -80,8 +80,7 @@ def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], draw_count: 
 def _separated_parameters(
     study: Study, name: str, best: Sequence[_TriedSetting], worst: Sequence[_TriedSetting]
 ) -> tuple[str, ...]:
-    """Return the other hyperparameters whose values in the best and worst slice do not overlap. Each of them may cause the
-    difference between the slices."""
+    """Return the other hyperparameters whose values in the best and worst slice do not overlap: possible confounders."""
     confounders = []
     for other, parameter in study.searched.items():
         u, v = (study.positions(other, [s.trials[0] for s in group]) for group in (best, worst))

@@ -109,8 +109,7 @@ class BestOfNTrials(FrozenModel):
 
 
 class IsolationSlice(FrozenModel):
-    """The trials with values in one part of a numeric hyperparameter's range, or with one choice of a categorical
-    hyperparameter."""
+    """The trials with values in one part of a numeric range, or with one choice of a categorical hyperparameter."""
 
     label: str
     low: float | None = None
@@ -172,8 +171,7 @@ class TrainingComparison(FrozenModel):
 
 
 class ParameterImportance(FrozenModel):
-    """Share of the objective's variation between trials that one hyperparameter or a pair of hyperparameters explains, with a
-    90 % interval."""
+    """Share of the objective's variation between trials that a hyperparameter or a pair explains, with a 90 % interval."""
 
     parameters: tuple[str, ...]
     """One name for the share of a hyperparameter including its interactions, two names for the share of an interaction alone."""
@@ -181,8 +179,7 @@ class ParameterImportance(FrozenModel):
     low: float
     high: float
     p: float | None = None
-    """P-value of the interaction of a pair under the hypothesis of additive effects, adjusted for the number of pairs, or None for
-    a single hyperparameter."""
+    """P-value of a pair's interaction (null: additive effects), adjusted for the number of pairs; None for a single name."""
 
 
 class StudyImportances(FrozenModel):

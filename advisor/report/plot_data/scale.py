@@ -136,8 +136,8 @@ def axis_limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: flo
 
 
 BETTER_HALF_AXIS_SHARE = 0.3
-"""Minimum share of the axis that the better half of the trials must occupy, so that differences between these trials stay visible.
-Our choice."""
+"""Minimum share of the axis for the better half of the trials, so that differences between these trials stay visible. Our
+choice."""
 MIN_CROWDED_LOG_RATIO = 2
 """Minimum ratio of the largest to the smallest value at which the axis becomes logarithmic because the better half of the trials is
 crowded. Below this ratio, a logarithmic axis hardly helps."""

@@ -19,8 +19,7 @@ _MAX_NAMED_PARAMETERS = 4
 MAX_EARLY_STEP_SHARE = 0.5
 """Share of the best trial's training before which a best value counts as early. The report mentions an early best value."""
 MIN_RELATIVE_TRAINING_LENGTH = 0.5
-"""Minimum length of the best trial, as a share of the median length of the other trials. The report mentions a shorter best
-trial."""
+"""Minimum length of the best trial, as a share of the other trials' median. The report mentions a shorter best trial."""
 
 
 def best_sentence(report: ReportData) -> Message:

@@ -52,8 +52,7 @@ def _track_record_sentence(record: AdviceRecord) -> str:
 
 
 def study_predictions(spec: StudySpec) -> tuple[str, ...]:
-    """Return the predictions about the results of a next study, each prediction once. Predictions that a problem will disappear are
-    omitted."""
+    """Return the predictions about the results of a next study, each once. Predictions that a problem disappears are omitted."""
     result_predictions = (p for p in spec.predictions if not isinstance(p.expects, Settled))
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in result_predictions))
 

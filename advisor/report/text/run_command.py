@@ -111,8 +111,7 @@ def _optuna_script_name(study: NextStudy) -> str:
 
 
 def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
-    """Return the options of the next study's command that no recorded command has, such as `--dropout`. The training script may not
-    know these options."""
+    """Return the options of the next study's command that no recorded command has: the training script may not know them."""
     logged_names = {name for trial in study.trials for name in trial.params}
     known = {*study.spec.parameters, *logged_names, *placeholders.placeholder_values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMPARED_COMMANDS]]

@@ -61,8 +61,7 @@ def completed_spec(report: ReportData) -> StudySpec:
 
 
 def diff_studies(old: StudySpec, new: StudySpec) -> tuple[StudyDiffRow, ...]:
-    """Return the differences in search space, steps and schedule between two studies. Differences in names and reasons are
-    ignored."""
+    """Return the differences in search space, steps and schedule between two studies, but not in names and reasons."""
     pairs = ((n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters]))
     rows = [_parameter_diff_row(n, before, after) for n, before, after in pairs if not are_parameters_alike(before, after)]
     for field in _COMPARED_STUDY_FIELDS:
@@ -113,8 +112,7 @@ def _forbidden_region_text(region: Region) -> str:
 
 
 def diff_of_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[StudyDiffRow, ...]:
-    """Apply the changes to the study in order, and return the differences. A change that cannot be applied is listed as
-    proposed."""
+    """Apply the changes to the study in order, and return the differences. A change that cannot be applied stays as proposed."""
     changed_spec, invalid = spec, []
     for change in changes:
         try:

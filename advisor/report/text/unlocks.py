@@ -50,8 +50,7 @@ class _CheckGroup:
 
 
 def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
-    """Return the data to log or the settings to change so that more checks can run. The entry that allows the most checks comes
-    first."""
+    """Return the data to log or the settings to change so that more checks can run, the entry with the most checks first."""
     # Pruned trials are ignored, because they have fewer evaluations than complete trials.
     is_counted = study.comparable if study.comparable.any() else study.ended
     evaluation_counts = [len(study.cost_curve(t)) for t in study.trials if is_counted[t.index]]
