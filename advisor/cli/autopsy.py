@@ -115,8 +115,8 @@ def _state_text(record: AutopsyRecord) -> str:
 
 
 def _history_row_text(row: HistoryRow) -> str:
-    values = {"loss": row.loss, "gradient norm": row.grad_norm, "rate": row.learning_rate, "loss scale": row.loss_scale}
-    values_text = ", ".join(f"{name} {value:.3g}" for name, value in values.items() if value is not None)
+    named_values = {"loss": row.loss, "gradient norm": row.grad_norm, "rate": row.learning_rate, "loss scale": row.loss_scale}
+    values_text = ", ".join(f"{name} {value:.3g}" for name, value in named_values.items() if value is not None)
     return f"step {row.step:,} had {values_text}"
 
 

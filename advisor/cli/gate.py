@@ -141,9 +141,9 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
 
 def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
     """Store the answer in MLflow. If storing fails, add a warning: the next call may choose a wrong default incumbent."""
-    former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
+    earlier = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_gate_record(answer.candidate.run, updated_tag_text(make_gate_record(answer), former), tracking_uri=tracking_uri)
+        write_gate_record(answer.candidate.run, updated_tag_text(make_gate_record(answer), earlier), tracking_uri=tracking_uri)
     except AdvisorError as error:
         warning = f"MLflow could not store this answer, so later answers ignore it; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, warning)})
@@ -151,10 +151,10 @@ def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> An
 
 
 def _answer_detail_lines(answer: Answer) -> list[str]:
-    lines = [("candidate", _setting_text(answer.candidate))]
-    lines.append(("incumbent", f"{_setting_text(answer.incumbent)}, {answer.incumbent_is}"))
+    label_rows = [("candidate", _setting_text(answer.candidate))]
+    label_rows.append(("incumbent", f"{_setting_text(answer.incumbent)}, {answer.incumbent_is}"))
     if answer.changed:
-        lines.append(("changed", "; ".join(answer.changed[:6])))
+        label_rows.append(("changed", "; ".join(answer.changed[:6])))
     if answer.gain is not None:
         low, high = (number(x, 3) for x in answer.interval or (-math.inf, math.inf))
         gain_text = f"{number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}"
@@ -164,16 +164,16 @@ def _answer_detail_lines(answer: Answer) -> list[str]:
         )
         evidence = f"to keep {_evidence_text(answer.evidence_to_keep)}, to discard {_evidence_text(answer.evidence_to_discard)}"
         question_text = f"proposal {answer.question} in this experiment, {answer.kept_before} kept so far"
-        lines += [
+        label_rows += [
             ("gain", f"{gain_text}, {answer.direction}d"),
             ("noise", f"{noise_text}; {worthwhile_text}"),
             ("evidence", f"{evidence} of the required evidence ({question_text})"),
         ]
     for limit in answer.limits:
         bound_text = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
-        lines.append(("limit", f"{limit.metric} {bound_text}: {number(limit.value)}"))
-    lines += [("note", text) for text in answer.notes]
-    return [f"{label:11} {clean(text)}" for label, text in lines]
+        label_rows.append(("limit", f"{limit.metric} {bound_text}: {number(limit.value)}"))
+    label_rows += [("note", text) for text in answer.notes]
+    return [f"{label:11} {clean(text)}" for label, text in label_rows]
 
 
 def _answer_as_markdown(answer: Answer) -> str:

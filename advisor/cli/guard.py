@@ -74,8 +74,8 @@ def guard(
     if reading.error is not None:
         raise AdvisorError(reading.error)
     if as_json:
-        names = ("trial", "run_id", "state", "step", "length", "stop", "message")
-        trials = [{name: getattr(v, name) for name in names} for v in reading.running]
+        field_names = ("trial", "run_id", "state", "step", "length", "stop", "message")
+        trials = [{name: getattr(v, name) for name in field_names} for v in reading.running]
         click.echo(json.dumps({"study": reading.study, "trials": trials}, ensure_ascii=True, indent=1))
     else:
         click.echo("\n".join(_verdict_table(reading.running)))
@@ -88,8 +88,8 @@ def _verdict_table(verdicts: Sequence[RunVerdict]) -> list[str]:
     rows = [
         (clean(v.trial), v.state, f"step {v.step:,}{end}", clean(v.message)) for v, end in zip(verdicts, lengths, strict=True)
     ]
-    stoppable = sum(v.stop for v in verdicts)
-    end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "No trial needs to be stopped."
+    stop_count = sum(v.stop for v in verdicts)
+    end = f"{count(stop_count, 'trial')} can be stopped without loss." if stop_count else "No trial needs to be stopped."
     return [*align_columns(rows), "", end]
 
 

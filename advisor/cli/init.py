@@ -146,17 +146,17 @@ def init(
     compared_parameter = _parse_parameter(compare, "compare") if compare else None
     optimizer = _choose_optimizer(optimizer, parameters, compared_parameter)
     metric = metric or _ask_user("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
-    inferred = direction_of_metric(metric)
-    if direction is None and (inferred is None or sys.stdin.isatty()):
+    likely = direction_of_metric(metric)
+    if direction is None and (likely is None or sys.stdin.isatty()):
         direction_type = click.Choice(["minimize", "maximize"])
-        direction = _ask_user("Direction in which the metric improves", inferred or "minimize", direction_type, "--direction")
+        direction = _ask_user("Direction in which the metric improves", likely or "minimize", direction_type, "--direction")
     trials = trials or _ask_user("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:
         max_train_steps = _ask_user("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
     try:
         request = FirstStudyRequest(
             study=name or out.stem,
-            objective=Objective(metric=metric, direction=direction or inferred),
+            objective=Objective(metric=metric, direction=direction or likely),
             optimizer=optimizer.lower(),
             trials=trials,
             max_train_steps=max_train_steps,
@@ -170,10 +170,10 @@ def init(
 
 
 def _choose_optimizer(chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None) -> str:
-    tuned = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
-    if tuned is not None:
-        values = ",".join(map(str, parameters[tuned].options))
-        raise AdvisorError(f"--tune {tuned}: each optimizer has ranges of its own; pass --compare {tuned}={values}")
+    tuned_name = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
+    if tuned_name is not None:
+        options = ",".join(map(str, parameters[tuned_name].options))
+        raise AdvisorError(f"--tune {tuned_name}: each optimizer has ranges of its own; pass --compare {tuned_name}={options}")
     if compared is not None and parameter_kinds.chooses_optimizer(compared[0]):
         first_optimizer = next((name for v in compared[1].options if (name := optimizer_in_value(v)) is not None), None)
         return first_optimizer or OPTIMIZER_NAMES[0]
@@ -223,8 +223,8 @@ def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tupl
             decay_words = {"decay", "wd", "weightdecay", "l2"}
             is_weight_decay = parameter_kinds.is_regulariser(name) and decay_words & set(words_of_name(name))
             usual_scale = "log" if is_learning_rate(name) or (is_weight_decay and low > 0) else "linear"
-            integers = low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual_scale == "linear"
-            fields = {"type": "int" if integers else "float", "low": low, "high": high}
+            is_integer = low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual_scale == "linear"
+            fields = {"type": "int" if is_integer else "float", "low": low, "high": high}
             return name, Parameter.model_validate({"role": "nuisance", "scale": bounds[3] or usual_scale, **fields})
         role: Literal["scientific", "nuisance"] = "scientific" if what == "compare" else "nuisance"
         return name, Parameter(role=role, choices=tuple(map(_parse_parameter_value, choices)))
@@ -254,9 +254,9 @@ def _parse_parameter_value(text: str) -> bool | int | float | str:
 
 
 def _training_command_options(spec: StudySpec, explicit: Collection[str]) -> str:
-    names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
-    names += ["seed", *(name for name in placeholders.needed_placeholders(spec) if name != "seed")]
-    return " ".join(map(placeholders.command_option, names))
+    option_names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
+    option_names += ["seed", *(name for name in placeholders.needed_placeholders(spec) if name != "seed")]
+    return " ".join(map(placeholders.command_option, option_names))
 
 
 def _write_study_files(

@@ -82,24 +82,24 @@ def _ladder_text(result: Ladder) -> str:
         rate_verdict = f"the rate was {verdict_words[result.last_rate]}"
         rate_verdict += f", the value {verdict_words[result.last_value]}" if last.value is not None else ""
         lines.append(f"The smaller sizes predicted for {_size(last.size)}: {_prediction_text(result, last)}; {rate_verdict}.")
-    rows = [(result.size, "trials", f"best {clean(result.rate)}", f"best {clean(result.metric)}")]
+    size_rows = [(result.size, "trials", f"best {clean(result.rate)}", f"best {clean(result.metric)}")]
     for r in result.rungs:
         rate = _interval_text(r.rate) + (f" (open: {r.open})" if r.open else "")
-        rows.append((_size(r.size), f"{r.trials:,}", rate, _interval_text(r.value)))
-    table = align_columns([tuple(clean(cell) for cell in row) for row in rows])
+        size_rows.append((_size(r.size), f"{r.trials:,}", rate, _interval_text(r.value)))
+    table = align_columns([tuple(clean(cell) for cell in row) for row in size_rows])
     return "\n".join([*lines, "", *table, *(["", *result.notes] if result.notes else [])])
 
 
 def _rate_transfer_text(result: Ladder) -> str:
     rate, (first, *_, last) = clean(result.rate), result.rungs
-    change = f"a factor of {_interval_text(result.factor)} from {_size_text(result, first.size, last.size)}"
+    shift = f"a factor of {_interval_text(result.factor)} from {_size_text(result, first.size, last.size)}"
     if result.transfer == "stays":
-        return f"The best {rate} stays within a factor of 2 over the sizes: {change} (95 % interval)."
+        return f"The best {rate} stays within a factor of 2 over the sizes: {shift} (95 % interval)."
     if result.transfer == "moves":
         trend = "falls" if result.factor.value < 1 else "rises"
-        return f"The best {rate} {trend} with the size: {change} (95 % interval). Do not use the same rate at another size."
+        return f"The best {rate} {trend} with the size: {shift} (95 % interval). Do not use the same rate at another size."
     open_end_texts = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
-    why = f"the best rate may lie {listed(open_end_texts, 4)}" if open_end_texts else f"{change} (95 % interval)"
+    why = f"the best rate may lie {listed(open_end_texts, 4)}" if open_end_texts else f"{shift} (95 % interval)"
     return f"The sweeps do not show whether the best {rate} changes with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."
 
 

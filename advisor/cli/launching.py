@@ -166,7 +166,7 @@ class Launcher:
         """Train the trials that have not ended yet. trials: number of all trials, or None for the number in the study file."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry))
-        guarded = self.options.stop_doomed or self.notifier is not None
+        has_guard = self.options.stop_doomed or self.notifier is not None
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.preceding_trials),
@@ -178,7 +178,7 @@ class Launcher:
             timeout_s=self.options.timeout_s,
             append=self.options.appends_parameters,
             keep_going=self.options.keep_going,
-            guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds) if guarded else None,
+            guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds) if has_guard else None,
             stop_doomed=self.options.stop_doomed,
             notifier=self.notifier,
         )
@@ -243,11 +243,11 @@ def launch_progress_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
     """Return a text with the best value so far and the number of trials by status, without completed trials."""
     best, others = summary.best, len(summary.leaders) - 1
     tied_trials_text = f" and {spelled(others, 'other')}" if others > 0 else ""
-    parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{tied_trials_text})"] if best else []
+    phrases = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{tied_trials_text})"] if best else []
     status_labels = {"infeasible": "failed", "no_data": "without a result"}
     counts = sorted(summary.counts().items())
-    parts += [f"{count} {status_labels.get(status, status)}" for status, count in counts if status != "complete"]
-    return ", ".join(parts)
+    phrases += [f"{count} {status_labels.get(status, status)}" for status, count in counts if status != "complete"]
+    return ", ".join(phrases)
 
 
 def print_analyze_command(experiment: str, location: StoreLocation) -> None:

@@ -77,12 +77,12 @@ class AnalysisOptions:
         check_separate_folder(self.out)
 
     def analyze_arguments(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in values.items() if name not in ("out", "quiet")}
+        option_values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in option_values.items() if name not in ("out", "quiet")}
 
     def command_words(self, study: Path | None = None) -> list[str]:
         """Return the options that affect the report as arguments, but omit the tracking URI, which may contain a password."""
-        options = [
+        flag_values = [
             ("--objective", self.objective),
             ("--direction", self.direction),
             ("--study", study),
@@ -93,7 +93,7 @@ class AnalysisOptions:
             *(("--rules", folder) for folder in self.rules),
             ("--budget", self.budget),
         ]
-        words = [str(word) for flag, value in options if value is not None for word in (flag, value)]
+        words = [str(word) for flag, value in flag_values if value is not None for word in (flag, value)]
         return [*words, *(["--only-this-round"] if self.only_this_round else [])]
 
 
@@ -103,8 +103,8 @@ def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any],
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def wrapper(**arguments: Any) -> Any:
-            values = {field.name: arguments.pop(field.name) for field in dataclasses.fields(target)}
-            return command(**{name: target(**values)}, **arguments)
+            field_values = {field.name: arguments.pop(field.name) for field in dataclasses.fields(target)}
+            return command(**{name: target(**field_values)}, **arguments)
 
         for option in reversed(options):
             wrapper = option(wrapper)

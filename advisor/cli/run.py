@@ -123,12 +123,12 @@ def _ended_trainings_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
 
 
 def _print_launch_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
-    others = summary.total - len(summary.outcomes)
+    remaining = summary.total - len(summary.outcomes)
     click.echo(_ended_trainings_text(plan, summary, seed))
     if summary.failed:
         failed, them = spelled(summary.failed, "trial"), "it" if summary.failed == 1 else "them"
         click.echo(f"{failed[0].upper()}{failed[1:]} failed; to start {them} again, run the same command with --retry failed.")
-    if others:
-        click.echo(f"Other launchers have {others} of the trials; run the same command again to check that all have ended.")
-    if others or summary.failed < len(summary.outcomes) or summary.best is not None:
+    if remaining:
+        click.echo(f"Other launchers have {remaining} of the trials; run the same command again to check that all have ended.")
+    if remaining or summary.failed < len(summary.outcomes) or summary.best is not None:
         print_analyze_command(plan.experiment, plan.location)

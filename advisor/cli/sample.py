@@ -36,6 +36,6 @@ def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
         writer.writerow(names)
         writer.writerows([[trial.get(name, "") for name in names] for trial in trials])
     else:
-        rows = [{n: short_text(n) for n in names}, *({n: short_text(v) for n, v in trial.items()} for trial in trials)]
-        widths = {name: max(len(row.get(name, "–")) for row in rows) for name in names}
-        out.writelines("  ".join(row.get(name, "–").rjust(widths[name]) for name in names) + "\n" for row in rows)
+        text_rows = [{n: short_text(n) for n in names}, *({n: short_text(v) for n, v in trial.items()} for trial in trials)]
+        widths = {name: max(len(row.get(name, "–")) for row in text_rows) for name in names}
+        out.writelines("  ".join(row.get(name, "–").rjust(widths[name]) for name in names) + "\n" for row in text_rows)

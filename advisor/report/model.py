@@ -60,8 +60,8 @@ class TrialCounts(FrozenModel):
     def status_counts_text(self, *statuses: str) -> str:
         """Return the number of trials with each of the statuses (by default, all statuses), such as "3 diverged, 1 crashed".
         Statuses without trials are omitted."""
-        numbers = ((getattr(self, status), TRIAL_STATUS_LABELS[status]) for status in statuses or TRIAL_STATUS_LABELS)
-        return ", ".join(f"{n:,} {label}" for n, label in numbers if n)
+        labelled_counts = ((getattr(self, status), TRIAL_STATUS_LABELS[status]) for status in statuses or TRIAL_STATUS_LABELS)
+        return ", ".join(f"{n:,} {label}" for n, label in labelled_counts if n)
 
 
 class RuleInfo(FrozenModel):
@@ -255,8 +255,8 @@ class ReportData(FrozenModel):
     @property
     def ranked(self) -> list[tuple[int, TrialRow]]:
         """(index, trial) pairs of the trials with a result, the best trial first."""
-        rows = [(t.place, i, t) for i, t in enumerate(self.figures.trials) if t.comparable and t.place is not None]
-        return [(i, t) for _, i, t in sorted(rows, key=lambda row: row[:2])]
+        ranked_rows = [(t.place, i, t) for i, t in enumerate(self.figures.trials) if t.comparable and t.place is not None]
+        return [(i, t) for _, i, t in sorted(ranked_rows, key=lambda row: row[:2])]
 
     @cached_property
     def findings_by_cause(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:

@@ -47,11 +47,11 @@ def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str
 def _block_goal(block: Block, previous: StudySpec | None) -> str:
     if previous is None or block.kind in ("adaptive", "repeat"):
         return _BLOCK_GOALS[block.kind]
-    names = changed_hyperparameters(previous, block.spec) if block.kind == "extend" else []
-    if not names or not all(block.spec.parameters[n].numeric and n in previous.searched for n in names):
+    changed_names = changed_hyperparameters(previous, block.spec) if block.kind == "extend" else []
+    if not changed_names or not all(block.spec.parameters[n].numeric and n in previous.searched for n in changed_names):
         return block.spec.goal or _BLOCK_GOALS[block.kind]
     # a search in blocks never narrows a range, so each changed range is wider
-    return f"Widen {listed((_range_text(block.spec, n) for n in names), len(names))}"
+    return f"Widen {listed((_range_text(block.spec, n) for n in changed_names), len(changed_names))}"
 
 
 def _range_text(spec: StudySpec, name: str) -> str:
@@ -78,8 +78,8 @@ def block_subject(block: Block, previous: StudySpec | None) -> str:
 def block_decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
     """Return the line to show before a block of trials starts: the decision, its reasons, and the best result so far."""
     size_text = count((block.spec.trials or 1) * (block.spec.seeds or 1), "trial")
-    parts = (sentence(block.spec.goal), *block.spec.notes, best_so_far_sentence(block.spec, trials))
-    return f"Block {number}, {size_text}: {' '.join(filter(None, parts))}"
+    sentences = (sentence(block.spec.goal), *block.spec.notes, best_so_far_sentence(block.spec, trials))
+    return f"Block {number}, {size_text}: {' '.join(filter(None, sentences))}"
 
 
 def best_so_far_sentence(spec: StudySpec, trials: Sequence[Trained]) -> str:

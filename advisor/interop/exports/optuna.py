@@ -116,8 +116,8 @@ def _names_after_their_parents(spec: StudySpec) -> list[str]:
     """Return the names of the parameters. Each parameter follows the parameters on which it depends."""
 
     def parents(parameter: Parameter) -> set[str]:
-        names = formula.parse_formula(parameter.formula).names if parameter.formula else ()
-        return {*(parameter.when or {}), *names}
+        parent_names = formula.parse_formula(parameter.formula).names if parameter.formula else ()
+        return {*(parameter.when or {}), *parent_names}
 
     waiting, order = list(spec.parameters), list[str]()
     while waiting:
@@ -130,8 +130,8 @@ def _names_after_their_parents(spec: StudySpec) -> list[str]:
 def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
     conditions = [f"params.get({parent!r}) == {wanted!r}" for parent, wanted in (parameter.when or {}).items()]
     if parameter.formula is not None:
-        names = sorted(formula.parse_formula(parameter.formula).names)
-        conditions += [f"{other!r} in params" for other in names]
+        input_names = sorted(formula.parse_formula(parameter.formula).names)
+        conditions += [f"{other!r} in params" for other in input_names]
     indent = "    "
     if conditions:
         yield f"    if {' and '.join(conditions)}:"
@@ -176,6 +176,6 @@ def _params_drawn_by_optuna(spec: StudySpec, params: Any) -> dict[str, Any]:
     drawn_params = {}
     for name, parameter in spec.searched.items():
         if name in params:
-            reverse = parameter.scale == "reverse-log"
-            drawn_params[f"1 - {name}" if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
+            is_reverse = parameter.scale == "reverse-log"
+            drawn_params[f"1 - {name}" if is_reverse else name] = round(1 - params[name], 15) if is_reverse else params[name]
     return drawn_params

@@ -58,11 +58,11 @@ def require_plain_space(spec: StudySpec, tool: str) -> None:
 def study_comments(spec: StudySpec) -> Iterator[str]:
     """Yield comment lines with the study's goal, its notes, and its settings of the training, which other tools cannot express."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
-    data = spec.model_dump(mode="json", exclude_defaults=True)
+    fields = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
-        if key in data:
-            yaml_text = yaml.safe_dump(data[key], default_flow_style=True, width=10**6, sort_keys=False)
-            value_text = data[key] if isinstance(data[key], str) else yaml_text.removesuffix("\n").removesuffix("\n...")
+        if key in fields:
+            yaml_text = yaml.safe_dump(fields[key], default_flow_style=True, width=10**6, sort_keys=False)
+            value_text = fields[key] if isinstance(fields[key], str) else yaml_text.removesuffix("\n").removesuffix("\n...")
             yield f"# To be set in the training: {key}: {comment_line(value_text)}"
     yield from (f"# Note: {comment_line(note)}" for note in spec.notes)
 
@@ -176,8 +176,8 @@ def render_wandb(export: StudyExport) -> str:
     lines = list(study_comments(spec))
     if export.trials_to_run is not None:
         lines.append("# config.trial contains the hyperparameters of a run as JSON text.")
-        values = [json.dumps(dict(trial)) for trial in export.trials_to_run]
-        return yaml_with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": values}}})
+        trial_texts = [json.dumps(dict(trial)) for trial in export.trials_to_run]
+        return yaml_with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": trial_texts}}})
     require_plain_space(spec, "a W&B sweep")
     if spec.sampler.kind == "halton":
         lines.append("# W&B has no quasi-random search: trials are drawn at random.")

@@ -21,14 +21,14 @@ def detect_import_kinds(source: str) -> list[str]:
     path = files.require_existing_path(source, "the files to import")
     shown_path = files.printable_text(source)
     if path.is_dir():
-        names = set(islice((name for _, _, below in os.walk(path) for name in below), _MAX_EXAMINED_FILES))
-        kinds = _kinds_by_file_names(names) or _kinds_by_suffixes(names)
+        file_names = set(islice((name for _, _, below in os.walk(path) for name in below), _MAX_EXAMINED_FILES))
+        kinds = _kinds_by_file_names(file_names) or _kinds_by_suffixes(file_names)
     else:
-        names = {path.name}
-        kinds = _kinds_by_file_names(names) or _kinds_by_content(path)
+        file_names = {path.name}
+        kinds = _kinds_by_file_names(file_names) or _kinds_by_content(path)
     if kinds[:1] not in ([], ["csv"], ["jsonl"], ["optuna"]):
         return kinds
-    if "mlflow.db" in names or path.name == "mlruns":  # tables in MLflow's own folder are artifacts of its runs
+    if "mlflow.db" in file_names or path.name == "mlruns":  # tables in MLflow's own folder are artifacts of its runs
         raise AdvisorError(
             f"{shown_path} belongs to MLflow itself and needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
         )

@@ -90,8 +90,8 @@ def import_runs(
                 writer.write(name, {**names.rename_in_tags(shared), **objective_tags}, chain([first], new), report_progress)
     report_progress()
     if summary.unreadable and not (summary.new_runs or summary.extended_runs or summary.unchanged_runs):
-        others = len(summary.unreadable) - 1
-        raise AdvisorError(summary.unreadable[0] + (f" ({others:,} more runs are unreadable, too)" if others else ""))
+        other_count = len(summary.unreadable) - 1
+        raise AdvisorError(summary.unreadable[0] + (f" ({other_count:,} more runs are unreadable, too)" if other_count else ""))
     unique_notes = list(dict.fromkeys([*names.warnings, *notes]))
     if len(unique_notes) > _MAX_LISTED_NOTES:
         unique_notes[_MAX_LISTED_NOTES:] = [f"{len(unique_notes) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]

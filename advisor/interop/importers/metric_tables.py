@@ -81,10 +81,10 @@ def find_usual_column(columns: list[str], usual_names: tuple[str, ...]) -> str |
 def read_runs(path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
     """Return the rows by run name, or by None without a run column. An AdvisorError names the file, row and column."""
     runs: dict[str | None, RunRows] = {}
-    points = 0
+    point_count = 0
     for count in _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout):
-        points += count
-        if points > table_files.MAX_POINTS:
+        point_count += count
+        if point_count > table_files.MAX_POINTS:
             raise table_files.too_many_points_error(path)
     return runs
 
@@ -159,7 +159,7 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
         seconds, has_time = _cells_as_numbers(_flat_column(batch, layout.time_column, name))
         times = np.where(has_time, _convert_times_to_ms(seconds), UNKNOWN_TIME)
     rows.count += len(steps)
-    points = 0
+    point_count = 0
     for column in batch.schema.names:
         if column in (layout.step_column, layout.time_column, layout.run_column):
             continue
@@ -173,11 +173,11 @@ def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int
             is_point = has_step if layout.blank_is_nan else is_number & has_step
             if is_point.any():
                 rows.curves.extend(metric, steps[is_point], values[is_point], times[is_point])
-                points += int(is_point.sum())
+                point_count += int(is_point.sum())
             elif any(test(cells.type) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary)):
                 for text in cells.drop_null().unique().to_pylist():
                     rows.add_text(metric, text)
-    return points
+    return point_count
 
 
 def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
@@ -199,9 +199,9 @@ def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tup
     for i, cell in enumerate(cells.to_pylist()):
         if has_step[i]:
             cell_text = cell.strip() if isinstance(cell, str) else cell
-            number = _convert_to_number(cell_text)
+            parsed_cell = _convert_to_number(cell_text)
             cell_location = f"{name}, row {rows.count + i + 1}, {layout.step_column!r}"
-            steps[i] = convert_to_step(cell_text if number is None else number, cell_location)
+            steps[i] = convert_to_step(cell_text if parsed_cell is None else parsed_cell, cell_location)
     return steps, has_step
 
 
@@ -226,8 +226,8 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
     if not (pa.types.is_string(cell_type) or pa.types.is_large_string(cell_type)):
         if not (pa.types.is_integer(cell_type) or pa.types.is_floating(cell_type) or pa.types.is_decimal(cell_type)):
             return np.full(len(cells), math.nan), np.zeros(len(cells), dtype=np.bool_)
-        numbers = cells.cast(pa.float64(), safe=False)
-        return np.array(pc.fill_null(numbers, math.nan)), ~np.asarray(pc.is_null(numbers), dtype=np.bool_)
+        floats = cells.cast(pa.float64(), safe=False)
+        return np.array(pc.fill_null(floats, math.nan)), ~np.asarray(pc.is_null(floats), dtype=np.bool_)
     try:
         return _cells_as_numbers(pc.utf8_trim_whitespace(cells).cast(pa.float64()))
     except pa.ArrowInvalid:

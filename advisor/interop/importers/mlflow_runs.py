@@ -97,9 +97,9 @@ def convert_run(
     tags = {**_tags_from_params(params), **names.rename_in_tags(content.tags), **(objective or {})}
     if run.files_digest is not None:
         tags[SOURCE_DIGEST_TAG] = run.files_digest
-    times = [known for p in content.points.values() if len(known := p.times_ms[p.times_ms >= MIN_REAL_TIME_MS])]
-    started_ms = content.started_ms if content.started_ms is not None else min((int(t.min()) for t in times), default=None)
-    ended_ms = content.ended_ms if content.ended_ms is not None else max((int(t.max()) for t in times), default=None)
+    real_times = [known for p in content.points.values() if len(known := p.times_ms[p.times_ms >= MIN_REAL_TIME_MS])]
+    started_ms = content.started_ms if content.started_ms is not None else min((int(t.min()) for t in real_times), default=None)
+    ended_ms = content.ended_ms if content.ended_ms is not None else max((int(t.max()) for t in real_times), default=None)
     return NewRun(
         source=tuple(valid_text(part) for part in run.source),
         name=valid_text(run.name)[:MAX_NAME_CHARACTERS],
@@ -151,7 +151,7 @@ def _tags_from_params(params: Mapping[str, Any]) -> dict[str, str]:
 
     facts = {}
     for tag, usual in _PARAMETERS_OF_FACTS.items():
-        values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and is_count(v)}
-        if len(values) == 1:
-            facts[tag] = values.pop()
+        known_values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and is_count(v)}
+        if len(known_values) == 1:
+            facts[tag] = known_values.pop()
     return facts

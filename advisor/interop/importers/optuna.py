@@ -53,13 +53,13 @@ class OptunaStorage:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         notes: list[str] = []
         try:
-            names = sorted(optuna.get_all_study_names(storage))
-            if self.study is not None and self.study not in names:
-                listed_names = ", ".join(names[:20]) or "none"
+            study_names = sorted(optuna.get_all_study_names(storage))
+            if self.study is not None and self.study not in study_names:
+                listed_names = ", ".join(study_names[:20]) or "none"
                 raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed_names}")
-            if not names:
+            if not study_names:
                 raise AdvisorError(f"{shown_location} holds no Optuna study")
-            chosen_studies = names if self.study is None else [self.study]
+            chosen_studies = study_names if self.study is None else [self.study]
             studies = [optuna.load_study(study_name=name, storage=storage) for name in chosen_studies]
             runs = [run for study in studies for run in self._runs_of_study(study, notes)]
         except AdvisorError:
@@ -106,14 +106,14 @@ class OptunaStorage:
 
     def _objective_to_import(self, study: Any) -> tuple[int, str]:
         """Return (index, name) of the objective. Raise AdvisorError if the user must choose one."""
-        total = len(study.directions)
-        metrics = list(study.metric_names or ([f"values_{i}" for i in range(total)] if total > 1 else ["value"]))
-        if total > 1 and self.objective not in (*metrics, *map(str, range(total))):
+        objectives = len(study.directions)
+        metrics = list(study.metric_names or ([f"values_{i}" for i in range(objectives)] if objectives > 1 else ["value"]))
+        if objectives > 1 and self.objective not in (*metrics, *map(str, range(objectives))):
             listed_objectives = ", ".join(f"{m} ({d.name.lower()})" for m, d in zip(metrics, study.directions, strict=True))
             raise AdvisorError(
                 f"the study {study.study_name!r} has {len(metrics)} objectives: {listed_objectives}; choose one with --objective"
             )
-        chosen_name = self.objective if total > 1 else metrics[0]
+        chosen_name = self.objective if objectives > 1 else metrics[0]
         index = metrics.index(chosen_name) if chosen_name in metrics else int(str(chosen_name))
         return index, str(metrics[index])
 

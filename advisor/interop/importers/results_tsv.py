@@ -40,8 +40,8 @@ _MEMORY_COLUMN_PATTERN = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNOR
 
 def is_result_table(columns: Sequence[str]) -> bool:
     """Return True if a table with these columns is the result table of a coding agent."""
-    names = {c.strip().lower() for c in columns}
-    return {_COMMIT, _STATUS} <= names or {_COMMIT, _DESCRIPTION} <= names
+    lower_names = {c.strip().lower() for c in columns}
+    return {_COMMIT, _STATUS} <= lower_names or {_COMMIT, _DESCRIPTION} <= lower_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ class ResultsTsv:
 def _read_rows(path: Path) -> list[_ResultRow]:
     """Return the rows of a results table. The last column, usually the description, may contain tabs."""
     shown_path = files.printable_text(path)
-    lines = files.read_bytes(path, _MAX_TABLE_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
-    numbered_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    file_lines = files.read_bytes(path, _MAX_TABLE_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
+    numbered_lines = [(number, line) for number, line in enumerate(file_lines, 1) if line.strip() and not line.startswith("#")]
     header = [name.strip() for name in numbered_lines[0][1].split("\t")] if numbered_lines else []
     header = [name.lower() if name.lower() in (_COMMIT, _STATUS, _DESCRIPTION) else name for name in header]
     if _COMMIT not in header or len(set(header)) < len(header):

@@ -90,12 +90,12 @@ class RunCurves:
         The time of a point without a time is its index, in ms since 1970, so that MLflow keeps the order of points. The analysis
         treats these small times as missing (see `collect.MIN_REAL_TIME_MS`).
         """
-        points = {}
+        metric_points = {}
         for metric, (steps, values, times) in self._columns.items():
             known_times = np.frombuffer(times, np.int64)
             known_times = np.where(known_times < 0, np.arange(len(known_times), dtype=np.int64), known_times)
-            points[metric] = MetricPoints(np.frombuffer(steps, np.int64), np.frombuffer(values), known_times)
-        return points
+            metric_points[metric] = MetricPoints(np.frombuffer(steps, np.int64), np.frombuffer(values), known_times)
+        return metric_points
 
 
 def convert_to_step(value: Any, error_prefix: str) -> int:
@@ -133,8 +133,8 @@ _NON_FINITE_WORDS = {
 
 def convert_to_time_ms(seconds: Any) -> int | None:
     """Convert a time in seconds since 1970 to milliseconds. Return None if the date is implausible (before 1970 or after 2286)."""
-    number = convert_to_value(seconds)
-    return round(number * 1000) if number is not None and 0 < number < 1e10 else None
+    seconds_number = convert_to_value(seconds)
+    return round(seconds_number * 1000) if seconds_number is not None and 0 < seconds_number < 1e10 else None
 
 
 class Importer(Protocol):

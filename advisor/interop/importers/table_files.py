@@ -131,13 +131,13 @@ def _csv_header(path: Path) -> tuple[list[str], str]:
         line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
-        names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
+        header_names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
     except csv.Error:  # `csv` rejects a column name of more than 100,000 characters and an incomplete line break
-        names = []
-    if not names:
+        header_names = []
+    if not header_names:
         raise AdvisorError(f"{files.printable_text(path)} is not a table: its first line must name the columns")
-    _require_unique_names(path, names)
-    return names, delimiter
+    _require_unique_names(path, header_names)
+    return header_names, delimiter
 
 
 def _require_unique_names(path: Path, names: Sequence[str]) -> None:

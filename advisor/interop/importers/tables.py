@@ -182,17 +182,17 @@ def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
 
 class _SortedPoints:
     def __init__(self, path: Path, trials: Sequence[_TrialRow]) -> None:
-        rows = {(t.study, t.name): t.row for t in trials}
+        row_of_trial = {(t.study, t.name): t.row for t in trials}
         self._metrics: dict[str, int] = {}
         column_batches: list[tuple[NDArray[Any], ...]] = []
         total_count = kept_count = 0
         table = _TypedTable(path, _POINT_COLUMNS, {"time_s": "number"})
         for _, columns in table.batches(required_columns=set(_POINT_COLUMNS) - {"value"}):
-            trial = _trial_rows(columns, rows)
+            trial = _trial_rows(columns, row_of_trial)
             names, codes = _encode_texts(columns["metric"])
             metric = np.array([self._metrics.setdefault(m.strip(), len(self._metrics)) for m in names])[codes]
-            numbers = [np.array(pc.fill_null(columns[c], math.nan), dtype=np.float64) for c in ("value", "time_s")]
-            columns_of_points = (trial, metric, np.array(columns["step"], dtype=np.int64), *numbers)
+            number_columns = [np.array(pc.fill_null(columns[c], math.nan), dtype=np.float64) for c in ("value", "time_s")]
+            columns_of_points = (trial, metric, np.array(columns["step"], dtype=np.int64), *number_columns)
             column_batches.append(tuple(column[trial >= 0] for column in columns_of_points))
             total_count, kept_count = total_count + len(trial), kept_count + len(column_batches[-1][0])
             if total_count > table_files.MAX_POINTS:
@@ -211,7 +211,7 @@ class _SortedPoints:
         # Tables have no dates, so trials start one second apart in table order.
         started_ms = DEFAULT_RUN_START_MS + 1000 * trial.row
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
-        names = list(self._metrics)
+        metric_names = list(self._metrics)
         curves = RunCurves()
         seconds = self._times[start:stop]
         has_time = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
@@ -220,7 +220,7 @@ class _SortedPoints:
         for code in np.unique(self._metric[start:stop]):
             low, high = np.searchsorted(self._metric[start:stop], [code, code + 1])
             steps, values = (column[start + low : start + high] for column in (self._steps, self._values))
-            curves.extend(names[code], steps, values, times[low:high])
+            curves.extend(metric_names[code], steps, values, times[low:high])
         return RunContent(curves.points(), trial.params, trial.tags, trial.status, started_ms)
 
 
@@ -229,8 +229,8 @@ def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int])
     studies, study = _encode_texts(columns["study"])
     trials, trial = _encode_texts(columns["trial"])
     pairs, positions = np.unique(study * len(trials) + trial, return_inverse=True)
-    names = ((studies[p // len(trials)].strip(), trials[p % len(trials)].strip()) for p in pairs.tolist())
-    return np.array([rows.get(name, -1) for name in names], dtype=np.int64)[positions]
+    trial_names = ((studies[p // len(trials)].strip(), trials[p % len(trials)].strip()) for p in pairs.tolist())
+    return np.array([rows.get(name, -1) for name in trial_names], dtype=np.int64)[positions]
 
 
 def _encode_texts(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
@@ -277,15 +277,15 @@ class _TypedTable:
                     return cells
                 raise self._first_invalid_cell(cells, name, kind, start)
             cells = cells.dictionary_decode()
-        values = cells
+        clean_cells = cells
         try:
             if kind != "text" and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
                 trimmed_cells = pc.utf8_trim_whitespace(cells.cast(pa.string()))
-                values = pc.if_else(pc.equal(trimmed_cells, ""), pa.scalar(None, pa.string()), trimmed_cells)
-            if kind == "integer" and not pa.types.is_integer(values.type):
-                numbers = values.cast(pa.float64())  # pandas writes 42 as "42.0" if a column has empty cells
-                values = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
-            return values.cast(arrow_type)
+                clean_cells = pc.if_else(pc.equal(trimmed_cells, ""), pa.scalar(None, pa.string()), trimmed_cells)
+            if kind == "integer" and not pa.types.is_integer(clean_cells.type):
+                floats = clean_cells.cast(pa.float64())  # pandas writes 42 as "42.0" if a column has empty cells
+                clean_cells = pc.if_else(pc.is_nan(floats), pa.scalar(None, pa.float64()), floats)
+            return clean_cells.cast(arrow_type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise self._first_invalid_cell(cells, name, kind, start) from None
 
@@ -293,9 +293,9 @@ class _TypedTable:
         for row, cell in enumerate(cells, start):
             value = cell.as_py()
             try:
-                number = None if value is None else float(value)
-                is_whole = number is None or math.isnan(number) or number.is_integer()
-                fits, too_large = kind == "number" or is_whole, number is not None and abs(number) >= 2**63
+                cell_number = None if value is None else float(value)
+                is_whole = cell_number is None or math.isnan(cell_number) or cell_number.is_integer()
+                fits, too_large = kind == "number" or is_whole, cell_number is not None and abs(cell_number) >= 2**63
             except OverflowError:
                 fits, too_large = kind == "integer", True
             except (TypeError, ValueError):

@@ -104,9 +104,9 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
             except (ValueError, TypeError, OverflowError) as error:  # a protobuf error, or a step with more than 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
     metrics = run_events.curves.metrics
-    results = {metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC}
-    if results < metrics:
-        run_events.curves.drop(results)
+    result_names = {metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC}
+    if result_names < metrics:
+        run_events.curves.drop(result_names)
     if not len(run_events.curves) and not run_events.params:
         problems = "".join(f"; {note}" for note in run_events.notes)
         raise AdvisorError(f"{files.printable_text(folder)}: its event files contain no scalar{problems}")
@@ -133,11 +133,11 @@ def _read_event_file(path: Path, part: _RunPart, reading: _RunEvents) -> None:
 
 def _scalar_value(value: Any) -> float | None:
     """Return a scalar as a float, or None for any other value. TensorBoard has two encodings of scalars."""
-    kind = value.WhichOneof("value")
-    if kind == "simple_value":
+    value_kind = value.WhichOneof("value")
+    if value_kind == "simple_value":
         return float(value.simple_value)
     plugin, tensor = value.metadata.plugin_data.plugin_name, value.tensor
-    if kind != "tensor" or plugin not in ("", "scalars") or any(d.size != 1 for d in tensor.tensor_shape.dim):
+    if value_kind != "tensor" or plugin not in ("", "scalars") or any(d.size != 1 for d in tensor.tensor_shape.dim):
         return None
     for numbers in (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val):
         if len(numbers) == 1:
@@ -162,9 +162,9 @@ def _add_session(value: Any, reading: _RunEvents) -> None:
         reading.status = _RUN_STATUSES.get(session.status, "FINISHED")
         return
     for name, held in session.hparams.items():
-        kind = held.WhichOneof("kind")
-        if kind in ("number_value", "string_value", "bool_value"):
-            cell = getattr(held, kind)
+        value_kind = held.WhichOneof("kind")
+        if value_kind in ("number_value", "string_value", "bool_value"):
+            cell = getattr(held, value_kind)
             is_whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53
             reading.params[name] = int(cell) if is_whole else cell
 

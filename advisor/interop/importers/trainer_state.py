@@ -71,13 +71,13 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    state = files.read_json(path)
-    if not isinstance(state, dict) or "log_history" not in state:
+    state_data = files.read_json(path)
+    if not isinstance(state_data, dict) or "log_history" not in state_data:
         raise AdvisorError(f"{files.printable_text(path)} has no log_history, which a Trainer's state has")
-    history = state["log_history"]
+    history = state_data["log_history"]
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
         raise AdvisorError(f"{files.printable_text(path)}: log_history is not a list of entries")
-    return state, history
+    return state_data, history
 
 
 def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
@@ -115,23 +115,23 @@ def _objective_tags(
     `best_metric`."""
     named_metric = arguments.get("metric_for_best_model")
     best_value = convert_to_value(state.get("best_metric"))
-    values: dict[str, list[float]] = {}
+    values_by_metric: dict[str, list[float]] = {}
     for entry in history:
         for key, cell in entry.items():
             if key.startswith("eval_") and (value := convert_to_value(cell)) is not None:
-                values.setdefault(key, []).append(value)
+                values_by_metric.setdefault(key, []).append(value)
     if isinstance(named_metric, str) and named_metric:
         metric = named_metric if named_metric.startswith("eval_") else f"eval_{named_metric}"
         greater_is_better = arguments.get("greater_is_better")
         if isinstance(greater_is_better, bool):
             return {contract.TAG_OBJECTIVE: metric, contract.TAG_DIRECTION: "maximize" if greater_is_better else "minimize"}
     else:
-        matching_metrics = [key for key, of_key in values.items() if best_value in of_key]
+        matching_metrics = [key for key, of_key in values_by_metric.items() if best_value in of_key]
         if best_value is None or len(matching_metrics) != 1:
             return {}
         metric = matching_metrics[0]
     tags = {contract.TAG_OBJECTIVE: metric}
-    of_metric = values.get(metric, [])
+    of_metric = values_by_metric.get(metric, [])
     if len(set(of_metric)) > 1 and best_value in (min(of_metric), max(of_metric)):
         tags[contract.TAG_DIRECTION] = "minimize" if best_value == min(of_metric) else "maximize"
     return tags

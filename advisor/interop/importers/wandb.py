@@ -126,10 +126,10 @@ class _RunRecords:
 def _read_records_into(path: Path, reading: _RunRecords) -> None:
     shown_path = files.printable_text(path)
     for record in _decode_records(path, reading.notes):
-        kind = record.WhichOneof("record_type")
-        if kind == "history":
+        record_kind = record.WhichOneof("record_type")
+        if record_kind == "history":
             _add_history(record.history, reading, shown_path)
-        elif kind == "run":
+        elif record_kind == "run":
             run = record.run
             _apply_update(reading.config, run.config, "config")
             if run.HasField("start_time"):
@@ -139,11 +139,11 @@ def _read_records_into(path: Path, reading: _RunRecords) -> None:
                 reading.tags[contract.TAG_GIT_COMMIT] = run.git.commit
             if run.notes:
                 reading.tags["mlflow.note.content"] = run.notes
-        elif kind == "config":
+        elif record_kind == "config":
             _apply_update(reading.config, record.config, shown_path)
-        elif kind == "summary":
+        elif record_kind == "summary":
             _apply_update(reading.summary, record.summary, shown_path)
-        elif kind == "exit":
+        elif record_kind == "exit":
             reading.status = "FINISHED" if record.exit.exit_code == 0 else "FAILED"
     reading.config = reading.config or files.read_optional_mapping(path.parent / "files" / _CONFIG_FILE)
     reading.summary = reading.summary or files.read_optional_mapping(path.parent / "files" / _SUMMARY_FILE)
@@ -151,12 +151,12 @@ def _read_records_into(path: Path, reading: _RunRecords) -> None:
 
 def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> None:
     for item in update.update:
-        names = list(item.nested_key) or [item.key]
+        key_path = list(item.nested_key) or [item.key]
         inner_mapping = mapping
-        for name in names[:-1]:
+        for name in key_path[:-1]:
             nested_mapping = inner_mapping.get(name)
             inner_mapping[name] = inner_mapping = dict(nested_mapping) if isinstance(nested_mapping, Mapping) else {}
-        inner_mapping[names[-1]] = files.parse_json(item.value_json or "null", error_prefix)
+        inner_mapping[key_path[-1]] = files.parse_json(item.value_json or "null", error_prefix)
     for item in update.remove:
         mapping.pop(item.key or ".".join(item.nested_key), None)
 

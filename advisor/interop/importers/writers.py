@@ -258,11 +258,11 @@ def _check_database_writable(location: StoreLocation) -> str:
 
 def _next_transaction(runs: Iterator[NewRun]) -> list[NewRun]:
     batch: list[NewRun] = []
-    points = 0
+    point_count = 0
     for run in islice(runs, _RUNS_PER_TRANSACTION):
         batch.append(run)
-        points += sum(len(p.steps) for p in run.points.values())
-        if points >= _POINTS_PER_TRANSACTION:
+        point_count += sum(len(p.steps) for p in run.points.values())
+        if point_count >= _POINTS_PER_TRANSACTION:
             break
     return batch
 
@@ -320,8 +320,8 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
         columns = _encode_points(points.distinct())
         stored_points: set[Point] = set()
         if run.stored_run_id is not None:
-            rows = connection.execute(query.where(table.c.run_uuid == run_id, table.c.key == metric))
-            stored_points = {(step, time, value, bool(is_nan)) for step, time, value, is_nan in rows}
+            stored_rows = connection.execute(query.where(table.c.run_uuid == run_id, table.c.key == metric))
+            stored_points = {(step, time, value, bool(is_nan)) for step, time, value, is_nan in stored_rows}
         for start in range(0, len(columns[0]), _POINTS_PER_STATEMENT):
             point_slice = zip(*(column[start : start + _POINTS_PER_STATEMENT].tolist() for column in columns), strict=True)
             new_rows = [_metric_row(run_id, metric, point) for point in point_slice if point not in stored_points]

@@ -102,10 +102,10 @@ def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = 
 def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     name, rows = evidence.parameter, report.figures.trials
     domain = report.spec.parameters.get(name)
-    values = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
+    results = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
     has_failed_trials = any(r.failed for r in rows)
     frame = Frame(top_px=TOP_MARGIN + (_FAILED_STRIP_HEIGHT_PX if has_failed_trials else 0))
-    frame.fit_y_axis(objective_axis_limits(values, minimize=report.minimize), min_left=46.0 if has_failed_trials else 0.0)
+    frame.fit_y_axis(objective_axis_limits(results, minimize=report.minimize), min_left=46.0 if has_failed_trials else 0.0)
     choices = None if is_numeric_parameter(domain, rows, name) else choice_labels(domain, rows, name)
     if choices is None:
         bounds = [v for v in (domain.low, domain.high) if v is not None] if domain is not None else []
@@ -132,16 +132,16 @@ def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[flo
 
 def _draw_next_range(plot: _AxisPlot, evidence: AxisEvidence) -> None:
     domain = plot.domain
-    low, high = evidence.next_low, evidence.next_high
+    next_low, next_high = evidence.next_low, evidence.next_high
     if domain is not None and domain.low is not None and domain.high is not None:
-        low = domain.low if low is None and high is not None else low
-        high = domain.high if high is None and low is not None else high
-    if plot.column_labels is not None or low is None or high is None:
+        next_low = domain.low if next_low is None and next_high is not None else next_low
+        next_high = domain.high if next_high is None and next_low is not None else next_high
+    if plot.column_labels is not None or next_low is None or next_high is None:
         return
     x = plot.frame.x
-    if x.can_represent(low) and x.can_represent(high):
-        width, height = max(x(high) - x(low), 2), plot.frame.bottom_px - TOP_MARGIN
-        plot.frame.add_element("rect", "next", x=x(low), y=TOP_MARGIN, width=width, height=height)
+    if x.can_represent(next_low) and x.can_represent(next_high):
+        width, height = max(x(next_high) - x(next_low), 2), plot.frame.bottom_px - TOP_MARGIN
+        plot.frame.add_element("rect", "next", x=x(next_low), y=TOP_MARGIN, width=width, height=height)
 
 
 def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:

@@ -77,11 +77,11 @@ def _can_share_vertical_axis(panels: Sequence[_MetricCurves]) -> bool:
         return False
     middle_ranges = []
     for _, curves in panels:
-        values = np.concatenate([_values_with_nan(c) for c in curves])
-        values = values[np.isfinite(values)]
-        if len(values) == 0:
+        finite_values = np.concatenate([_values_with_nan(c) for c in curves])
+        finite_values = finite_values[np.isfinite(finite_values)]
+        if len(finite_values) == 0:
             return False
-        middle_ranges.append(np.quantile(values, [0.1, 0.9]))
+        middle_ranges.append(np.quantile(finite_values, [0.1, 0.9]))
     (a, b), (c, d) = middle_ranges
     joint_span = max(b, d) - min(a, c)
     return bool(min(b - a, d - c) > 0.1 * joint_span) and panels[0][0].scale == panels[1][0].scale
@@ -99,10 +99,10 @@ def _draw_curve_plot(
     caption: Message | str,
     late: bool,
 ) -> Figure:
-    rows = report.figures.by_id
+    row_by_id = report.figures.by_id
     style_of_trial = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
     drawn = _assign_curve_styles(group, style_of_trial)
-    steady_values = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
+    steady_values = [d.values for d in drawn if d.curve.trial in row_by_id and row_by_id[d.curve.trial].feasible]
     if late:
         steady_values = [values[len(values) // 4 :] for values in steady_values]
     limits = limits_widened_if_near(
@@ -184,8 +184,8 @@ def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Sca
         is_rough = _is_rough_curve(piece)
         # In a rough curve, nobody can see tenths of a pixel and points between the peaks, so both are dropped.
         unit = 1 if is_rough else 10
-        points = _drop_points_on_lines(_pixel_column_extremes(piece) if is_rough else piece)
-        rounded_points = [(round(px * unit), round(py * unit)) for px, py in points]
+        kept_points = _drop_points_on_lines(_pixel_column_extremes(piece) if is_rough else piece)
+        rounded_points = [(round(px * unit), round(py * unit)) for px, py in kept_points]
         path_parts.append(f"M{px_text(rounded_points[0][0] / unit)} {px_text(rounded_points[0][1] / unit)}")
         offsets = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(rounded_points) if (ax, ay) != (bx, by)]
         for dx, dy in offsets:
@@ -236,25 +236,25 @@ def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[f
 
 def _drop_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Drop points that lie within `_MAX_CURVE_ERROR_PX` of the line between their neighbours. The x values must not decrease."""
-    points = [piece[0]]
+    kept_points = [piece[0]]
     last_point, low, max_slope = piece[0], -math.inf, math.inf
     for x, y in piece[1:]:
-        gap = x - points[-1][0]
-        slope = (y - points[-1][1]) / gap if gap > 0 else math.nan
+        gap = x - kept_points[-1][0]
+        slope = (y - kept_points[-1][1]) / gap if gap > 0 else math.nan
         if not low <= slope <= max_slope:
-            if last_point != points[-1]:
-                points.append(last_point)
-            gap, low, max_slope = x - points[-1][0], -math.inf, math.inf
+            if last_point != kept_points[-1]:
+                kept_points.append(last_point)
+            gap, low, max_slope = x - kept_points[-1][0], -math.inf, math.inf
         if gap > 0:
-            low = max(low, (y - _MAX_CURVE_ERROR_PX - points[-1][1]) / gap)
-            max_slope = min(max_slope, (y + _MAX_CURVE_ERROR_PX - points[-1][1]) / gap)
+            low = max(low, (y - _MAX_CURVE_ERROR_PX - kept_points[-1][1]) / gap)
+            max_slope = min(max_slope, (y + _MAX_CURVE_ERROR_PX - kept_points[-1][1]) / gap)
         last_point = (x, y)
-    return [*points, last_point] if last_point != points[-1] else points
+    return [*kept_points, last_point] if last_point != kept_points[-1] else kept_points
 
 
 def _pixel_offset_text(pixels: float) -> str:
-    text = px_text(pixels)
-    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+    offset_text = px_text(pixels)
+    return offset_text.replace("0.", ".", 1) if offset_text.startswith(("0.", "-0.")) else offset_text
 
 
 def _draw_reference_lines(frame: Frame, lines: Sequence[Line]) -> None:
@@ -283,8 +283,8 @@ def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Draw
         width = label_width_px(label)
         leftward = x + 8 + width > PLOT_RIGHT_EDGE
         label_x = x - 8 - width if leftward else x + 8
-        rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > TOP_MARGIN + 8]
-        free = [row for row in rows if all(abs(row - r) > 12 or abs(label_x - at) > width + 6 for at, r in drawn_at)]
+        baselines = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > TOP_MARGIN + 8]
+        free = [row for row in baselines if all(abs(row - r) > 12 or abs(label_x - at) > width + 6 for at, r in drawn_at)]
         if free:
             labels_drawn.add(label)
             drawn_at.append((label_x, free[0]))
@@ -303,8 +303,8 @@ def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) ->
 
 
 def _clipped_value_notes(limits: AxisLimits, drawn: Sequence[_DrawnCurve]) -> list[str]:
-    values = np.concatenate([d.values for d in drawn])
-    finite_values = values[np.isfinite(values)]
+    all_values = np.concatenate([d.values for d in drawn])
+    finite_values = all_values[np.isfinite(all_values)]
     notes = []
     above, below = finite_values[finite_values > limits.high], finite_values[finite_values < limits.low]
     if len(above):
@@ -313,7 +313,7 @@ def _clipped_value_notes(limits: AxisLimits, drawn: Sequence[_DrawnCurve]) -> li
         notes.append(f"Values down to {number(float(below.min()), 3)} are clipped at the bottom.")
     if limits.log and (finite_values <= 0).any():
         notes.append("Values of zero or less have no position on this logarithmic axis.")
-    if not np.isfinite(values).all():
+    if not np.isfinite(all_values).all():
         notes.append("Gaps in a curve are values that are not finite.")
     return notes
 
@@ -333,8 +333,8 @@ def curve_close_up_figure(report: ReportData, close: CurveCloseUp) -> Figure:
     frame.add_vertical_labels([(frame.x(close.step), close.label)])
     index = report.figures.index.get(close.trial, "")
     frame.add_element("path", "crv s0", d=curve_path_data(close.steps, drawn_values, frame.x, frame.y), data_t=str(index))
-    points = [(s, v) for s, v in zip(close.steps, drawn_values, strict=True) if v is not None]
-    frame.add_element("path", "knots", d=dots_path_data((frame.x(s), frame.y(v)) for s, v in points))
+    finite_points = [(s, v) for s, v in zip(close.steps, drawn_values, strict=True) if v is not None]
+    frame.add_element("path", "knots", d=dots_path_data((frame.x(s), frame.y(v)) for s, v in finite_points))
     row = report.figures.by_id.get(close.trial)
     caption = _curve_close_up_caption(close, values, row.name if row else close.trial)
     return Figure(svg=frame.render_svg(f"{clean(close.metric)} around step {close.step:,}"), caption=caption)

@@ -73,8 +73,8 @@ def _draw_slice_results(frame: Frame, report: ReportData, isolation: IsolationPl
     for i, part in enumerate(isolation.slices):
         start, end = _slice_ends_px(frame, part, i, len(isolation.slices), numeric=numeric)
         five, half, ninety_five = (bad if v is None else frame.y(v) for v in part.quantiles)
-        width = min(end - start, _MAX_BOX_WIDTH_PX)
-        boxes += bar_path_data((start + end - width) / 2, min(five, ninety_five), width, max(abs(ninety_five - five), 1))
+        box_px = min(end - start, _MAX_BOX_WIDTH_PX)
+        boxes += bar_path_data((start + end - box_px) / 2, min(five, ninety_five), box_px, max(abs(ninety_five - five), 1))
         medians += f"M{px_text(start)} {px_text(half)}h{px_text(end - start)}"
     frame.add_element("path", "box", d=boxes)
     frame.add_element("path", "iso", d=medians)

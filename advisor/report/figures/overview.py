@@ -31,14 +31,14 @@ def best_of_n_figure(report: ReportData, best_of: BestOfNTrials) -> Figure:
     )
     frame.add_y_axis(f"best {metric}")
     frame.add_line(frame.left_px, frame.bottom_px, frame.right_px, frame.bottom_px, "axis")
-    width = frame.column_width(len(best_of.sizes))
+    column_px = frame.column_width(len(best_of.sizes))
     bad = frame.y.end_px if report.minimize else frame.y.start_px
     median_path = whisker_path = ""
     for i, (n, row) in enumerate(zip(best_of.sizes, best_of.quantiles, strict=True)):
-        column_x = frame.left_px + (i + 0.5) * width
+        column_x = frame.left_px + (i + 0.5) * column_px
         frame.add_label(column_x, frame.bottom_px + 17, f"{n:,}", anchor="middle")
         low, lower, half, upper, high = (bad if v is None else frame.y(v) for v in row)
-        side = min(width * 0.3, 20)
+        side = min(column_px * 0.3, 20)
         whisker_path += f"M{px_text(column_x)} {px_text(low)}V{px_text(high)}"
         box = bar_path_data(column_x - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
         frame.add_element("path", "box", f"<title>{_box_plot_tooltip(n, row, best_of.unit)}</title>", d=box)
@@ -87,10 +87,10 @@ _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 22.0
 
 def importance_figures(importances: StudyImportances) -> list[Figure]:
     """Draw the importance of the hyperparameters, and of interacting pairs if there are any."""
-    rows = importances.of_parameters[:MAX_IMPORTANCE_BARS]
+    shown = importances.of_parameters[:MAX_IMPORTANCE_BARS]
     total = len(importances.of_parameters)
-    notes = (f"The first {len(rows)} of {total} hyperparameters are drawn.",) if len(rows) < total else ()
-    figures = [_draw_importance_bars(rows, "Importance of each hyperparameter", _importance_caption(importances), notes)]
+    notes = (f"The first {len(shown)} of {total} hyperparameters are drawn.",) if len(shown) < total else ()
+    figures = [_draw_importance_bars(shown, "Importance of each hyperparameter", _importance_caption(importances), notes)]
     if importances.of_pairs:
         figures.append(
             _draw_importance_bars(importances.of_pairs, "Interactions of pairs", _interactions_caption(importances), ())
@@ -139,8 +139,8 @@ def _interactions_caption(importances: StudyImportances) -> Message | str:
     interacting_pairs = [s.parameters for s in importances.of_pairs if s.p is not None and s.p <= MAX_INTERACTION_P_VALUE]
     if importances.p > MAX_EFFECT_P_VALUE or not interacting_pairs:
         return "No two hyperparameters clearly interact: additive effects would also explain the results."
-    names = list_message([say("{a} and {b}", a=Name(a), b=Name(b)) for a, b in interacting_pairs])
-    return say("The hyperparameters in these pairs may depend on each other: {names}.", names=names)
+    pair_texts = list_message([say("{a} and {b}", a=Name(a), b=Name(b)) for a, b in interacting_pairs])
+    return say("The hyperparameters in these pairs may depend on each other: {names}.", names=pair_texts)
 
 
 def throughput_figure(speeds: Sequence[BatchSizeThroughput]) -> Figure:

@@ -80,12 +80,12 @@ _IndexedTrial = tuple[int, TrialRow]
 
 
 def _parameters_to_draw(report: ReportData) -> list[str]:
-    names = list(report.spec.searched)
-    if len(names) <= MAX_PARAMETER_AXES or report.figures.importances is None:
-        return names[:MAX_PARAMETER_AXES]
+    searched = list(report.spec.searched)
+    if len(searched) <= MAX_PARAMETER_AXES or report.figures.importances is None:
+        return searched[:MAX_PARAMETER_AXES]
     importance = {s.parameters[0]: s.share for s in report.figures.importances.of_parameters}
-    top = sorted(names, key=lambda n: -importance.get(n, 0.0))[:MAX_PARAMETER_AXES]
-    return [n for n in names if n in top]
+    top = sorted(searched, key=lambda n: -importance.get(n, 0.0))[:MAX_PARAMETER_AXES]
+    return [n for n in searched if n in top]
 
 
 def _evenly_spaced_trials(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_IndexedTrial]:
@@ -136,9 +136,9 @@ def _draw_objective_axis(
 ) -> _AxisHeightFunction:
     """Draw the objective's axis, better values at the top. The lines of failed trials end at its bottom."""
     minimize, bottom = report.minimize, frame.height_px - _BOTTOM_MARGIN
-    values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
-    limits = objective_axis_limits(values, minimize=minimize)
-    visible = values[(values >= limits.low) & (values <= limits.high)]
+    results = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
+    limits = objective_axis_limits(results, minimize=minimize)
+    visible = results[(results >= limits.low) & (results <= limits.high)]
     if len(visible) and visible.min() < visible.max():  # no margin, so that the axis starts and ends at the result of a trial
         limits = replace(limits, low=float(visible.min()), high=float(visible.max()))
     scale = limits.scale(_TOP_MARGIN, bottom) if minimize else limits.scale(bottom, _TOP_MARGIN)
@@ -170,13 +170,13 @@ def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTri
     agreements = []
     for name in names:
         domain = report.spec.parameters[name]
-        values = [r.params[name] for _, r in best if name in r.params]
-        if domain.numeric and len(values) > 2 and domain.low is not None:
+        best_values = [r.params[name] for _, r in best if name in r.params]
+        if domain.numeric and len(best_values) > 2 and domain.low is not None:
             tried_positions = domain.to_positions([r.params[name] for r in report.figures.trials if name in r.params])
-            best_positions = domain.to_positions(values)
+            best_positions = domain.to_positions(best_values)
             low, high = float(np.nanmin(best_positions)), float(np.nanmax(best_positions))
             enclosed_share = float(np.mean((tried_positions >= low) & (tried_positions <= high)))
-            agreements.append((enclosed_share, high - low, name, sorted(as_number(v) for v in values)))
+            agreements.append((enclosed_share, high - low, name, sorted(as_number(v) for v in best_values)))
     trials = best_trials_phrase(len(best))
     if not agreements:
         metric = Name(report.spec.objective.metric)

@@ -54,12 +54,12 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
 
 def choice_position_function(frame: Frame, labels: Sequence[str]) -> PositionFunction:
     """Return a function that places each choice in a column. In a column, trials with consecutive indices lie far apart."""
-    width = frame.column_width(len(labels))
-    column_centres = {label: frame.left_px + (i + 0.5) * width for i, label in enumerate(labels)}
+    column_px = frame.column_width(len(labels))
+    column_centres = {label: frame.left_px + (i + 0.5) * column_px for i, label in enumerate(labels)}
 
     def position(index: int, value: HyperparameterValue | None) -> float | None:
         if value is None or setting(value) not in column_centres:
             return None
-        return column_centres[setting(value)] + (dot_jitter(index) - 0.5) * min(0.55 * width, 60)
+        return column_centres[setting(value)] + (dot_jitter(index) - 0.5) * min(0.55 * column_px, 60)
 
     return position

@@ -79,8 +79,8 @@ def _draw_range_bars(report: ReportData, name: str, before: Parameter | None, af
     frame = Frame(height_px=_ROW_HEIGHT_PX)
     _draw_range_bar(frame, scale, before, 3, 6, "old")
     _draw_range_bar(frame, scale, after, 10, 8, "new same" if is_same_domain(before, after) else "new")
-    values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:MARKED_BEST_TRIALS]]
-    for i, value in reversed(list(enumerate(values))):  # draw the best trial last, so that its mark is on top
+    best_values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:MARKED_BEST_TRIALS]]
+    for i, value in reversed(list(enumerate(best_values))):  # draw the best trial last, so that its mark is on top
         if scale.can_represent(value):
             frame.add_element("path", "tick" if i else "tick best", d=f"M{px_text(scale(value))} 0v21")
     return frame.render_svg(f"{shorten(name, 40)}: {_range_change_text(before, after)}")

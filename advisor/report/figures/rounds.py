@@ -27,11 +27,11 @@ def round_history_figure(history: History) -> Figure | None:
     for i, r in enumerate(rounds):
         for e in [o.prediction.expects for o in r.outcomes if isinstance(o.prediction.expects, BestReaches)][:1]:
             predicted_values.append((i, e.value, e.value if e.expected is None else e.expected))
-    values = [v for r in rounds for v in (r.best, r.incumbent) if v is not None]
-    values += [v for _, *predicted in predicted_values for v in predicted]
+    shown_values = [v for r in rounds for v in (r.best, r.incumbent) if v is not None]
+    shown_values += [v for _, *predicted in predicted_values for v in predicted]
     objective = history.objective
     frame = Frame(height_px=200.0, right_px=FIGURE_WIDTH - 16.0)
-    frame.fit_y_axis(objective_axis_limits(np.array(values), minimize=objective.direction == "minimize"))
+    frame.fit_y_axis(objective_axis_limits(np.array(shown_values), minimize=objective.direction == "minimize"))
     frame.fit_x_axis(AxisLimits(-0.5, len(rounds) - 0.5, log=False))
     frame.add_y_axis(objective.metric)
     _draw_round_axis(frame, rounds)
@@ -75,5 +75,5 @@ def _draw_rounds(frame: Frame, rounds: tuple[Round, ...], forecasts: Sequence[tu
             f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:]
         )
         frame.add_element("path", "iso", d=step_path)
-    points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_represent(r.best)]
-    frame.add_element("path", "pts", d=dots_path_data(points))
+    round_points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_represent(r.best)]
+    frame.add_element("path", "pts", d=dots_path_data(round_points))

@@ -160,14 +160,14 @@ class Frame:
 
     def add_vertical_labels(self, marks: Sequence[tuple[float, str]]) -> None:
         """Add dashed vertical lines at the given horizontal pixels, with labels that do not overlap."""
-        rows: list[float] = []
+        label_rows: list[float] = []
         for at, label in sorted(marks):
             self.add_line(at, self.top_px, at, self.bottom_px, "mark")
             short_label = shorten(label, 34)
-            width = label_width_px(short_label)
-            label_x = at + 4 if at + 4 + width < FIGURE_WIDTH else at - 4 - width
-            row = next((i for i, edge in enumerate(rows) if label_x > edge + 6), len(rows))
-            rows[row : row + 1] = [label_x + width]
+            label_px = label_width_px(short_label)
+            label_x = at + 4 if at + 4 + label_px < FIGURE_WIDTH else at - 4 - label_px
+            row = next((i for i, edge in enumerate(label_rows) if label_x > edge + 6), len(label_rows))
+            label_rows[row : row + 1] = [label_x + label_px]
             x, anchor = (at - 4, "end") if label_x < at else (at + 4, "start")
             self.add_label(x, self.top_px + 12 + 13 * row, short_label, "halo", anchor, label)
 

@@ -30,8 +30,8 @@ SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
 def render_html(report: ReportData) -> str:
     """Return the page. The page is complete without JavaScript. Its script only adds tooltips, sorting, copying and themes."""
     environment = _template_environment()
-    lines = [line.strip() for part in SCRIPT_FILES for line in _read_template_file(environment, part).splitlines()]
-    code = "\n".join(line for line in lines if line and not line.startswith("//"))
+    script_lines = [line.strip() for part in SCRIPT_FILES for line in _read_template_file(environment, part).splitlines()]
+    code = "\n".join(line for line in script_lines if line and not line.startswith("//"))
     css, script = _read_template_file(environment, "report.css"), f'"use strict";\n(() => {{\n{code}\n}})();'
     cards = view.finding_cards(report)
     cards_to_act_on = view.cards_to_act_on(cards, headline.leading_finding(report))
@@ -77,13 +77,13 @@ def render_live_page() -> tuple[str, str]:
 
 
 def _finding_tally_rows(report: ReportData, todo: Sequence[view.FindingCard]) -> list[tuple[str, int, str]]:
-    rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
+    severity_rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
     if others := len(report.findings) - len(todo):
-        rows.append(("follows", others, "of these findings for later"))
+        severity_rows.append(("follows", others, "of these findings for later"))
     status = {s: sum(1 for _ in report.verdicts_with_status(s)) for s in ("quiet", "not-assessed", "broken")}
     passed_label = "check passed" if status["quiet"] == 1 else "checks passed"
-    rows += [("passed", status["quiet"], passed_label), ("unknown", status["not-assessed"], "not checked")]
-    return [*rows, ("broken", status["broken"], "broken")] if status["broken"] else rows
+    severity_rows += [("passed", status["quiet"], passed_label), ("unknown", status["not-assessed"], "not checked")]
+    return [*severity_rows, ("broken", status["broken"], "broken")] if status["broken"] else severity_rows
 
 
 def _template_environment() -> jinja2.Environment:
@@ -143,8 +143,8 @@ def _breakable_name(value: str) -> Markup:
 
 def _table_cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
     """Return table cells with the values of the hyperparameters `names`. This function is faster than a loop in the template."""
-    values = (params.get(name) for name in names)
-    cells = (_name_markup(v, 32) if isinstance(v, str) else escape(words.setting(v)) for v in values)
+    cell_values = (params.get(name) for name in names)
+    cells = (_name_markup(v, 32) if isinstance(v, str) else escape(words.setting(v)) for v in cell_values)
     return Markup("<td>").join([Markup(), *cells])
 
 

@@ -62,14 +62,14 @@ class AnalysisOutcome:
 
 def make_analysis_outcome(experiment: str, folder: str, report: ReportData) -> AnalysisOutcome:
     """Return the summary entry for the report of one experiment."""
-    state = _highest_severity(report.heads)
+    worst_state = _highest_severity(report.heads)
     return AnalysisOutcome(
         experiment,
-        state=state or "passed",
+        state=worst_state or "passed",
         verdict=str(headline.headline(report)),
         folder=folder,
         trials=report.counts.total,
-        top_message=next((str(f.message) for f in report.heads if f.severity == state), ""),
+        top_message=next((str(f.message) for f in report.heads if f.severity == worst_state), ""),
         highest_severity=_highest_severity(report.findings),
     )
 
@@ -93,9 +93,9 @@ def count_experiment_states(outcomes: Sequence[AnalysisOutcome]) -> list[tuple[E
 def print_experiment_list(outcomes: Sequence[AnalysisOutcome], console: Console) -> None:
     """Print one line per experiment, worst experiments first."""
     out = Printer(console)
-    rows = [(o, out.replace_unencodable(shorten(o.experiment, 40))) for o in sort_worst_first(outcomes)]
-    width = max((len(name) for _, name in rows), default=0)
-    for o, name in rows:
+    named_outcomes = [(o, out.replace_unencodable(shorten(o.experiment, 40))) for o in sort_worst_first(outcomes)]
+    width = max((len(name) for _, name in named_outcomes), default=0)
+    for o, name in named_outcomes:
         line = Text(f"{_EXPERIMENT_STATE_SIGNS[o.state]} {name:{width}}  ", style=_EXPERIMENT_STATE_STYLES.get(o.state, ""))
         out.print_line(line.append(out.replace_unencodable(sentence(o.verdict))))
     states = [f"{EXPERIMENT_STATE_LABELS[state].lower()}: {n:,}" for state, n in count_experiment_states(outcomes)]

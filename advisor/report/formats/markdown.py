@@ -139,11 +139,11 @@ def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str
 def _study_diff_lines(rows: tuple[StudyDiffRow, ...]) -> Iterator[str]:
     if not rows:
         return
-    lines = []
+    diff_lines = []
     for row in rows:
-        lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []
-        lines += [f"+ {clean(row.name)}: {clean(row.after)}"] if row.after is not None else []
-    yield from fenced_code_lines("diff", lines)
+        diff_lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []
+        diff_lines += [f"+ {clean(row.name)}: {clean(row.after)}"] if row.after is not None else []
+    yield from fenced_code_lines("diff", diff_lines)
 
 
 def fenced_code_lines(language: str, lines: Sequence[str]) -> Iterator[str]:

@@ -40,9 +40,9 @@ _ASCII_REPLACEMENTS = str.maketrans({"…": "...", "–": "-", "→": "->", "−
 
 def render_terminal(report: ReportData) -> str:
     """Return the report's main points as plain text."""
-    text = StringIO()
-    print_report(report, Console(file=text, force_terminal=False, color_system=None))
-    return text.getvalue()
+    output = StringIO()
+    print_report(report, Console(file=output, force_terminal=False, color_system=None))
+    return output.getvalue()
 
 
 def print_report(report: ReportData, console: Console) -> None:
@@ -143,13 +143,13 @@ def _print_next_studies(out: Printer, report: ReportData) -> None:
         if i > 1:
             out(f"next/{step.study.file}", "dim", indent=2)
             continue
-        lines = [(str(hint), "yellow") for hint in tasks_before_command(report)]
-        lines.append((next_study_command(report), ""))
-        lines += [(str(hint), "yellow") for hint in tasks_after_command(report)]
-        lines.append((step.study.cost, "dim"))
-        lines += [(f"predicted: {line}", "dim") for line in history.study_predictions(step.study.spec)]
+        styled_lines = [(str(hint), "yellow") for hint in tasks_before_command(report)]
+        styled_lines.append((next_study_command(report), ""))
+        styled_lines += [(str(hint), "yellow") for hint in tasks_after_command(report)]
+        styled_lines.append((step.study.cost, "dim"))
+        styled_lines += [(f"predicted: {line}", "dim") for line in history.study_predictions(step.study.spec)]
         for row in step.diff:
-            lines += [(f"- {clean(row.name)}: {row.before}", "red")] if row.before is not None else []
-            lines += [(f"+ {clean(row.name)}: {row.after}", "green")] if row.after is not None else []
-        for line, style in lines:
+            styled_lines += [(f"- {clean(row.name)}: {row.before}", "red")] if row.before is not None else []
+            styled_lines += [(f"+ {clean(row.name)}: {row.after}", "green")] if row.after is not None else []
+        for line, style in styled_lines:
             out(line, style, indent=2)

@@ -104,8 +104,8 @@ def merged_change_sentences(report: ReportData, finding: Finding) -> tuple[Messa
     if report.deferral_reason(finding) is not None:
         return ()
     makes_incomparable = any(map(makes_scores_incomparable, finding.changes))
-    rows = _merged_change_rows(report, finding)
-    sentences = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
+    changed_rows = _merged_change_rows(report, finding)
+    sentences = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in changed_rows)
     return (*(say(NOT_COMPARABLE_NOTE) for _ in range(makes_incomparable)), *sentences)
 
 
@@ -119,17 +119,17 @@ def action_lines(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     """Return the finding's action and its `merged_change_sentences`. If the finding asks only for ranges and the next study
     searches other ranges, return only the next study's ranges."""
     sentences = merged_change_sentences(report, finding)
-    rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
-    if not sentences or not rows or len(rows) != len(finding.changes):
+    changed_rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
+    if not sentences or not changed_rows or len(changed_rows) != len(finding.changes):
         return end_with_full_stop(finding.action), *sentences
-    return tuple(say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
+    return tuple(say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in changed_rows)
 
 
 def _merged_change_rows(report: ReportData, finding: Finding) -> list[StudyDiffRow]:
     """Return the changed lines of the next study that set other values than the finding proposes."""
     proposed_values = {row.name: row.after for row in diff_of_changes(report.spec, finding.changes)}
-    rows = [row for step in planned_studies(report)[:1] for row in step.diff]
-    return [row for row in rows if row.after is not None and proposed_values.get(row.name, row.after) != row.after]
+    next_rows = [row for step in planned_studies(report)[:1] for row in step.diff]
+    return [row for row in next_rows if row.after is not None and proposed_values.get(row.name, row.after) != row.after]
 
 
 def is_in_next_study(report: ReportData, finding: Finding) -> bool:
@@ -206,16 +206,16 @@ def planned_studies(report: ReportData) -> tuple[PlannedStudy, ...]:
 
 def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:
     """Return (index, trial) of all trials, the best first and trials without a result last."""
-    rows = report.ranked
-    ranked_indices = {i for i, _ in rows}
-    return [*rows, *((i, t) for i, t in enumerate(report.figures.trials) if i not in ranked_indices)]
+    ranked = report.ranked
+    ranked_indices = {i for i, _ in ranked}
+    return [*ranked, *((i, t) for i, t in enumerate(report.figures.trials) if i not in ranked_indices)]
 
 
 def trials_in_table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
     """Return (index, trial) of the trials in the page's table, the best first, including all trials that cards name."""
-    rows = ranked_trials(report)
+    ranked = ranked_trials(report)
     named_trials = {t for f in report.findings for t in f.trials[:MAX_NAMED_TRIALS]}
-    return (*rows[:MAX_TABLE_TRIALS], *(r for r in rows[MAX_TABLE_TRIALS:] if r[1].id in named_trials))
+    return (*ranked[:MAX_TABLE_TRIALS], *(r for r in ranked[MAX_TABLE_TRIALS:] if r[1].id in named_trials))
 
 
 def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
@@ -223,14 +223,14 @@ def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
     curves = report.figures.compact_curves
     if not curves:
         return None
-    rows = report.figures.by_id
-    names = [clean(rows[t].name) for t in report.figures.best_trials]
+    row_by_id = report.figures.by_id
+    best_names = [clean(row_by_id[t].name) for t in report.figures.best_trials]
     notes = [f"Each of the {curves[0].columns} columns of pixels shows its minimum and maximum, so spikes stay visible."]
     if any(c.has_values_outside for c in curves):
         notes.append("Values outside the vertical axis are clipped.")
     if omitted := sum(c is None for c in curves[0].curves):
-        notes.append(f"The page contains the curves of the best {len(rows) - omitted:,} of {len(rows):,} trials.")
-    legend = [Key("k-selected", "this trial"), *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(names))]
+        notes.append(f"The page contains the curves of the best {len(row_by_id) - omitted:,} of {len(row_by_id):,} trials.")
+    legend = [Key("k-selected", "this trial"), *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(best_names))]
     return {"figures": [_empty_curve_axes(c) for c in curves], "legend": legend, "notes": notes}
 
 

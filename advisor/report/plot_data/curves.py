@@ -113,8 +113,8 @@ def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHi
     logged_norms = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
     if not logged_norms:
         return None
-    values = np.concatenate(logged_norms)
-    positive_norms = values[np.isfinite(values) & (values > 0)]
+    norms = np.concatenate(logged_norms)
+    positive_norms = norms[np.isfinite(norms) & (norms > 0)]
     if len(positive_norms) < 2:
         return None
     low, high = float(positive_norms.min()), float(positive_norms.max())
@@ -130,7 +130,7 @@ def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHi
         log=log,
         p90=float(np.quantile(positive_norms, 0.9)),
         trials=len(logged_norms),
-        omitted_count=len(values) - len(positive_norms),
+        omitted_count=len(norms) - len(positive_norms),
         **_gradient_clipping_facts(study, trials),
     )
 

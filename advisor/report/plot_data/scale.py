@@ -44,8 +44,8 @@ class Scale:
         if self.reverse:
             distances_from_1 = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, count))]
             return [(v, f"{v:.12g}") for v in distances_from_1]
-        values = _log_ticks(self.low, self.high, count) if self.log else _linear_ticks(self.low, self.high, count)
-        return [(v, label) for v, label in zip(values, _tick_labels(values, log=self.log), strict=True)]
+        tick_values = _log_ticks(self.low, self.high, count) if self.log else _linear_ticks(self.low, self.high, count)
+        return [(v, label) for v, label in zip(tick_values, _tick_labels(tick_values, log=self.log), strict=True)]
 
 
 def _linear_ticks(low: float, high: float, count: int) -> list[float]:
@@ -64,8 +64,8 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
         decades_per_tick = math.ceil(decades / count)
         return [10.0**e for e in range(first, last + 1, decades_per_tick)]
     for steps in ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
-        values = [m * 10.0**e for e in range(first - 1, last + 1) for m in steps]
-        values_in_range = [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
+        tick_values = [m * 10.0**e for e in range(first - 1, last + 1) for m in steps]
+        values_in_range = [v for v in tick_values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
         if 3 <= len(values_in_range) <= count + 2:
             return values_in_range
     return [v for v in _linear_ticks(low, high, count) if v > 0]
@@ -184,9 +184,9 @@ def _better_half_axis_share(costs: FloatArray) -> float:
 def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) -> AxisLimits:
     """Cut limits at 0 if all values have the same sign, and at 1 if all values lie in 0..1."""
     low = max(limits.low, 0.0) if values.min() >= 0 else limits.low
-    high = min(limits.high, 1.0) if values.min() >= 0 and values.max() <= 1 else limits.high
-    high = min(high, 0.0) if values.max() <= 0 else high
-    return replace(limits, low=low, high=high) if low < high else limits
+    new_high = min(limits.high, 1.0) if values.min() >= 0 and values.max() <= 1 else limits.high
+    new_high = min(new_high, 0.0) if values.max() <= 0 else new_high
+    return replace(limits, low=low, high=new_high) if low < new_high else limits
 
 
 def widened_axis_limits(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:

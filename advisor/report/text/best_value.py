@@ -224,16 +224,16 @@ def _lead_over_other_settings(report: ReportData) -> float | None:
 
 def _tied_setting_count(report: ReportData) -> int:
     """Return the number of other settings with the best trial's result, but at least 1."""
-    rows = [t for _, t in report.ranked]
-    tied_keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}
+    ranked = [t for _, t in report.ranked]
+    tied_keys = {setting_key(t.params) for t in ranked if t.best == ranked[0].best} - {setting_key(ranked[0].params)}
     return max(len(tied_keys), 1)
 
 
 def _best_other_setting_trial(report: ReportData) -> TrialRow | None:
     """Return the best trial of the other settings or, without another setting and without repeats, the second-best trial."""
-    rows = [t for _, t in report.ranked]
-    second_best = rows[1] if len(rows) > 1 and report.spread is None else None
-    return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), second_best)
+    ranked = [t for _, t in report.ranked]
+    second_best = ranked[1] if len(ranked) > 1 and report.spread is None else None
+    return next((t for t in ranked[1:] if setting_key(t.params) != setting_key(ranked[0].params)), second_best)
 
 
 def key_numbers(report: ReportData) -> tuple[tuple[str, str, str], ...]:
@@ -264,8 +264,8 @@ def _trial_count_entry(report: ReportData) -> tuple[str, str, str]:
         return "Trials", f"{own} + {counts.earlier:,}", f"{counts.earlier:,} from earlier rounds"
     failed_text = f"{counts.failed:,} without a result"
     compared = len(report.ranked)
-    results = f"{compared:,} comparable" if compared < counts.feasible else f"{counts.feasible:,} with a result"
-    return "Trials", own, failed_text if counts.failed else results
+    results_text = f"{compared:,} comparable" if compared < counts.feasible else f"{counts.feasible:,} with a result"
+    return "Trials", own, failed_text if counts.failed else results_text
 
 
 def _search_space_note(report: ReportData, searched: int) -> str:
@@ -280,5 +280,5 @@ def _search_space_note(report: ReportData, searched: int) -> str:
 
 def best_step_positions(report: ReportData) -> list[float]:
     """Return the best step of each comparable trial with several evaluations, as a position between 0 (start) and 1 (end)."""
-    rows = [t for t in report.figures.trials if t.feasible and t.comparable and t.evaluations > 1]
-    return [t.best_step / t.last_step for t in rows if t.best_step is not None and t.last_step]
+    compared = [t for t in report.figures.trials if t.feasible and t.comparable and t.evaluations > 1]
+    return [t.best_step / t.last_step for t in compared if t.best_step is not None and t.last_step]

@@ -147,11 +147,11 @@ def parameters_in_goal(spec: StudySpec) -> frozenset[str]:
 
 def _split_at_parameter_names(text: str, spec: StudySpec) -> list[str]:
     """Split a text at the names of the study's hyperparameters, which are at the odd indices of the result."""
-    names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
-    if not names:
+    sorted_names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
+    if not sorted_names:
         return [text]
     # Match whole names, which may contain spaces. A space or a punctuation mark must follow a name.
-    return re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", text)
+    return re.split(rf"(?<!\S)({'|'.join(map(re.escape, sorted_names))})(?=[\s,:;]|$)", text)
 
 
 def _changed_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
@@ -161,10 +161,10 @@ def _changed_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
         return Message(())
     old = completed_spec(report).parameters
     goal_names = parameters_in_goal(spec)
-    names = [n for n, p in spec.parameters.items() if clean(n) not in goal_names and _has_new_range(old.get(n), p)]
-    if len(names) == 1:
-        return say(", with a new range of {name}", name=Name(names[0]))
-    return say(", with new ranges of {n} more", n=len(names)) if names else Message(())
+    other_names = [n for n, p in spec.parameters.items() if clean(n) not in goal_names and _has_new_range(old.get(n), p)]
+    if len(other_names) == 1:
+        return say(", with a new range of {name}", name=Name(other_names[0]))
+    return say(", with new ranges of {n} more", n=len(other_names)) if other_names else Message(())
 
 
 def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
@@ -216,8 +216,8 @@ def _reason_for_study(report: ReportData, spec: StudySpec, finding_behind: Findi
 
 def _reason_for_goal(report: ReportData, spec: StudySpec) -> str:
     """Return the reason for the first changed hyperparameter that the study's goal names, or ""."""
-    rows = (row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
-    return next((capitalise(row.why or "") for row in rows), "")
+    reasons = (row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
+    return next((capitalise(row.why or "") for row in reasons), "")
 
 
 def _goal_matches_finding(report: ReportData, spec: StudySpec, finding: Finding) -> bool:

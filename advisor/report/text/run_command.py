@@ -117,35 +117,35 @@ def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMPARED_COMMANDS]]
     known -= set(study.searched) if any(map(_command_arguments, commands)) else set()
     new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and placeholders.command_option(n) in training)
-    options = (placeholders.command_option(n).partition(" ")[0] for n in new)
+    new_options = (placeholders.command_option(n).partition(" ")[0] for n in new)
     named_options = {word.partition("=")[0] for command in commands for word in command.split()}
-    return tuple(o for o in dict.fromkeys(options) if o not in named_options)
+    return tuple(o for o in dict.fromkeys(new_options) if o not in named_options)
 
 
 def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
     """Return sentences on what a person must do before running the next study's command."""
     if not report.next_studies:
         return ()
-    first = report.next_studies[0]
-    lines = [say("After that, run the next study.")] if finding_before_study(report) is not None else []
-    if not first.has_recorded_command and first.training_command:
-        lines.append(
+    study = report.next_studies[0]
+    tasks = [say("After that, run the next study.")] if finding_before_study(report) is not None else []
+    if not study.has_recorded_command and study.training_command:
+        tasks.append(
             say(
                 "No trial recorded its training command: write your command in place of {plain}.",
                 plain=Code(" ".join(_DEFAULT_TRAINING_COMMAND)),
             )
         )
-    if first.new_options:
-        options = [Name(option) for option in first.new_options]
-        one = len(options) == 1
-        lines.append(
+    if study.new_options:
+        option_names = [Name(option) for option in study.new_options]
+        one = len(option_names) == 1
+        tasks.append(
             say(
                 "First make the training script accept {options}: no trial was started with {them}.",
-                options=list_message(options),
+                options=list_message(option_names),
                 them="it" if one else "them",
             )
         )
-    return tuple(lines)
+    return tuple(tasks)
 
 
 def tasks_after_command(report: ReportData) -> tuple[Message, ...]:

@@ -34,29 +34,29 @@ _COMPARED_STUDY_FIELDS = ("trials", "max_train_steps", "final_train_steps", "eva
 def describe_domain(parameter: Parameter) -> str:
     """Return a short description of a hyperparameter's domain: `1e-4 … 1, log`."""
     if parameter.role == "fixed":
-        text = f"fixed at {setting(parameter.value)}"
+        domain_text = f"fixed at {setting(parameter.value)}"
     elif parameter.formula is not None:
-        text = f"computed: {setting(parameter.formula)}"
+        domain_text = f"computed: {setting(parameter.formula)}"
     elif parameter.low is not None and parameter.high is not None:
         type_text = "int, " if parameter.type == "int" else ""
-        text = f"{plain_number(parameter.low)} … {plain_number(parameter.high)}, {type_text}{parameter.scale}"
+        domain_text = f"{plain_number(parameter.low)} … {plain_number(parameter.high)}, {type_text}{parameter.scale}"
     else:
-        text = "one of " + ", ".join(setting(v) for v in parameter.options)
+        domain_text = "one of " + ", ".join(setting(v) for v in parameter.options)
     if parameter.when:
-        text += ", when " + " and ".join(f"{clean(n)} is {setting(v)}" for n, v in parameter.when.items())
-    return text
+        domain_text += ", when " + " and ".join(f"{clean(n)} is {setting(v)}" for n, v in parameter.when.items())
+    return domain_text
 
 
 def completed_spec(report: ReportData) -> StudySpec:
     """Return the analyzed study's spec with its number of trials, evaluation interval and roles filled in. A next study that
     declares the same values then shows no difference."""
     spec, counts = report.spec, report.counts
-    ended = max(counts.total - counts.running - counts.no_data, 1)
+    ended_count = max(counts.total - counts.running - counts.no_data, 1)
     next_spec = report.next_studies[0].spec if report.next_studies else spec
     interval = spec.evaluate_every or next_spec.evaluate_every
     searched = {n: p for n, p in next_spec.searched.items() if n in spec.searched and n in report.inferred}
     roles = {n: spec.parameters[n].model_copy(update={"role": p.role}) for n, p in searched.items()}
-    fields = {"trials": spec.trials or ended, "evaluate_every": interval, "parameters": {**spec.parameters, **roles}}
+    fields = {"trials": spec.trials or ended_count, "evaluate_every": interval, "parameters": {**spec.parameters, **roles}}
     return spec.model_copy(update=fields)
 
 

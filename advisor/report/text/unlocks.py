@@ -64,9 +64,9 @@ def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unl
     hook_groups = [g for g in groups if g.missing_kind in HOOK_DATA_TEXTS]
     if len(hook_groups) < 2 or uses_training_hook(study):
         hook_groups = []
-    entries = [_make_group_unlock(study, g, known_counts) for g in groups if g not in hook_groups]
-    entries += [_training_hook_unlock(study, hook_groups)] if hook_groups else []
-    return tuple(sorted(entries, key=lambda e: -len(e.checks)))
+    unlocks = [_make_group_unlock(study, g, known_counts) for g in groups if g not in hook_groups]
+    unlocks += [_training_hook_unlock(study, hook_groups)] if hook_groups else []
+    return tuple(sorted(unlocks, key=lambda e: -len(e.checks)))
 
 
 def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]) -> bool:
@@ -121,8 +121,8 @@ def _training_hook_unlock(study: Study, groups: Sequence[_CheckGroup]) -> Unlock
 
 
 def _make_unlock(what: Message | str, rules: tuple[str, ...], lines: str | None) -> Unlock:
-    text = say("{what}: then {checks} can run.", what=what, checks=count(len(rules), "check"))
-    return Unlock(text=text, checks=rules, code=lines)
+    sentence = say("{what}: then {checks} can run.", what=what, checks=count(len(rules), "check"))
+    return Unlock(text=sentence, checks=rules, code=lines)
 
 
 LoggingFramework = Literal["plain", "hook", "lightning", "transformers"]
