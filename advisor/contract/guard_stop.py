@@ -51,11 +51,11 @@ def is_last_step(step: float, length: float | None) -> bool:
 def read_guard_stop(text: str | None) -> GuardStop | None:
     """Return the record from the text of the tag; None without a tag or with invalid text."""
     try:
-        found = json.loads(text or "")
-        state, step, at, length = found["state"], int(found["step"]), float(found.get("at", 0.0)), found.get("length")
+        record = json.loads(text or "")
+        state, step, at, length = record["state"], int(record["step"]), float(record.get("at", 0.0)), record.get("length")
         if not isinstance(state, str):
             return None
-        reason = found.get("reason", "")
+        reason = record.get("reason", "")
         return GuardStop(
             state, max(0, step), reason if isinstance(reason, str) else "", at, None if length is None else float(length)
         )

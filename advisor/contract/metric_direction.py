@@ -47,8 +47,8 @@ _TARGET_EFFORT_WORDS = frozenset("time seconds step steps epochs iterations upda
 @lru_cache(maxsize=4096)
 def words_of_metric(name: str) -> tuple[str, ...]:
     """Return the words of a metric name in lower case: ("val", "loss") for `valLoss`, `val_loss` and `val/loss`."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return tuple(w.lower() for w in re.split(r"[^A-Za-z0-9]+", spaced) if w)
+    spaced_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return tuple(w.lower() for w in re.split(r"[^A-Za-z0-9]+", spaced_name) if w)
 
 
 def split_of_metric(name: str) -> DataSplit | None:
@@ -62,34 +62,34 @@ def quantity_words(name: str) -> tuple[str, ...]:
 
 def direction_of_metric(name: str) -> Direction | None:
     """Return the direction in which the metric improves; None if its name does not show it."""
-    whole, parts = _words(name)
+    whole, parts = _split_name(name)
     if "to" in whole[1:] and _TARGET_EFFORT_WORDS & set(whole[: whole.index("to", 1)]):
         return "minimize"  # an effort to reach a target, such as time_to_accuracy
     word = _deciding_word(whole, parts)
     if word is None:
         return None
-    negated = bool({"neg", "negative"} & set(whole)) and (word in _NEGATABLE_WORDS or {"log", "loss"} <= set(whole))
-    return "minimize" if (word in _LOWER_IS_BETTER) != negated else "maximize"
+    is_negated = bool({"neg", "negative"} & set(whole)) and (word in _NEGATABLE_WORDS or {"log", "loss"} <= set(whole))
+    return "minimize" if (word in _LOWER_IS_BETTER) != is_negated else "maximize"
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
     """Return True if the name clearly implies the opposite direction; vague words such as "score" do not."""
-    clear = direction_of_metric(name)
-    return clear is not None and clear != direction and _deciding_word(*_words(name)) not in _VAGUE_WORDS
+    implied = direction_of_metric(name)
+    return implied is not None and implied != direction and _deciding_word(*_split_name(name)) not in _VAGUE_WORDS
 
 
-def _words(name: str) -> tuple[list[str], tuple[str, ...]]:
+def _split_name(name: str) -> tuple[list[str], tuple[str, ...]]:
     # The whole words are not split at capital letters, which would cut "mAP" and "mIoU" into pieces.
     return [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLIT_BY_WORD], quantity_words(name)
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
     """Return the last word that implies a direction; a vague one such as "score" counts only without others."""
-    directed = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
-    return next((w for w in directed if w not in _VAGUE_WORDS), directed[0] if directed else None)
+    directed_words = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
+    return next((w for w in directed_words if w not in _VAGUE_WORDS), directed_words[0] if directed_words else None)
 
 
 def _base_word_with_direction(word: str) -> str | None:
     """Return the base of a word if it implies a direction, such as accuracy for acc1 or map for map50."""
-    plain = (_WORD_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
-    return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)
+    base_words = (_WORD_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
+    return next((w for w in base_words if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)

@@ -45,15 +45,15 @@ def register_address_secrets(address: str) -> str:
     if scheme is None:
         return address
     password = user.partition(":")[2]
-    hidden = [value for name, value in _query_parameters(address) if _is_secret_name(name) and len(value) >= _MIN_SECRET_CHARS]
+    secrets = [value for name, value in _query_parameters(address) if _is_secret_name(name) and len(value) >= _MIN_SECRET_CHARS]
     _register_secret(password, _MIN_PASSWORD_CHARS)
-    for value in hidden:
+    for value in secrets:
         _register_secret(value)
-    safe = f"{scheme}://{HIDDEN_TEXT}@{host}" if user else address
-    safe = _hide_assigned_values(safe)
-    if safe != address:
-        _secret_replacements[address] = safe
-    return safe
+    safe_address = f"{scheme}://{HIDDEN_TEXT}@{host}" if user else address
+    safe_address = _hide_assigned_values(safe_address)
+    if safe_address != address:
+        _secret_replacements[address] = safe_address
+    return safe_address
 
 
 def _register_secret(secret: str, shortest: int = _MIN_SECRET_CHARS) -> None:
@@ -81,23 +81,23 @@ def _hide_assigned_values(text: str) -> str:
 
 def _hide_known_values_and_userinfo(text: str) -> str:
     if _secret_replacements:
-        text = _any_text_pattern(tuple(_secret_replacements)).sub(lambda found: _secret_replacements[found.group()], text)
+        text = _alternatives_pattern(tuple(_secret_replacements)).sub(lambda found: _secret_replacements[found.group()], text)
     values = _environment_secrets_pattern(tuple(os.environ.items()))
     text = values.sub(HIDDEN_TEXT, text) if values is not None else text
     return _USERINFO_PATTERN.sub(f"{HIDDEN_TEXT}@", text) if "@" in text else text
 
 
 @lru_cache(maxsize=1)
-def _any_text_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
+def _alternatives_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(texts, key=lambda text: (-len(text), text)))))
 
 
 @lru_cache(maxsize=2)
 def _environment_secrets_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
     """Return a pattern of the environment's secrets, raw or URL-quoted, longest first; None without any."""
-    found = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
-    longest = sorted((value for value in found if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value))
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)") if longest else None
+    forms = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
+    ordered = sorted((value for value in forms if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value))
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, ordered))})(?!\w)") if ordered else None
 
 
 def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[str]:
@@ -110,13 +110,13 @@ def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[s
 
 def _forms_of_secret(secret: str) -> set[str]:
     """Return the forms of a secret in a text: raw, URL-quoted, URL-unquoted, escaped, on one line, or line by line."""
-    plain = {secret, unquote(secret)}
-    lines = {line.strip() for form in plain for line in form.splitlines()} if "\n" in secret else set()
-    plain |= {" ".join(form.split()) for form in plain} | lines
-    escaped = {escape(form)[1:-1] for form in plain for escape in (repr, json.dumps, partial(json.dumps, ensure_ascii=False))}
+    forms = {secret, unquote(secret)}
+    lines = {line.strip() for form in forms for line in form.splitlines()} if "\n" in secret else set()
+    forms |= {" ".join(form.split()) for form in forms} | lines
+    escapes = {escape(form)[1:-1] for form in forms for escape in (repr, json.dumps, partial(json.dumps, ensure_ascii=False))}
     # `quote` refuses surrogates by default, and the bytes of a variable that are not UTF-8 are surrogates.
-    quoted = {form(text, errors="surrogatepass") for text in plain for form in (quote, quote_plus)}
-    return quoted | {quote(text, safe="", errors="surrogatepass") for text in plain} | plain | escaped
+    quoted_forms = {form(text, errors="surrogatepass") for text in forms for form in (quote, quote_plus)}
+    return quoted_forms | {quote(text, safe="", errors="surrogatepass") for text in forms} | forms | escapes
 
 
 def _split_address(address: str) -> tuple[str | None, str, str]:
@@ -153,11 +153,11 @@ def _error_text(error: BaseException | str) -> str:
 
 def error_reason(error: BaseException) -> str:
     """Return the operating system's reason for a network error; for any other error, the same as `one_line_error`."""
-    innermost = error
-    while (deeper := innermost.__cause__ or innermost.__context__) is not None:
-        innermost = deeper
-    if str(error).startswith("API request to ") and isinstance(innermost, OSError):
-        return one_line_error(innermost.strerror or str(innermost) or type(innermost).__name__).lower()
+    innermost_error = error
+    while (deeper := innermost_error.__cause__ or innermost_error.__context__) is not None:
+        innermost_error = deeper
+    if str(error).startswith("API request to ") and isinstance(innermost_error, OSError):
+        return one_line_error(innermost_error.strerror or str(innermost_error) or type(innermost_error).__name__).lower()
     return one_line_error(error)
 
 
@@ -204,8 +204,8 @@ def redact_code(text: str) -> str:
 
     def hide_unquoted_secret(match: re.Match[str]) -> str:
         start, name, between, value = match.groups()
-        harmless = value in _HARMLESS_VALUES or re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
-        return f"{start}{name}{between}{HIDDEN_TEXT}" if _is_secret_name(name) and not harmless else match.group()
+        is_harmless = value in _HARMLESS_VALUES or re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
+        return f"{start}{name}{between}{HIDDEN_TEXT}" if _is_secret_name(name) and not is_harmless else match.group()
 
     return _UNQUOTED_ASSIGNMENT_PATTERN.sub(
         hide_unquoted_secret, _QUOTED_ASSIGNMENT_PATTERN.sub(hide_quoted_secret, _hide_known_values_and_userinfo(text))
@@ -243,18 +243,18 @@ def _redact_argument(argument: str) -> str:
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
     """Return a command line without the values of options, variables, keywords and headers that denote secrets."""
     register_argument_secrets(arguments)
-    safe: list[str] = []
+    redacted_arguments: list[str] = []
     hide_next = False
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if hide_next and not argument.startswith("--"):
             _register_secret(argument)
-            safe.append(HIDDEN_TEXT)
+            redacted_arguments.append(HIDDEN_TEXT)
         elif equals and value and _is_secret_name(name.lstrip("-")):
             _register_secret(value)
-            safe.append(f"{name}={HIDDEN_TEXT}")
+            redacted_arguments.append(f"{name}={HIDDEN_TEXT}")
         else:
-            safe.append(_redact_argument(argument))
+            redacted_arguments.append(_redact_argument(argument))
         option = argument.lstrip("-")
         hide_next = option != argument and not equals and (_is_secret_name(option) or option == "authorization")
-    return safe
+    return redacted_arguments

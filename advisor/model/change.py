@@ -31,12 +31,12 @@ class SetRange(FrozenModel):
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
-        unchanged: dict[str, Any] = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
+        old_fields: dict[str, Any] = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
         lowest, highest = old.declared_limits if old is not None else (self.low, self.high)
         low, high = max(self.low, lowest), min(self.high, highest)
         if self.limited:
-            unchanged["limits"] = (old.limits[0] if old is not None and old.limits is not None else None, high)
-        new = Parameter(role=role, type=kind, low=low, high=high, scale=self.scale, why=self.why, **unchanged)
+            old_fields["limits"] = (old.limits[0] if old is not None and old.limits is not None else None, high)
+        new = Parameter(role=role, type=kind, low=low, high=high, scale=self.scale, why=self.why, **old_fields)
         return spec.with_parameter(self.parameter, new)
 
 
@@ -54,9 +54,9 @@ class FixParameter(FrozenModel):
 
     def apply(self, spec: StudySpec) -> StudySpec:
         old = spec.parameters.get(self.parameter)
-        kept: dict[str, Any] = {} if old is None else {"type": old.type, "limits": old.limits, "when": old.when}
+        kept_fields: dict[str, Any] = {} if old is None else {"type": old.type, "limits": old.limits, "when": old.when}
         former_domain = old.domain if old is not None and old.searched and self.for_now else None
-        new = Parameter(role="fixed", value=self.value, searched_in=former_domain, why=self.why, **kept)
+        new = Parameter(role="fixed", value=self.value, searched_in=former_domain, why=self.why, **kept_fields)
         return spec.with_parameter(self.parameter, new)
 
 
@@ -71,12 +71,12 @@ class DropValues(FrozenModel):
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec without the dropped values; unchanged if fewer than two values would remain."""
         old = spec.parameters.get(self.parameter)
-        remaining = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
-        if old is None or len(remaining) < 2:
+        remaining_choices = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
+        if old is None or len(remaining_choices) < 2:
             return spec
-        others = {n: p for n, p in spec.parameters.items() if (p.when or {}).get(self.parameter) not in self.values}
-        new = old.model_copy(update={"choices": remaining, "why": self.why})
-        return spec.model_copy(update={"parameters": {**others, self.parameter: new}})
+        other_parameters = {n: p for n, p in spec.parameters.items() if (p.when or {}).get(self.parameter) not in self.values}
+        new = old.model_copy(update={"choices": remaining_choices, "why": self.why})
+        return spec.model_copy(update={"parameters": {**other_parameters, self.parameter: new}})
 
 
 class AddParameter(FrozenModel):
@@ -104,17 +104,17 @@ class SetField(FrozenModel):
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the new value; `max_train_steps` also scales fixed hyperparameters that count epochs or steps."""
-        changed = spec.model_copy(update={self.field: self.value})
+        new_spec = spec.model_copy(update={self.field: self.value})
         if self.field != "max_train_steps" or not spec.max_train_steps:
-            return changed
+            return new_spec
         for name, parameter in spec.parameters.items():
             length = parameter.value
             if is_training_length(name) and isinstance(length, int | float) and not isinstance(length, bool) and length > 0:
                 # Round up, because a run must not end before its last planned step.
-                scaled = max(math.ceil(length * self.value / spec.max_train_steps), 1)
+                scaled_length = max(math.ceil(length * self.value / spec.max_train_steps), 1)
                 why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
-                changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
-        return changed
+                new_spec = new_spec.with_parameter(name, parameter.model_copy(update={"value": scaled_length, "why": why}))
+        return new_spec
 
 
 class SetSchedule(FrozenModel):
@@ -126,12 +126,12 @@ class SetSchedule(FrozenModel):
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the new settings, also in fixed parameters that pass the schedule to the training script."""
-        changed = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
+        new_spec = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
         for name, parameter in spec.parameters.items():
             value = self.schedule.get("kind" if is_transformers_schedule_name(name) else name)
             if value is not None and parameter.value is not None:
-                changed = changed.with_parameter(name, parameter.model_copy(update={"value": value, "why": self.why}))
-        return changed
+                new_spec = new_spec.with_parameter(name, parameter.model_copy(update={"value": value, "why": self.why}))
+        return new_spec
 
 
 class RepeatTrial(FrozenModel):
@@ -146,17 +146,17 @@ class RepeatTrial(FrozenModel):
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return a spec whose trials repeat the settings; hyperparameters with equal values in all of them become fixed."""
-        tried = (self.parameters, *self.rivals)
-        names = dict.fromkeys(name for setting in tried for name in setting)
-        differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
+        trials = (self.parameters, *self.rivals)
+        names = dict.fromkeys(name for setting in trials for name in setting)
+        varied = [n for n in names if not all(_are_equal_values(s.get(n), trials[0].get(n)) for s in trials)]
         parameters = {
-            n: _scientific_parameter(spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why)
-            if n in differing
+            n: _scientific_parameter(spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in trials if n in s)), self.why)
+            if n in varied
             else spec.fix_value(n, self.parameters[n], why="as in the best trial so far")
             for n in names
         }
-        settings = tuple({n: s[n] for n in differing if n in s} for s in tried) if self.rivals else ()
-        update = {"parameters": parameters, "forbidden": (), "settings": settings, "trials": len(tried), "seeds": self.seeds}
+        settings = tuple({n: s[n] for n in varied if n in s} for s in trials) if self.rivals else ()
+        update = {"parameters": parameters, "forbidden": (), "settings": settings, "trials": len(trials), "seeds": self.seeds}
         return spec.model_copy(update={**update, "notes": ()})
 
 
@@ -213,8 +213,8 @@ class Reparametrise(FrozenModel):
             when=old.when,
             why=self.why,
         )
-        computed = Parameter(role="derived", formula=self.formula, when=old.when, why=f"computed from {self.by}")
-        return spec.with_parameter(self.parameter, computed).with_parameter(self.by, new)
+        computed_parameter = Parameter(role="derived", formula=self.formula, when=old.when, why=f"computed from {self.by}")
+        return spec.with_parameter(self.parameter, computed_parameter).with_parameter(self.by, new)
 
 
 class Advise(FrozenModel):

@@ -15,7 +15,7 @@ def initial_rewards(reward: FloatArray) -> FloatArray:
     return reward[: max(int(_INITIAL_SHARE * len(reward)), 1)]
 
 
-def measure_the_same(reward: str | None, objective: str) -> bool:
+def have_same_quantity(reward: str | None, objective: str) -> bool:
     """Return whether the metric of the training reward and the objective are named after the same quantity."""
     return reward is not None and quantity_words(reward) == quantity_words(objective)
 
@@ -26,7 +26,7 @@ def cost_before_training(costs: Curve, reward: Curve | None) -> float:
 
     costs: finite costs, at least one. reward: finite training rewards that measure the same quantity as the objective, if known.
     """
-    first = float(costs.values[0])
+    first_cost = float(costs.values[0])
     if reward is None or not len(reward) or reward.steps[0] >= costs.steps[0]:
-        return first
-    return max(first, -float(initial_rewards(reward.values).mean()))
+        return first_cost
+    return max(first_cost, -float(initial_rewards(reward.values).mean()))

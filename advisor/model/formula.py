@@ -51,14 +51,14 @@ def parse_formula(text: str) -> Formula:
     arithmetic."""
     if len(text) > _MAX_FORMULA_LENGTH:
         raise ValueError(f"a formula has at most {_MAX_FORMULA_LENGTH} characters")
-    braced: dict[str, str] = {}
-    plain = _BRACED_NAME_PATTERN.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
-    plain = _WORD_PATTERN.sub(lambda match: _placeholder_for(match[0], braced), plain)
+    aliases: dict[str, str] = {}
+    code = _BRACED_NAME_PATTERN.sub(lambda match: aliases.setdefault(match[1].strip(), f"braced_{len(aliases)}_"), text)
+    code = _WORD_PATTERN.sub(lambda match: _placeholder_for(match[0], aliases), code)
     try:
-        tree = _NameReplacer({new: old for old, new in braced.items()}).visit(ast.parse(plain.strip(), mode="eval").body)
+        tree = _NameReplacer({new: old for old, new in aliases.items()}).visit(ast.parse(code.strip(), mode="eval").body)
     except (SyntaxError, MemoryError, RecursionError):
-        reserved = next((word for word in _WORD_PATTERN.findall(plain) if keyword.iskeyword(word)), None)
-        hint = f"; if {reserved} is a hyperparameter, write {{{reserved}}}" if reserved else ""
+        python_keyword = next((word for word in _WORD_PATTERN.findall(code) if keyword.iskeyword(word)), None)
+        hint = f"; if {python_keyword} is a hyperparameter, write {{{python_keyword}}}" if python_keyword else ""
         raise ValueError(f"the formula {text!r} is not arithmetic such as lr * (1 - momentum){hint}") from None
     _check_syntax(tree, text)
     return Formula(frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), tree)
@@ -81,10 +81,10 @@ class _NameReplacer(ast.NodeTransformer):
         return ast.Name(self._braced.get(node.id, node.id), ast.Load())
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        owner = self.visit(node.value)
+        left_part = self.visit(node.value)
         return (
-            ast.Name(f"{owner.id}.{self._braced.get(node.attr, node.attr)}", ast.Load())
-            if isinstance(owner, ast.Name)
+            ast.Name(f"{left_part.id}.{self._braced.get(node.attr, node.attr)}", ast.Load())
+            if isinstance(left_part, ast.Name)
             else node
         )
 

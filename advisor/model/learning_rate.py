@@ -14,8 +14,8 @@ def searched_learning_rates(study: Study) -> tuple[str, FloatArray] | None:
     rate_names = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
     if not rate_names:
         return None
-    best = study.ranked()[:1]
-    name = next((n for n in rate_names if best and n in best[0].params), rate_names[0])
+    best_trials = study.ranked()[:1]
+    name = next((n for n in rate_names if best_trials and n in best_trials[0].params), rate_names[0])
     values = np.array([as_number(t.params.get(name)) for t in study.trials], dtype=np.float64)
     return name, np.where(values > 0, values, np.nan)
 

@@ -149,10 +149,10 @@ _FIELD_PATTERN = re.compile(r"\{(\w+)\}")
 def say(template: str, **values: MessagePart | float) -> Message:
     """Return a message: the template, in which typed values replace the `{fields}`; a plain float is shown with three digits.
     Raises KeyError if a field has no value, and TypeError if a value belongs to no field."""
-    words = _FIELD_PATTERN.split(template)
-    if unused := values.keys() - set(words[1::2]):
+    template_parts = _FIELD_PATTERN.split(template)
+    if unused := values.keys() - set(template_parts[1::2]):
         raise TypeError(f"the template has no field {', '.join(sorted(unused))}")
-    parts = [_to_message_part(values[word]) if i % 2 else word for i, word in enumerate(words)]
+    parts = [_to_message_part(values[word]) if i % 2 else word for i, word in enumerate(template_parts)]
     return Message(tuple(part for part in parts if part != ""))
 
 
@@ -167,10 +167,10 @@ def upper_bound(value: float) -> Number:
 
 
 def _rounded_to_three_digits(value: float, rounding: str) -> float:
-    exact = Decimal(repr(float(value)))
-    if not exact.is_finite() or not exact:
+    exact_value = Decimal(repr(float(value)))
+    if not exact_value.is_finite() or not exact_value:
         return value
-    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=rounding))
+    return float(exact_value.quantize(Decimal(1).scaleb(exact_value.adjusted() - 2), rounding=rounding))
 
 
 def value_with_limit(value: MessagePart | float, limit: MessagePart | float) -> Message:
@@ -236,8 +236,8 @@ def convert_to_message(value: Any) -> Any:
     """Convert a text or a typed value to a message; return any other value unchanged."""
     if isinstance(value, str):
         return Message((value,) if value else ())
-    single = (Real, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
-    return Message((_to_message_part(value),)) if isinstance(value, single) else value
+    part_types = (Real, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
+    return Message((_to_message_part(value),)) if isinstance(value, part_types) else value
 
 
 MessageField = Annotated[

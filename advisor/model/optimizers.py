@@ -69,14 +69,14 @@ def optimizer_in_value(value: HyperparameterValue) -> str | None:
 
 def optimizer_name(params: Mapping[str, HyperparameterValue], facts: Mapping[str, str]) -> str:
     """Return the optimizer of a trial, from its hyperparameters or else from logged facts; empty if unknown."""
-    chosen = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
-    return next(chosen, facts.get("optimizer", ""))
+    optimizer_choices = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
+    return next(optimizer_choices, facts.get("optimizer", ""))
 
 
 def denotes_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
     """Return True if a name such as lr, adam_beta1 or eps denotes the hyperparameter `rung` of the optimizer."""
-    short = "".join(words_of_name(name)).removeprefix(optimizer)
-    return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _HYPERPARAMETER_ALIASES.get(rung))
+    joined_name = "".join(words_of_name(name)).removeprefix(optimizer)
+    return is_learning_rate(name) if rung == "learning_rate" else joined_name in (rung, _HYPERPARAMETER_ALIASES.get(rung))
 
 
 def need_different_ranges(values: Iterable[HyperparameterValue]) -> bool:

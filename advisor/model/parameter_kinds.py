@@ -80,8 +80,8 @@ def is_clipping_threshold(name: str) -> bool:
     words = set(words_of_name(name))
     if words & _OTHER_CLIPPING_WORDS:
         return False
-    clips = bool(words & {"clip", "clipping"}) and (len(words) == 1 or bool(words & _GRADIENT_NORM_WORDS))
-    return clips or bool(words & {"clipnorm", "gradclip"}) or {"max", "grad", "norm"} <= words
+    names_clipping = bool(words & {"clip", "clipping"}) and (len(words) == 1 or bool(words & _GRADIENT_NORM_WORDS))
+    return names_clipping or bool(words & {"clipnorm", "gradclip"}) or {"max", "grad", "norm"} <= words
 
 
 def can_be_fractional(name: str) -> bool:

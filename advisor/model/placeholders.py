@@ -42,8 +42,8 @@ def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
         if p.value == value and sets(name)
     }
     set_by_study = (n for n in placeholder_values(spec) if n.partition(".")[0] in (SCHEDULE, "max_train_steps"))
-    named = spec.parameters.keys() | in_parameters
-    return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in named)
+    known_names = spec.parameters.keys() | in_parameters
+    return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in known_names)
 
 
 def command_option(name: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UnitShare = Annotated[float, Field(ge=0, le=1)]
 
 
-_LEAD_CONFIDENCE = 0.9
+_MIN_LEAD_CONFIDENCE = 0.9
 """Confidence that the lead of a better trial is not due to its seed, if the standard deviation between seeds is known."""
 
 
@@ -48,7 +48,7 @@ class BestBeyond(_FiniteModel):
     @property
     def min_lead(self) -> float:
         """Minimum lead of the best trial beyond the end that is not due to its seed."""
-        return NormalDist().inv_cdf(_LEAD_CONFIDENCE) * math.sqrt(2) * self.noise
+        return NormalDist().inv_cdf(_MIN_LEAD_CONFIDENCE) * math.sqrt(2) * self.noise
 
 
 class BestNear(_FiniteModel):
@@ -117,14 +117,14 @@ def round_significant(value: float, digits: int = 4) -> float:
 
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
     """Return the prediction as one phrase, with its probability if known."""
-    likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
-    saves = "; this change saves trials or steps and does not aim at a better value"
-    return f"{_describe_expectation(prediction, objective)}{likely}{saves * _expects_no_improvement(prediction.expects)}"
+    chance_text = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
+    savings = "; this change saves trials or steps and does not aim at a better value"
+    return f"{_describe_expectation(prediction, objective)}{chance_text}{savings * _expects_no_improvement(prediction.expects)}"
 
 
 def _expects_no_improvement(expectation: Expected) -> bool:
-    best = (expectation.than, round_significant(expectation.than, 3)) if isinstance(expectation, BestReaches) else ()
-    return isinstance(expectation, BestReaches) and expectation.expected in best
+    best_values = (expectation.than, round_significant(expectation.than, 3)) if isinstance(expectation, BestReaches) else ()
+    return isinstance(expectation, BestReaches) and expectation.expected in best_values
 
 
 def _describe_expectation(prediction: Prediction, objective: Objective) -> str:
@@ -132,19 +132,19 @@ def _describe_expectation(prediction: Prediction, objective: Objective) -> str:
     bound = "at most" if objective.direction == "minimize" else "at least"
     match expects:
         case BestBeyond():
-            lead = f" by more than {short_text(round_significant(expects.min_lead, 2))}" if expects.min_lead > 0 else ""
-            than = "" if expects.than is None else f", with {metric} better than {short_text(expects.than)}{lead}"
-            above = "above" if expects.side == "high" else "below"
-            return f"the best trial has {expects.parameter} {above} {short_text(expects.end)}{than}"
+            lead_text = f" by more than {short_text(round_significant(expects.min_lead, 2))}" if expects.min_lead > 0 else ""
+            than_text = "" if expects.than is None else f", with {metric} better than {short_text(expects.than)}{lead_text}"
+            relation = "above" if expects.side == "high" else "below"
+            return f"the best trial has {expects.parameter} {relation} {short_text(expects.end)}{than_text}"
         case BestNear():
             low, high = map(short_text, expects.ends)
             return f"the best trial has {expects.parameter} from {low} to {high}, near {short_text(expects.value)}"
         case BestReaches():
-            unknown = expects.expected is None or _expects_no_improvement(expects)
-            likely = "" if unknown else f", most likely {short_text(expects.expected)}"
-            return f"the best {metric} is {bound} {short_text(expects.value)}{likely} (it was {short_text(expects.than)})"
+            no_estimate = expects.expected is None or _expects_no_improvement(expects)
+            estimate = "" if no_estimate else f", most likely {short_text(expects.expected)}"
+            return f"the best {metric} is {bound} {short_text(expects.value)}{estimate} (it was {short_text(expects.than)})"
         case ShareOfTrials():
-            what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short_text(expects.value)}"
+            predicate = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short_text(expects.value)}"
             side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
-            return f"{side} {share(part or 0.0)} of the trials {what} (it was {share(expects.was)})"
+            return f"{side} {share(part or 0.0)} of the trials {predicate} (it was {share(expects.was)})"
     return f"{prediction.rule} does not find this problem again"

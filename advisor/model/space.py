@@ -40,8 +40,8 @@ AxisScale = Literal["linear", "log", "reverse-log"]
 def setting_key(params: Mapping[str, HyperparameterValue]) -> SettingKey:
     """Return a key that is equal for equal settings. Numbers are rounded to seven digits: text and 32-bit floats change later
     ones."""
-    numbers = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in params.items()}
-    return tuple(sorted((n, f"{float(v):.7g}" if numbers[n] else str(v)) for n, v in params.items()))
+    is_number = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in params.items()}
+    return tuple(sorted((n, f"{float(v):.7g}" if is_number[n] else str(v)) for n, v in params.items()))
 
 
 class Domain(BaseModel):
@@ -140,8 +140,8 @@ class Domain(BaseModel):
     @property
     def decades(self) -> float:
         """Width of a range with a log or reverse-log scale, in factors of ten."""
-        ends = transform_to_scale(np.array(self.ends), self.scale)
-        return float(ends[1] - ends[0]) / math.log(10)
+        log_ends = transform_to_scale(np.array(self.ends), self.scale)
+        return float(log_ends[1] - log_ends[0]) / math.log(10)
 
     def to_positions(self, values: Sequence[HyperparameterValue] | FloatArray) -> FloatArray:
         """Return the positions of `values` on the scale of the range, (n,): 0 at `low`, 1 at `high`, and beyond outside the
@@ -152,8 +152,8 @@ class Domain(BaseModel):
         """
         if not self.numeric:
             index = {option: i for i, option in reversed(list(enumerate(self.options)))}
-            last = max(len(self.options) - 1, 1)
-            return np.array([index[v] / last if v in index else math.nan for v in values], dtype=np.float64)
+            last_index = max(len(self.options) - 1, 1)
+            return np.array([index[v] / last_index if v in index else math.nan for v in values], dtype=np.float64)
         raw = np.array([as_number(v) for v in values], dtype=np.float64)
         low, high = transform_to_scale(np.array(self.ends), self.scale)
         return np.asarray((transform_to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
@@ -208,8 +208,8 @@ class Domain(BaseModel):
             return np.asarray((positions >= -RELATIVE_VALUE_TOLERANCE) & (positions <= 1 + RELATIVE_VALUE_TOLERANCE))
         known_values = {(type(v), v): v for v in values}  # the key contains the type, because True equals 1
         options = self.options
-        allowed = {key: v in options or any(equal_values(v, option) for option in options) for key, v in known_values.items()}
-        return np.array([allowed[type(v), v] for v in values], dtype=np.bool_)
+        verdicts = {key: v in options or any(equal_values(v, option) for option in options) for key, v in known_values.items()}
+        return np.array([verdicts[type(v), v] for v in values], dtype=np.bool_)
 
 
 def equal_values(value: HyperparameterValue, other: HyperparameterValue) -> bool:
@@ -224,8 +224,8 @@ def transform_to_scale(values: FloatArray, scale: AxisScale) -> FloatArray:
     if scale == "linear":
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(values) if scale == "log" else -np.log1p(-values)
-    return np.where(np.isfinite(logs), logs, np.nan)
+        log_values = np.log(values) if scale == "log" else -np.log1p(-values)
+    return np.where(np.isfinite(log_values), log_values, np.nan)
 
 
 def round_significant(value: float, digits: int = 3) -> float:
@@ -253,9 +253,9 @@ def round_outwards(value: float, side: Literal["low", "high"], width: float = ma
         return value
     if 0.99 < value < 1:
         return round(1 - round_outwards(1 - value, "high" if side == "low" else "low", width), 15)
-    most = MAX_RANGE_END_ROUNDING * min(abs(value), width)
-    ends = (_round_outwards(value, side, digits) for digits in range(2, MAX_RANGE_END_DIGITS))
-    return next((end for end in ends if abs(end - value) <= most), _round_outwards(value, side, MAX_RANGE_END_DIGITS))
+    max_error = MAX_RANGE_END_ROUNDING * min(abs(value), width)
+    choices = (_round_outwards(value, side, digits) for digits in range(2, MAX_RANGE_END_DIGITS))
+    return next((end for end in choices if abs(end - value) <= max_error), _round_outwards(value, side, MAX_RANGE_END_DIGITS))
 
 
 def _round_outwards(value: float, side: str, digits: int) -> float:
@@ -311,11 +311,11 @@ def is_training_length(name: str) -> bool:
     """Return True if the name denotes the length of training, as epochs, max_steps, trainer.maxEpochs and num_iterations do.
     Every word must be about the length, which excludes warmup_steps, steps_per_epoch, eval_steps and step_size."""
     words = words_of_name(name)
-    units = [w for w in words if w in _STEP_UNIT_WORDS]
-    if units:
-        others = [w for w in words if w not in _STEP_UNIT_WORDS]
-        plain = len(units) == 1 and (bool(others) or units[0] not in ("step", "iter", "iteration"))
-        return plain and all(w in _TRAINING_COUNT_WORDS for w in others)
+    unit_words = [w for w in words if w in _STEP_UNIT_WORDS]
+    if unit_words:
+        other_words = [w for w in words if w not in _STEP_UNIT_WORDS]
+        is_step_count = len(unit_words) == 1 and (bool(other_words) or unit_words[0] not in ("step", "iter", "iteration"))
+        return is_step_count and all(w in _TRAINING_COUNT_WORDS for w in other_words)
     rest = [w for w in words if w not in _DATA_UNIT_WORDS]
     return len(words) - len(rest) == 1 and bool(_TRAINING_WORDS & set(rest)) and all(w in _TRAINING_COUNT_WORDS for w in rest)
 
@@ -331,11 +331,11 @@ def is_transformers_schedule_name(name: str) -> bool:
 
 def words_of_name(name: str) -> list[str]:
     """Return the lower-case words of a name: trainer, max and epochs for trainer.maxEpochs."""
-    return list(_words_of(name))
+    return list(_cached_words_of_name(name))
 
 
 @lru_cache(maxsize=10_000)
-def _words_of(name: str) -> tuple[str, ...]:
+def _cached_words_of_name(name: str) -> tuple[str, ...]:
     return tuple(w for w in re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) if w)
 
 
@@ -360,5 +360,5 @@ def scale_of_new_range(name: str, low: float, high: float, scale: AxisScale) -> 
     """
     if is_learning_rate(name) and low > 0:
         return "log"
-    averages = _word_sequences(name) & _MOVING_AVERAGE_NAMES and "oneminus" not in _word_sequences(name)
-    return "reverse-log" if averages and low >= 0 and 10 * (1 - high) <= 1 - low and high < 1 else scale
+    is_moving_average = _word_sequences(name) & _MOVING_AVERAGE_NAMES and "oneminus" not in _word_sequences(name)
+    return "reverse-log" if is_moving_average and low >= 0 and 10 * (1 - high) <= 1 - low and high < 1 else scale

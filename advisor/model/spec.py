@@ -122,8 +122,8 @@ class Parameter(Domain):
 
     def fix_value(self, value: HyperparameterValue, *, why: str) -> Parameter:
         """Return the parameter with a fixed value; it keeps its declared limits, unless the value lies outside."""
-        inside = isinstance(value, str) or self.declared_limits[0] <= value <= self.declared_limits[1]
-        limits = self.limits if inside else None
+        is_within_limits = isinstance(value, str) or self.declared_limits[0] <= value <= self.declared_limits[1]
+        limits = self.limits if is_within_limits else None
         kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
         return Parameter(role="fixed", type=kind, value=value, limits=limits, when=self.when, why=why)
 
@@ -251,12 +251,12 @@ class StudySpec(BaseModel):
                 raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
             if name in _all_dependencies(name, formulas):
                 raise SpecEntryError(f"the formula of {name!r} is circular", "parameters", name, "formula")
-        places: list[tuple[str, ...]] = []
+        key_paths: list[tuple[str, ...]] = []
         for i, region in enumerate(self.forbidden):
-            places += [("forbidden", str(i), "where", name) for name in region.where]
+            key_paths += [("forbidden", str(i), "where", name) for name in region.where]
         for i, setting in enumerate(self.settings):
-            places += [("settings", str(i), name) for name in setting]
-        for keys in places:
+            key_paths += [("settings", str(i), name) for name in setting]
+        for keys in key_paths:
             if keys[-1] not in self.parameters:
                 raise SpecEntryError(f"{keys[-1]!r} is not in the study", *keys)
         return self
@@ -285,13 +285,13 @@ class StudySpec(BaseModel):
         """Return the trial {parameter: value} with all further parameters that `formula` and `equals` compute from it. A
         parameter is left out if its condition is not met, or if its value is not finite."""
         values = dict(trial)
-        missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
-        while missing:
-            computed_values = {n: v for n, text in missing.items() if (v := self._computed_value(n, text, values)) is not None}
+        formulas = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
+        while formulas:
+            computed_values = {n: v for n, text in formulas.items() if (v := self._computed_value(n, text, values)) is not None}
             if not computed_values:
                 break
             values |= computed_values
-            missing = {n: text for n, text in missing.items() if n not in computed_values}
+            formulas = {n: text for n, text in formulas.items() if n not in computed_values}
         return values
 
     def _computed_value(self, name: str, text: str, trial: Mapping[str, HyperparameterValue]) -> HyperparameterValue | None:
@@ -316,13 +316,13 @@ class StudySpec(BaseModel):
 
     def searches_within(self, other: StudySpec) -> bool:
         """Return True if the other study's search space contains every range and choice that this one searches."""
-        known = other.searched
+        other_parameters = other.searched
         for name, new in self.searched.items():
-            old = known.get(name)
+            old = other_parameters.get(name)
             if old is None or old.numeric != new.numeric:
                 return False
-            ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
-            if not all(old.contains(end) for end in ends):
+            bounds_or_choices = (new.low, new.high) if new.low is not None and new.high is not None else new.options
+            if not all(old.contains(end) for end in bounds_or_choices):
                 return False
         return True
 
@@ -343,10 +343,10 @@ def _names_in_formula(text: str | None) -> frozenset[str]:
 def _all_dependencies(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     """Return all names on which `name` depends, directly or indirectly."""
     names: set[str] = set()
-    unvisited = list(edges.get(name, ()))
-    while unvisited:
-        other = unvisited.pop()
+    unvisited_names = list(edges.get(name, ()))
+    while unvisited_names:
+        other = unvisited_names.pop()
         if other not in names:
             names.add(other)
-            unvisited += edges.get(other, ())
+            unvisited_names += edges.get(other, ())
     return names

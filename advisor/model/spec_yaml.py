@@ -33,15 +33,15 @@ class _StudyFileLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
-        refused = None
+        refusal = None
         if isinstance(event, yaml.AliasEvent):
-            refused = "aliases are not allowed"
+            refusal = "aliases are not allowed"
         elif event.tag is not None:
-            refused = f"tags such as {event.tag} are not allowed"
+            refusal = f"tags such as {event.tag} are not allowed"
         elif isinstance(event, yaml.ScalarEvent) and _SURROGATE_PATTERN.search(event.value):
-            refused = "a text contains an unpaired surrogate"
-        if refused is not None:
-            raise yaml.constructor.ConstructorError(None, None, refused, event.start_mark)
+            refusal = "a text contains an unpaired surrogate"
+        if refusal is not None:
+            raise yaml.constructor.ConstructorError(None, None, refusal, event.start_mark)
         return super().compose_node(parent, index)
 
 
@@ -90,8 +90,8 @@ def parse_study_file(text: str, *, source: str = "study file") -> StudySpec:
         data = loader.construct_document(node) if node is not None else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f", line {mark.line + 1}" if mark else ""
-        raise AdvisorError(f"{source}{where}: {error.problem or error}") from None
+        line_text = f", line {mark.line + 1}" if mark else ""
+        raise AdvisorError(f"{source}{line_text}: {error.problem or error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise AdvisorError(f"{source}: not readable as YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(data, dict):
@@ -101,26 +101,26 @@ def parse_study_file(text: str, *, source: str = "study file") -> StudySpec:
     try:
         return StudySpec.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        misplaced = first.get("ctx", {}).get("error")
-        keys = misplaced.keys if isinstance(misplaced, SpecEntryError) else ()
-        location = (*(str(part) for part in first["loc"]), *keys)
+        first_error = error.errors()[0]
+        entry_error = first_error.get("ctx", {}).get("error")
+        keys = entry_error.keys if isinstance(entry_error, SpecEntryError) else ()
+        location = (*(str(part) for part in first_error["loc"]), *keys)
         line = _line_of_key(node, location)
         key = " ".join(".".join(location).split()) or "study file"
-        raise AdvisorError(f"{source}, line {line}, {key}: {_validation_message(first)}") from None
+        raise AdvisorError(f"{source}, line {line}, {key}: {_validation_message(first_error)}") from None
 
 
 def _validation_message(error: ErrorDetails) -> str:
     """Return what is wrong with an entry of a study file."""
     if error["type"] == "extra_forbidden":
-        close = get_close_matches(str(error["loc"][-1]), _keys_beside(error["loc"]), n=1)
-        return f"is not a key of a study file{f'; did you mean {close[0]!r}?' if close else ''}"
+        similar_keys = get_close_matches(str(error["loc"][-1]), _keys_beside(error["loc"]), n=1)
+        return f"is not a key of a study file{f'; did you mean {similar_keys[0]!r}?' if similar_keys else ''}"
     if error["type"] == "missing":
         return "is missing"
-    expected = re.fullmatch(r"Input should be (?P<what>.*?)(?:, (?:unable|got) .*)?", error["msg"])
-    if expected is None:
+    expected_input = re.fullmatch(r"Input should be (?P<what>.*?)(?:, (?:unable|got) .*)?", error["msg"])
+    if expected_input is None:
         return error["msg"].removeprefix("Value error, ")
-    what, value = expected["what"], error["input"]
+    what, value = expected_input["what"], error["input"]
     for term, usual in (("valid dictionary", "mapping"), ("valid integer", "whole number"), ("valid ", "")):
         what = what.replace(term, usual)
     text = repr(value)
@@ -140,15 +140,15 @@ def _add_constants(data: dict[Any, Any], source: str) -> None:
     constants, parameters = data.pop("constants", None), data.get("parameters")
     if constants is not None and not isinstance(constants, dict):
         raise AdvisorError(f"{source}, constants: write one line for each constant, such as 'adam_beta1: 0.9'")
-    known = parameters if isinstance(parameters, dict) else {}
+    parameter_entries = parameters if isinstance(parameters, dict) else {}
     for name, value in (constants or {}).items():
         if not isinstance(value, bool | int | float | str):
             raise AdvisorError(f"{source}, constants.{name}: a constant is a number, a word, true or false")
-        if name in known:
+        if name in parameter_entries:
             raise AdvisorError(f"{source}, constants.{name}: it is also a parameter; remove one of the two")
-    fixed = {name: {"role": "fixed", "value": value, "why": SAME_IN_ALL_TRIALS} for name, value in (constants or {}).items()}
-    if fixed and (parameters is None or isinstance(parameters, dict)):
-        data["parameters"] = {**known, **fixed}
+    entries = {name: {"role": "fixed", "value": value, "why": SAME_IN_ALL_TRIALS} for name, value in (constants or {}).items()}
+    if entries and (parameters is None or isinstance(parameters, dict)):
+        data["parameters"] = {**parameter_entries, **entries}
     if isinstance(data.get("baseline"), dict):
         _add_constants(data["baseline"], source)
 
@@ -160,11 +160,11 @@ def find_line_number(text: str, *keys: str) -> int:
 
 def _reject_duplicates(node: Any, source: str) -> None:
     if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
+        seen_keys: set[str] = set()
         for key, value in node.value:
-            if key.value in seen:
+            if key.value in seen_keys:
                 raise AdvisorError(f"{source}, line {key.start_mark.line + 1}: {key.value!r} appears twice")
-            seen.add(key.value)
+            seen_keys.add(key.value)
             _reject_duplicates(value, source)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
@@ -208,12 +208,12 @@ def format_study_file(spec: StudySpec, *, parent: StudySpec | None = None, infer
     parameters of `parent` whose ranges were inferred from trials."""
     if parent is None:
         return "\n".join(_study_file_lines(spec, {})) + "\n"
-    origin = clean(short_text(parent.study))
-    head = (
-        f"# Written by advisor to follow {origin}. Comments mark parameters that differ from that study.",
+    parent_name = clean(short_text(parent.study))
+    head_comment = (
+        f"# Written by advisor to follow {parent_name}. Comments mark parameters that differ from that study.",
         "# Draw the trials: advisor sample THIS_FILE",
     )
-    return "\n".join((*head, *_study_file_lines(spec, _comments_on_differences(spec, parent, inferred)))) + "\n"
+    return "\n".join((*head_comment, *_study_file_lines(spec, _comments_on_differences(spec, parent, inferred)))) + "\n"
 
 
 def _study_file_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
@@ -314,8 +314,8 @@ def _comments_on_differences(spec: StudySpec, parent: StudySpec, inferred: Conta
         if old_parameter is None:
             comments[name] = "new in this round"
         elif old_parameter.model_dump(exclude={"why"}) != parameter.model_dump(exclude={"why"}):
-            before = describe_parameter(old_parameter, "tried" if name in inferred else "searched")
-            comments[name] = clean(f"the preceding round {before}")
+            old_description = describe_parameter(old_parameter, "tried" if name in inferred else "searched")
+            comments[name] = clean(f"the preceding round {old_description}")
     return comments
 
 
@@ -342,17 +342,17 @@ def _reason_lines(text: str) -> Iterator[str]:
 
 
 def _wrapped_lines(value: Any, indent: str) -> Iterator[str]:
-    body: str = yaml.dump(value, Dumper=_StudyFileDumper, width=_MAX_TEXT_COLUMNS - len(indent), allow_unicode=True)
-    yield from (indent + line for line in body.splitlines())
+    yaml_text: str = yaml.dump(value, Dumper=_StudyFileDumper, width=_MAX_TEXT_COLUMNS - len(indent), allow_unicode=True)
+    yield from (indent + line for line in yaml_text.splitlines())
 
 
 def _one_line_yaml(value: Any) -> str:
-    body: str = yaml.dump(value, Dumper=_StudyFileDumper, default_flow_style=True, width=10**6, sort_keys=False)
-    return body.rstrip()
+    yaml_text: str = yaml.dump(value, Dumper=_StudyFileDumper, default_flow_style=True, width=10**6, sort_keys=False)
+    return yaml_text.rstrip()
 
 
 def _yaml_scalar(value: Any) -> str:
     """Return a value as one line of YAML, with quotes if needed and escape sequences for invisible characters."""
-    plain = not isinstance(value, str) or value.isprintable()
-    body = yaml.dump(value, Dumper=_StudyFileDumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
-    return body.removesuffix("\n").removesuffix("\n...")
+    visible = not isinstance(value, str) or value.isprintable()
+    text = yaml.dump(value, Dumper=_StudyFileDumper, default_style=None if visible else '"', width=10**6, allow_unicode=visible)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -34,7 +34,7 @@ TrialStatus = Literal[
 ]
 """`advisor.contract.STATUSES` explains those that adapters write; all others are inferred from the curves."""
 
-DIGITS = 6
+RESULT_DIGITS = 6
 """Number of significant digits in which results are compared; results that agree in these digits tie."""
 
 StepUnit = Literal["step", "epoch", "second", "millisecond"]
@@ -93,13 +93,13 @@ class Curve:
     @property
     def finite(self) -> Curve:
         """The points whose values are finite."""
-        keep = np.isfinite(self.values)
-        return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
+        is_finite = np.isfinite(self.values)
+        return self if is_finite.all() else Curve(self.steps[is_finite], self.values[is_finite], self.times[is_finite])
 
 
 def round_to_result_digits(value: float) -> float:
-    """Round a result to `DIGITS` significant digits: sums of the same numbers may differ in the last ones."""
-    return float(f"{value:.{DIGITS}g}")
+    """Round a result to `RESULT_DIGITS` significant digits: sums of the same numbers may differ in the last ones."""
+    return float(f"{value:.{RESULT_DIGITS}g}")
 
 
 _FEASIBLE_STATUSES = frozenset(("complete", "early_stopped", "pruned", "stopped"))
@@ -118,8 +118,8 @@ class CurveBlock:
 
     def curve(self, trial: int) -> Curve:
         """Return a view of the curve of the trial with this index; empty if it did not log the metric."""
-        part = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
-        return Curve(self.steps[part], self.values[part], self.times[part])
+        point_slice = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
+        return Curve(self.steps[point_slice], self.values[point_slice], self.times[point_slice])
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +225,8 @@ class Study:
     @cached_property
     def probe(self) -> str | None:
         """Kind of the probe (short diagnostic run), if all runs are probes of one kind (see `advisor.contract.TAG_PROBE`)."""
-        kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
-        return kinds.pop() if len(kinds) == 1 else None
+        probe_kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
+        return probe_kinds.pop() if len(probe_kinds) == 1 else None
 
     @cached_property
     def searched(self) -> dict[str, Parameter]:
@@ -248,8 +248,8 @@ class Study:
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY_CURVE
-        largest = self.metric(trial, name + ".max")
-        return largest if len(largest) else self.metric(trial, name)
+        window_maxima = self.metric(trial, name + ".max")
+        return window_maxima if len(window_maxima) else self.metric(trial, name)
 
     def has(self, signal: Signal) -> bool:
         """Return True if any trial logged a curve of this kind."""
@@ -269,8 +269,8 @@ class Study:
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
             return train_objective if self.minimize else -train_objective
-        evaluated = self.curve(trial, "train_eval_loss")
-        return evaluated if len(evaluated) else self.curve(trial, "train_loss")
+        train_eval_curve = self.curve(trial, "train_eval_loss")
+        return train_eval_curve if len(train_eval_curve) else self.curve(trial, "train_loss")
 
     def planned_steps(self, trial: Trial) -> float:
         """Return the number of steps that the trial, or else the study, planned; NaN if unknown."""
@@ -296,10 +296,10 @@ class Study:
         are unknown, if it was stopped."""
         if trial.status in ("pruned", "early_stopped"):
             return True
-        evaluated = self.cost_curve(trial).steps
+        evaluated_steps = self.cost_curve(trial).steps
         own = trial.fact("max_train_steps")
-        if math.isfinite(own) and own > 0 and len(evaluated):
-            return bool(evaluated[-1] < 0.9 * own)
+        if math.isfinite(own) and own > 0 and len(evaluated_steps):
+            return bool(evaluated_steps[-1] < 0.9 * own)
         return trial.status == "stopped"
 
     @cached_property
@@ -310,12 +310,12 @@ class Study:
     @cached_property
     def costs(self) -> FloatArray:
         """Lowest cost of each trial, over all trials; NaN without a finite cost."""
-        best = np.full(len(self.trials), np.nan)
+        best_costs = np.full(len(self.trials), np.nan)
         for trial in self.trials:
-            finite = self.cost_curve(trial).finite
-            if len(finite):
-                best[trial.index] = finite.values.min()
-        return best
+            finite_curve = self.cost_curve(trial).finite
+            if len(finite_curve):
+                best_costs[trial.index] = finite_curve.values.min()
+        return best_costs
 
     @cached_property
     def ended(self) -> BoolArray:
@@ -332,17 +332,17 @@ class Study:
     def comparable(self) -> BoolArray:
         """Mask of the feasible trials with a result at full length: not pruned or stopped before 90 % of their planned steps.
         If no trial is complete, all feasible ones."""
-        complete = self.feasible & np.array([not self._is_full_result_unknown(t) for t in self.trials], dtype=np.bool_)
-        return complete if complete.any() else self.feasible
+        has_full_result = self.feasible & np.array([not self._is_full_result_unknown(t) for t in self.trials], dtype=np.bool_)
+        return has_full_result if has_full_result.any() else self.feasible
 
     def _is_full_result_unknown(self, trial: Trial) -> bool:
         steps = self.cost_curve(trial).steps
-        stopped = trial.status == "stopped" and len(steps) > 0 and bool(steps[-1] < 0.9 * self.planned_steps(trial))
-        return trial.status == "pruned" or stopped
+        is_stopped_early = trial.status == "stopped" and len(steps) > 0 and bool(steps[-1] < 0.9 * self.planned_steps(trial))
+        return trial.status == "pruned" or is_stopped_early
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials, or those in `trials`, best first. Ties to `DIGITS` digits are ordered by the mean cost
-        in the second half of training."""
+        """Return the comparable trials, or only those in `trials`, best first. Trials that tie in `RESULT_DIGITS` digits are
+        ordered by the mean cost in the second half of training."""
         if trials is None:
             return list(self._ranked)
         indices = {t.index for t in trials}
@@ -367,5 +367,5 @@ class Study:
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
         """Return each trial's position in the range of a parameter: 0 at the low end, 1 at the high end, NaN without it."""
-        chosen = self.trials if trials is None else trials
-        return self.spec.parameters[name].to_positions([t.params.get(name, "") for t in chosen])
+        chosen_trials = self.trials if trials is None else trials
+        return self.spec.parameters[name].to_positions([t.params.get(name, "") for t in chosen_trials])

@@ -78,8 +78,8 @@ def starts_from_pretrained(params: Mapping[str, object]) -> bool:
     """Return True if a run's parameters show that it fine-tunes a pretrained model."""
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
     # A run can have a thousand parameters, so a fast check comes first: every matching word contains one of these strings.
-    possible = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
-    return possible and any(
+    may_match = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
+    return may_match and any(
         mentions_pretrained(name) or name.endswith("name_or_path") or mentions_pretrained(str(value))
         for name, value in params.items()
         if str(value).strip().lower() not in _NOT_PRETRAINED_VALUES
@@ -100,10 +100,10 @@ def is_fine_tuning(study: Study) -> bool:
 
 def trains_adapter(params: Mapping[str, object]) -> bool:
     """Return True if a run's parameters show that it trains adapters of a pretrained model."""
-    texts = ((str(name), str(value)) for name, value in params.items())
+    name_value_texts = ((str(name), str(value)) for name, value in params.items())
     return any(
         value.strip().lower() not in _NOT_PRETRAINED_VALUES and (_mentions_adapter(name) or _mentions_adapter(value))
-        for name, value in texts
+        for name, value in name_value_texts
     )
 
 
@@ -114,5 +114,5 @@ def _mentions_adapter(text: str) -> bool:
 
 
 def fine_tuning_rates(study: Study) -> UsualRates:
-    adapter = _mentions_adapter(study.name) or any("adapter" in t.facts for t in study.trials)
-    return ADAPTER_RATES if adapter else FULL_FINE_TUNING_RATES
+    has_adapter = _mentions_adapter(study.name) or any("adapter" in t.facts for t in study.trials)
+    return ADAPTER_RATES if has_adapter else FULL_FINE_TUNING_RATES

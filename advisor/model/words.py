@@ -38,8 +38,8 @@ def shorten(text: str, length: int = 40) -> str:
     text = clean(text)
     if len(text) <= length:
         return text
-    head = (length - 1) * 2 // 3
-    return f"{text[:head]}…{text[len(text) - (length - 1 - head) :]}"
+    head_length = (length - 1) * 2 // 3
+    return f"{text[:head_length]}…{text[len(text) - (length - 1 - head_length) :]}"
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -125,8 +125,8 @@ def lower_first_letter(text: str) -> str:
 
 def sentence(text: str) -> str:
     """Return `text` with a full stop, unless it already ends with punctuation."""
-    stripped = text.rstrip()
-    return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
+    stripped_text = text.rstrip()
+    return stripped_text if not stripped_text or stripped_text[-1] in ".!?…:" else stripped_text + "."
 
 
 def short_text(value: HyperparameterValue | None) -> str:

@@ -25,21 +25,21 @@ def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
             stack.enter_context(_lock_folder(folder, sweeps=sweeps))
-        staged: dict[Path, Path] = {}
+        temporary_files: dict[Path, Path] = {}
         try:
             for path, text in texts.items():
                 handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED_SUFFIX)
-                staged[path] = Path(name)
+                temporary_files[path] = Path(name)
                 with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                     file.write(text)
                     file.flush()
                     if durable:
                         os.fsync(file.fileno())
-                staged[path].chmod(_file_mode(path))
-            for path, temporary in staged.items():
+                temporary_files[path].chmod(_file_mode(path))
+            for path, temporary in temporary_files.items():
                 temporary.replace(path)
         finally:
-            for temporary in staged.values():
+            for temporary in temporary_files.values():
                 temporary.unlink(missing_ok=True)
 
 

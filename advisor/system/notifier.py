@@ -123,9 +123,9 @@ class Notifier:
 
 def to_json_message(notices: Sequence[Notification]) -> dict[str, Any]:
     """Return one JSON object: the first message with the texts of all and, if there are several, a list of them."""
-    first = asdict(notices[0])
+    fields = asdict(notices[0])
     if len(notices) == 1:
-        return first
-    shown = notices[:_MAX_BUNDLED_MESSAGES]
-    more = [f"and {len(notices) - len(shown)} more"] if len(notices) > len(shown) else []
-    return {**first, "message": "\n".join([*(n.message for n in shown), *more]), "bundled": [asdict(n) for n in shown]}
+        return fields
+    listed = notices[:_MAX_BUNDLED_MESSAGES]
+    tail = [f"and {len(notices) - len(listed)} more"] if len(notices) > len(listed) else []
+    return {**fields, "message": "\n".join([*(n.message for n in listed), *tail]), "bundled": [asdict(n) for n in listed]}

@@ -48,32 +48,32 @@ def map_in_processes(
     process ended (BrokenProcessPool) or failed to start (OSError). If the system limits the number of processes, fewer than
     `jobs` run.
     """
-    before = set(multiprocessing.active_children())
-    idle: list[ProcessPoolExecutor] = []
+    earlier_children = set(multiprocessing.active_children())
+    idle_pools: list[ProcessPoolExecutor] = []
     running: dict[Future[Result], tuple[ProcessPoolExecutor, Task]] = {}
     try:
         for task in tasks:
             if len(running) >= jobs:
-                yield from _yield_completed(running, idle, failed)
+                yield from _yield_completed(running, idle_pools, failed)
             while True:
                 try:
                     # With one process per pool, a broken pool identifies the task that failed and does not affect other tasks.
                     # A forked process would inherit locks that threads of its parent hold, so spawn it.
-                    spawn = multiprocessing.get_context("spawn")
-                    pool = idle.pop() if idle else ProcessPoolExecutor(1, spawn, _initialize_worker)
+                    spawn_context = multiprocessing.get_context("spawn")
+                    pool = idle_pools.pop() if idle_pools else ProcessPoolExecutor(1, spawn_context, _initialize_worker)
                     running[pool.submit(work, task)] = pool, task
                     break
                 except OSError as error:
                     if not running:
                         yield failed(task, error)
                         break
-                    yield from _yield_completed(running, idle, failed)
+                    yield from _yield_completed(running, idle_pools, failed)
         while running:
-            yield from _yield_completed(running, idle, failed)
+            yield from _yield_completed(running, idle_pools, failed)
     finally:
-        for process in set(multiprocessing.active_children()) - before:
+        for process in set(multiprocessing.active_children()) - earlier_children:
             process.kill()
-        for pool in (*idle, *(pool for pool, _ in running.values())):
+        for pool in (*idle_pools, *(pool for pool, _ in running.values())):
             pool.shutdown(cancel_futures=True)
 
 

@@ -40,14 +40,14 @@ class RayCluster:
         self._connected_here = not self.ray.is_initialized()
         if self._connected_here:
             logging.getLogger("ray").setLevel(logging.ERROR)
-            where = address or os.environ.get("RAY_ADDRESS") or "this machine"
-            host, _, port = where.removeprefix("ray://").rpartition(":")
+            shown_address = address or os.environ.get("RAY_ADDRESS") or "this machine"
+            host, _, port = shown_address.removeprefix("ray://").rpartition(":")
             try:
                 if host and port.isdigit():  # else Ray would retry a connection to a wrong address for ten minutes
                     socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
                 self.ray.init(address=address, log_to_driver=False, configure_logging=False)
             except (OSError, ValueError, RuntimeError) as error:
-                raise AdvisorError(f"no Ray cluster responds at {where}: {str(error).splitlines()[0]}") from None
+                raise AdvisorError(f"no Ray cluster responds at {shown_address}: {str(error).splitlines()[0]}") from None
 
     def disconnect(self) -> None:
         """Close the connection. Ray then cancels all its tasks and actors."""
@@ -71,8 +71,8 @@ def map_on_ray(
     """
     cluster = RayCluster(address)
     try:
-        cpus = int(cluster.ray.cluster_resources().get("CPU", 0))
-        yield from _RayTasks(cluster.ray, work, tasks, failed).results(jobs or max(_MIN_SUBMITTED_TASKS, 2 * cpus))
+        cluster_cpus = int(cluster.ray.cluster_resources().get("CPU", 0))
+        yield from _RayTasks(cluster.ray, work, tasks, failed).results(jobs or max(_MIN_SUBMITTED_TASKS, 2 * cluster_cpus))
     finally:
         cluster.disconnect()
 

@@ -9,5 +9,5 @@ _PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 
 def resource_folder(name: str) -> Path:
     """Return the folder `advisor/_NAME` of a package that was installed from a wheel, or the folder NAME of a source checkout."""
-    packed = _PACKAGE_FOLDER / f"_{name}"
-    return packed if packed.is_dir() else _PACKAGE_FOLDER.parent / name
+    packaged_folder = _PACKAGE_FOLDER / f"_{name}"
+    return packaged_folder if packaged_folder.is_dir() else _PACKAGE_FOLDER.parent / name

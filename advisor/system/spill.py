@@ -34,8 +34,8 @@ def move_tables_to_file(tables: Sequence[ColumnArrays]) -> list[ColumnArrays]:
     if os.name != "posix":  # Windows cannot delete an open file
         return list(tables)
     # /tmp is in memory on many systems.
-    large = Path("/var/tmp")  # noqa: S108 - the files there have no names
-    folder = Path(tempfile.gettempdir()) if "TMPDIR" in os.environ or not os.access(large, os.W_OK) else large
+    disk_folder = Path("/var/tmp")  # noqa: S108 - the files there have no names
+    folder = Path(tempfile.gettempdir()) if "TMPDIR" in os.environ or not os.access(disk_folder, os.W_OK) else disk_folder
     try:
         return _map_through_file(tables, folder)
     except OSError as error:

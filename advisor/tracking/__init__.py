@@ -75,11 +75,11 @@ def _read_own_study(
     unfinished: bool = False,
 ) -> tuple[StudyReader, Study]:
     reader = StudyReader(tracking_uri, filter, on_progress)
-    everything = reader.experiment(experiment)
-    declared = spec or latest_spec(everything.tags)
+    all_runs = reader.experiment(experiment)
+    declared_spec = spec or latest_spec(all_runs.tags)
     # A study file from a different source may name the study differently than the runs do. If the study has an earlier round,
     # the runs must carry the study's name, because trials of the earlier round must not be counted.
     strict = spec is None or spec.parent is not None
-    part = everything if declared is None else select_study_runs(everything, declared.study, strict=strict)
-    study = assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)
+    study_runs = all_runs if declared_spec is None else select_study_runs(all_runs, declared_spec.study, strict=strict)
+    study = assemble(study_runs, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)
     return reader, study

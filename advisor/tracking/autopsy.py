@@ -29,9 +29,9 @@ class RunAutopsy(NamedTuple):
 def read_autopsy(run: str, location: StoreLocation) -> RunAutopsy:
     """Return the autopsy file of the run with this id or name. Raises AdvisorError if the run does not exist or has no autopsy."""
     with connect(location) as client:
-        found = _find_run(client, run, location)
-        root, tags = found.info.artifact_uri, dict(found.data.tags)
-        name = found.info.run_name or found.info.run_id
+        matching_run = _find_run(client, run, location)
+        root, tags = matching_run.info.artifact_uri, dict(matching_run.data.tags)
+        name = matching_run.info.run_name or matching_run.info.run_id
         try:
             with open_artifact(root, contract.AUTOPSY_PATH, location.uri) as path:
                 text = read_autopsy_text(path)
@@ -43,7 +43,7 @@ def read_autopsy(run: str, location: StoreLocation) -> RunAutopsy:
                 pass
         except UnusableFileError:
             has_batches = False
-        return RunAutopsy(text, name, found.info.run_id, tags, has_batches)
+        return RunAutopsy(text, name, matching_run.info.run_id, tags, has_batches)
 
 
 def _missing_autopsy_message(name: str, why: str) -> str:
@@ -63,14 +63,14 @@ def _find_run(client: Any, run: str, location: StoreLocation) -> Any:
     except MlflowException as error:
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise
-    quoted = run.replace("'", "")  # MLflow's filters have no escape syntax for quotes
+    run_name = run.replace("'", "")  # MLflow's filters have no escape syntax for quotes
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
-    named = client.search_runs(ids, f"attributes.run_name = '{quoted}'", max_results=MAX_LISTED_RUNS) if ids else []
-    if not named:
+    matching_runs = client.search_runs(ids, f"attributes.run_name = '{run_name}'", max_results=MAX_LISTED_RUNS) if ids else []
+    if not matching_runs:
         raise AdvisorError(
             f"no run {run!r} in {location.display}; pass a run's id or name, as the report or `advisor guard` shows it"
         )
-    if len(named) > 1:
-        ids_text = ", ".join(one.info.run_id for one in named)
+    if len(matching_runs) > 1:
+        ids_text = ", ".join(one.info.run_id for one in matching_runs)
         raise AdvisorError(f"several runs are named {run!r}; pass one of their ids: {ids_text}")
-    return named[0]
+    return matching_runs[0]

@@ -13,7 +13,7 @@ from advisor.tracking.stores.client import connect
 from advisor.tracking.stores.location import parse_tracking_uri
 
 _TIMEOUT_S = 5
-_WRITE = (
+_UPSERT_TAG_QUERY = (
     "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
 )
 
@@ -34,6 +34,6 @@ def _write_tag_to_sqlite(path: Path, run: str, text: str) -> None:
     try:
         address = f"file:{quote(str(path))}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT_S)) as connection, connection:
-            connection.execute(_WRITE, (contract.TAG_GATE, text, run))
+            connection.execute(_UPSERT_TAG_QUERY, (contract.TAG_GATE, text, run))
     except sqlite3.Error as error:
         raise AdvisorError(f"cannot write to {path}: {error}") from None

@@ -81,18 +81,18 @@ class StudyReader:
     def study(self, place: StudyInExperiment, objective: Objective) -> Study:
         """Return a study with its own trials, and without the trials of other studies in the same experiment. Raises
         AdvisorError if the study has a different objective than `objective`, or if no trial logged the objective."""
-        everything = self.experiment(place.experiment)
+        all_runs = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
-            other = place.spec.objective
-            raise AdvisorError(f"the study's objective was to {other.direction} {other.metric}")
-        part = select_study_runs(everything, place.study)
+            own_objective = place.spec.objective
+            raise AdvisorError(f"the study's objective was to {own_objective.direction} {own_objective.metric}")
+        study_runs = select_study_runs(all_runs, place.study)
         try:
-            return assemble(part, spec=place.spec, objective=objective.metric, direction=objective.direction)
+            return assemble(study_runs, spec=place.spec, objective=objective.metric, direction=objective.direction)
         except AdvisorError:
             if place.spec is None:
                 raise
         # If the study file does not fit the trials, the search space is inferred from the trials.
-        study = assemble(replace(part, tags={}), objective=objective.metric, direction=objective.direction)
+        study = assemble(replace(study_runs, tags={}), objective=objective.metric, direction=objective.direction)
         identity = {"study": place.spec.study, "round": place.spec.round, "parent": place.spec.parent}
         return replace(study, spec=study.spec.model_copy(update=identity))
 
@@ -145,8 +145,8 @@ def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperim
 def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperiment | None:
     """Return the study with this name. If several studies have this name, return the last one with a study file, or else the
     last one."""
-    matches = [p for p in places if p.study == study]
-    return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None
+    matching_places = [p for p in places if p.study == study]
+    return max(reversed(matching_places), key=lambda p: p.spec is not None) if matching_places else None
 
 
 def select_study_runs(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
@@ -161,11 +161,11 @@ def select_study_runs(experiment: Experiment, study: str, *, strict: bool = True
     if study not in names:
         if not strict:
             return experiment
-        others = ", ".join(map(repr, list(dict.fromkeys(names))[-3:]))
+        other_studies = ", ".join(map(repr, list(dict.fromkeys(names))[-3:]))
         raise AdvisorError(
-            f"no run of experiment {experiment.name!r} belongs to the study {study!r} yet; the last runs belong to {others}"
+            f"no run of experiment {experiment.name!r} belongs to the study {study!r} yet; the last runs belong to {other_studies}"
         )
-    part = select_runs(experiment, np.array([name == study for name in names], dtype=np.bool_))
-    out = len(names) - len(part.runs)
+    study_runs = select_runs(experiment, np.array([name == study for name in names], dtype=np.bool_))
+    out = len(names) - len(study_runs.runs)
     warning = f"{out:,} {'run is' if out == 1 else 'runs are'} of other studies in this experiment, not of this study."
-    return replace(part, warnings=(*part.warnings, warning))
+    return replace(study_runs, warnings=(*study_runs.warnings, warning))

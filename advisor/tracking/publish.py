@@ -52,13 +52,13 @@ def publish_report_run(
     also gets a link to the report. Raises AdvisorError with a one-line instruction.
     """
     location = parse_tracking_uri(tracking_uri)
-    chosen = choose_experiment(experiment, open_store(location).experiments(), location)
+    listing = choose_experiment(experiment, open_store(location).experiments(), location)
     with connect(location) as client, quiet_mlflow(LATER_REQUEST_SETTINGS):
-        run = _report_run(client, chosen.id)
+        run = _report_run(client, listing.id)
         digest = hashlib.sha256(json.dumps([files, tags], sort_keys=True).encode("utf-8", "replace")).hexdigest()
         changed = run is None or run.data.tags[contract.TAG_REPORT] != digest
         if run is None:
-            run = client.create_run(chosen.id, run_name=REPORT_RUN_NAME, tags={contract.TAG_REPORT: "begun"})
+            run = client.create_run(listing.id, run_name=REPORT_RUN_NAME, tags={contract.TAG_REPORT: "begun"})
         id = str(run.info.run_id)
         if changed:
             _log_files_and_tags(client, run, files, {k: v[:MAX_TAG_CHARACTERS] for k, v in tags.items()}, location)
@@ -67,20 +67,20 @@ def publish_report_run(
             client.set_terminated(id, "FINISHED")
         if summary is not None:
             # The link comes first, because MLflow shows only the first line of a collapsed description.
-            _describe_experiment(client, chosen.id, f"[Report]({_REPORT_PAGE_PATH.format(chosen.id, id)}): {summary}")
-    page = location.run_page_prefix(chosen.id)
+            _describe_experiment(client, listing.id, f"[Report]({_REPORT_PAGE_PATH.format(listing.id, id)}): {summary}")
+    page = location.run_page_prefix(listing.id)
     return ReportRun(id, None if page is None else page + id, changed)
 
 
 def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
     """Replace that part of the experiment's description which this program wrote by `text`. The rest of the description is left
     as the user wrote it."""
-    before = client.get_experiment(experiment_id).tags.get(contract.TAG_DESCRIPTION, "")
-    start, _, rest = before.partition(_BEGIN_MARK)
+    old_description = client.get_experiment(experiment_id).tags.get(contract.TAG_DESCRIPTION, "")
+    start, _, rest = old_description.partition(_BEGIN_MARK)
     _, _, end = rest.partition(_END_MARK)
     own = f"{start.rstrip()}\n\n" if start.strip() else ""
     note = f"{own}{_BEGIN_MARK}\n{text}\n{_END_MARK}{end}"
-    if note != before and len(note) <= MAX_TAG_CHARACTERS:
+    if note != old_description and len(note) <= MAX_TAG_CHARACTERS:
         client.set_experiment_tag(experiment_id, contract.TAG_DESCRIPTION, note)
 
 
@@ -113,10 +113,10 @@ def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], locatio
     from mlflow.exceptions import MlflowException
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}
-    stale = [a.path for f in folders for a in client.list_artifacts(run.info.run_id, f) if a.path not in files]
-    if stale:
+    stale_paths = [a.path for f in folders for a in client.list_artifacts(run.info.run_id, f) if a.path not in files]
+    if stale_paths:
         repository = artifact_repository(run.info.artifact_uri, location.uri)
-        for path in stale:
+        for path in stale_paths:
             try:
                 repository.delete_artifacts(path)
             except (MlflowException, NotImplementedError, OSError):

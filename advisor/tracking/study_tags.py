@@ -62,8 +62,8 @@ def _parse_study_file(text: str | None) -> StudySpec | None:
 def _pack_into_tags(tag: str, text: str) -> dict[str, str]:
     if len(text) <= MAX_TAG_CHARACTERS:
         return {tag: text}
-    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")
-    parts = [packed[i : i + MAX_TAG_CHARACTERS] for i in range(0, len(packed), MAX_TAG_CHARACTERS)]
+    archive = base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")
+    parts = [archive[i : i + MAX_TAG_CHARACTERS] for i in range(0, len(archive), MAX_TAG_CHARACTERS)]
     return {tag: f"{_PACKED_FILE_PREFIX}{len(parts)}", **{f"{tag}.part-{i}": part for i, part in enumerate(parts)}}
 
 
@@ -72,7 +72,7 @@ def _unpack_from_tags(tag: str, tags: Mapping[str, str]) -> str | None:
     if text is None or not text.startswith(_PACKED_FILE_PREFIX):
         return text
     try:
-        packed = "".join(tags[f"{tag}.part-{i}"] for i in range(int(text.removeprefix(_PACKED_FILE_PREFIX))))
-        return zlib.decompressobj().decompress(base64.b64decode(packed), _MAX_FILE_BYTES).decode("utf-8")
+        archive = "".join(tags[f"{tag}.part-{i}"] for i in range(int(text.removeprefix(_PACKED_FILE_PREFIX))))
+        return zlib.decompressobj().decompress(base64.b64decode(archive), _MAX_FILE_BYTES).decode("utf-8")
     except (KeyError, ValueError, zlib.error):
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed import computed
-from advisor.model.first_rewards import cost_before_training, measure_the_same
+from advisor.model.first_rewards import cost_before_training, have_same_quantity
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 
@@ -42,7 +42,7 @@ def failure_masks(study: Study) -> FailureMasks:
     memory = np.array([t.ran_out_of_memory for t in study.trials], dtype=np.bool_)
     diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
     objective = study.spec.objective
-    comparable = objective.direction == "maximize" and measure_the_same(study.signals.get("policy_reward"), objective.metric)
+    comparable = objective.direction == "maximize" and have_same_quantity(study.signals.get("policy_reward"), objective.metric)
     starts, rises, drops = np.full(count, np.nan), np.zeros(count), np.zeros(count)
     for trial in study.trials:
         curve = study.cost_curve(trial).finite

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
-from advisor.tracking.points.collect import LARGEST_FLOAT
+from advisor.tracking.points.collect import STORED_INFINITY
 from advisor.tracking.runs import RunStatus
 
 DEFAULT_RUN_START_MS = 1_577_836_800_000
@@ -35,7 +35,7 @@ class MetricPoints:
         if bool((np.diff(self.steps) > 0).all()):
             return self
         nan = np.isnan(self.values)
-        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST_FLOAT, LARGEST_FLOAT)), self.times_ms, self.steps)
+        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -STORED_INFINITY, STORED_INFINITY)), self.times_ms, self.steps)
         order = np.lexsort(columns)
         is_duplicate = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
         is_kept = np.ones(len(order), dtype=np.bool_)

@@ -19,7 +19,7 @@ from advisor import contract
 from advisor.interop.importers.mlflow_runs import SOURCE_DIGEST_TAG, SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX, NewRun, source_text
 from advisor.interop.importers.runs import MetricPoints
 from advisor.model.errors import AdvisorError
-from advisor.tracking.points.collect import LARGEST_FLOAT
+from advisor.tracking.points.collect import STORED_INFINITY
 from advisor.tracking.stores import sqlite
 from advisor.tracking.stores.client import (
     FIRST_REQUEST_SETTINGS,
@@ -191,7 +191,7 @@ class ClientWriter(RunWriter):
 
 
 def _comparable_point(step: int, time: int, value: float) -> tuple[int, int, float | None]:
-    return step, time, None if math.isnan(value) else min(max(value, -LARGEST_FLOAT), LARGEST_FLOAT)
+    return step, time, None if math.isnan(value) else min(max(value, -STORED_INFINITY), STORED_INFINITY)
 
 
 def _split_into_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -336,7 +336,7 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
 def _encode_points(points: MetricPoints) -> tuple[NDArray[Any], ...]:
     """Return the columns of the SQL table, shape (points,) each: step, timestamp, value, and whether the value is NaN."""
     nan = np.isnan(points.values)
-    return points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST_FLOAT, LARGEST_FLOAT)), nan
+    return points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -STORED_INFINITY, STORED_INFINITY)), nan
 
 
 def _metric_row(run_id: str, metric: str, point: Any) -> dict[str, Any]:

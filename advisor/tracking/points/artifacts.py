@@ -37,31 +37,31 @@ def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Pa
     if tracking_uri is None:
         raise UnusableFileError("is in a store that only a tracking server can read")
     with tempfile.TemporaryDirectory(prefix="advisor-") as temporary:
-        copy = Path(temporary) / "artifact"
+        local_copy = Path(temporary) / "artifact"
         try:
             repository, prefix = _repository_and_prefix(root, tracking_uri)
-            repository._download_file(f"{prefix}{path}", str(copy))
+            repository._download_file(f"{prefix}{path}", str(local_copy))
         except Exception as error:
-            missing = getattr(getattr(error, "response", None), "status_code", None) == 404
-            raise UnusableFileError("is missing" if missing else f"could not be downloaded ({type(error).__name__})") from error
-        yield copy
+            is_404 = getattr(getattr(error, "response", None), "status_code", None) == 404
+            raise UnusableFileError("is missing" if is_404 else f"could not be downloaded ({type(error).__name__})") from error
+        yield local_copy
 
 
 def local_folder(root: str) -> Path | None:
     """Return the local folder of an artifact location; None if the location is not local."""
-    parts = urlsplit(root)
-    if parts.scheme == "file":
-        return Path(url2pathname(parts.path))
-    return Path(root) if not parts.scheme and root else None
+    url = urlsplit(root)
+    if url.scheme == "file":
+        return Path(url2pathname(url.path))
+    return Path(root) if not url.scheme and root else None
 
 
 def _repository_and_prefix(root: str, tracking_uri: str) -> tuple[Any, str]:
     """Return MLflow's artifact repository for the server, and the run's path in it. All runs of a tracking server share one
     artifact repository."""
-    parts = urlsplit(root)
-    if parts.scheme != "mlflow-artifacts":
+    url = urlsplit(root)
+    if url.scheme != "mlflow-artifacts":
         return artifact_repository(root, tracking_uri), ""
-    return artifact_repository(f"mlflow-artifacts://{parts.netloc}/", tracking_uri), parts.path.strip("/") + "/"
+    return artifact_repository(f"mlflow-artifacts://{url.netloc}/", tracking_uri), url.path.strip("/") + "/"
 
 
 @lru_cache(maxsize=64)

@@ -44,9 +44,9 @@ def add_autopsies(stored: Sequence[StoredRun], tracking_uri: str | None) -> tupl
             return error
 
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="advisor-autopsy") as pool:
-        texts = list(pool.map(read, stored))
+        autopsy_texts = list(pool.map(read, stored))
     runs = []
-    for run, text in zip(stored, texts, strict=True):
+    for run, text in zip(stored, autopsy_texts, strict=True):
         if isinstance(text, UnusableFileError):
             reasons[str(text)] += 1
         runs.append(run._replace(run=replace(run.run, autopsy=text)) if isinstance(text, str) and text else run)

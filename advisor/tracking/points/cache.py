@@ -58,9 +58,9 @@ def run_digest(*facts: object) -> str:
 
 def cache_of_experiment(location: StoreLocation, experiment: str) -> PointCache:
     """Return the cache for an experiment's points. Stores whose URIs differ only in credentials share their cache."""
-    root = _root_folder()
+    root_folder = _root_folder()
     name = hashlib.blake2b(f"{location.display}\n{experiment}".encode(), digest_size=16).hexdigest()
-    return PointCache(None if root is None else root / name)
+    return PointCache(None if root_folder is None else root_folder / name)
 
 
 def _root_folder() -> Path | None:
@@ -93,12 +93,12 @@ class PointCache:
         keys: the `run_digest` of each run, or None for a run that may still change.
         """
         self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
-        wanted = {k: run for run, k in enumerate(keys) if k is not None}
+        runs_by_key = {k: run for run, k in enumerate(keys) if k is not None}
         with contextlib.suppress(OSError):
             if self._folder is not None and self._folder.is_dir() and _is_private(self._folder):
                 self._files = sorted(self._folder.glob(f"{_FILE_PREFIX}*{_FILE_SUFFIX}"))
                 for file in self._files:
-                    self._known[_load_file(file, wanted, collector)] = True
+                    self._known[_load_file(file, runs_by_key, collector)] = True
         return self._known.copy()
 
     def save(self, collector: PointCollector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
@@ -107,20 +107,20 @@ class PointCache:
         min_points: minimum number of points in all new runs together; with fewer points, no cache file is written. except_runs:
         indices of runs that are not cached. If the experiment already has `MAX_FILES` cache files, they are merged into one.
         """
-        eligible = np.array([k is not None for k in self._keys], dtype=np.bool_)
-        eligible[list(except_runs)] = False
-        new = eligible & ~self._known
-        merge = len(self._files) >= MAX_FILES
-        chosen = eligible if merge else new
+        is_cacheable = np.array([k is not None for k in self._keys], dtype=np.bool_)
+        is_cacheable[list(except_runs)] = False
+        new = is_cacheable & ~self._known
+        must_merge = len(self._files) >= MAX_FILES
+        is_written = is_cacheable if must_merge else new
         if (
             self._folder is None
             or collector.count(new) < min_points
-            or not _prepare_folder(self._folder, _BYTES_PER_POINT * collector.count(chosen))
+            or not _prepare_folder(self._folder, _BYTES_PER_POINT * collector.count(is_written))
         ):
             return collector.points()
-        with _CacheFileWriter(self._folder, self._keys, chosen) as writer:
+        with _CacheFileWriter(self._folder, self._keys, is_written) as writer:
             points = collector.points(writer.add)
-        if writer.complete and merge:
+        if writer.complete and must_merge:
             _delete_files(self._files)
         _delete_old_files(self._folder.parent)
         return points
@@ -178,7 +178,7 @@ def _load_file(path: Path, wanted: dict[str, int], collector: PointCollector) ->
     A damaged cache file is deleted.
     """
     # A separate collector is used, because no point may be used before the whole file has been checked.
-    loaded = PointCollector()
+    file_points = PointCollector()
     try:
         with path.open("rb") as file:
             keys, batches = _read_file(file)
@@ -187,12 +187,12 @@ def _load_file(path: Path, wanted: dict[str, int], collector: PointCollector) ->
                 return []
             for metric, columns in batches:
                 of_run = runs[columns[0]]
-                keep = of_run >= 0
-                loaded.add(metric, of_run[keep], columns[1][keep], columns[2][keep], columns[3][keep])
+                is_wanted = of_run >= 0
+                file_points.add(metric, of_run[is_wanted], columns[1][is_wanted], columns[2][is_wanted], columns[3][is_wanted])
     except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError):  # Arrow raises subclasses of ValueError
         _delete_files([path])
         return []
-    collector.add_all(loaded)
+    collector.add_all(file_points)
     with contextlib.suppress(OSError):
         os.utime(path)
     return [wanted.pop(k) for k in keys if k in wanted]
@@ -257,9 +257,9 @@ class _CacheFileWriter:
         import pyarrow as pa
 
         for start in range(0, len(runs), _MAX_POINTS_IN_BATCH):
-            part = slice(start, start + _MAX_POINTS_IN_BATCH)
-            keep = self._chosen[runs[part]]
-            columns = [c[part][keep] for c in (runs, steps, values, times)]
+            point_slice = slice(start, start + _MAX_POINTS_IN_BATCH)
+            is_written = self._chosen[runs[point_slice]]
+            columns = [c[point_slice][is_written] for c in (runs, steps, values, times)]
             columns[0] = self._number[columns[0]]
             if self._failed or not len(columns[0]):
                 continue

@@ -28,7 +28,7 @@ MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "m
 MLFLOW_TAG_PREFIX = "mlflow."
 MLFLOW_SOURCE_PREFIX = "mlflow.source."
 
-LARGEST_FLOAT = float(np.finfo(np.float64).max)
+STORED_INFINITY = float(np.finfo(np.float64).max)
 """Largest finite 64-bit float. MLflow's SQL stores save infinity as this float, and return this float when infinity is read."""
 MIN_REAL_TIME_MS = 10**10
 """Minimum value of a timestamp that counts as a real time, in milliseconds since 1970. Smaller timestamps (in the first months
@@ -65,9 +65,9 @@ def make_run(
 def select_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
     """Return the essential tags and, in the order of their names, the first `MAX_USER_TAGS` user-defined tags. Tag values are
     truncated to `MAX_TEXT_CHARS` characters."""
-    essential = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
-    others = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
-    return {k: (tags[k] or "")[:MAX_TEXT_CHARS] for k in [*sorted(essential), *others[:MAX_USER_TAGS]]}
+    essential_tags = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
+    user_tags = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
+    return {k: (tags[k] or "")[:MAX_TEXT_CHARS] for k in [*sorted(essential_tags), *user_tags[:MAX_USER_TAGS]]}
 
 
 # --- points ---------------------------------------------------------------------------------------------------------------------
@@ -107,12 +107,12 @@ class PointCollector:
     def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], BoolArray]) -> None:
         """Remove the points of a metric at which the mask `which(runs, steps, times_ms)` is True."""
         for piece in self._group_by_metric().pop(metric, []):
-            keep = ~which(piece[0], piece[1], piece[3])
-            if keep.all():
+            is_kept = ~which(piece[0], piece[1], piece[3])
+            if is_kept.all():
                 self._pieces.setdefault(metric, []).append(piece)
             else:
                 runs, steps, values, times = piece
-                self.add(metric, runs[keep], steps[keep], values[keep], times[keep])
+                self.add(metric, runs[is_kept], steps[is_kept], values[is_kept], times[is_kept])
 
     def count(self, runs: BoolArray) -> int:
         """Return the total number of points in the runs that the mask `runs`, shape (runs,), selects."""
@@ -126,7 +126,7 @@ class PointCollector:
         on_metric: called with each metric and its `PointColumns`.
         """
         pieces = self._group_by_metric()
-        fits = spill.fits_in_memory([len(runs) for each in pieces.values() for runs, *_ in each])
+        fits_in_memory = spill.fits_in_memory([len(runs) for each in pieces.values() for runs, *_ in each])
         points = {}
         for metric in sorted(pieces):
             runs, steps, values, times = _sorted_columns(pieces.pop(metric))
@@ -134,7 +134,7 @@ class PointCollector:
                 on_metric(metric, runs, steps, values, times)
             seconds: FloatArray = times / 1000.0
             seconds[times < MIN_REAL_TIME_MS] = np.nan
-            points[metric] = Points(*spill.move_columns_to_file((runs, steps, values, seconds), fits=fits))
+            points[metric] = Points(*spill.move_columns_to_file((runs, steps, values, seconds), fits=fits_in_memory))
         return points
 
     def _group_by_metric(self) -> dict[str, list[PointColumns]]:
@@ -147,8 +147,8 @@ class PointCollector:
 def _sorted_columns(pieces: list[PointColumns]) -> PointColumns:
     pieces.sort(key=lambda piece: int(piece[0].min()))
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    values[values >= LARGEST_FLOAT] = np.inf
-    values[values <= -LARGEST_FLOAT] = -np.inf
+    values[values >= STORED_INFINITY] = np.inf
+    values[values <= -STORED_INFINITY] = -np.inf
     # Each chunk of points is usually sorted, but the runs of different chunks overlap.
     if not are_rows_ascending(runs, times, steps):
         order = np.argsort(runs, kind="stable")
@@ -162,9 +162,9 @@ def _sorted_columns(pieces: list[PointColumns]) -> PointColumns:
 def are_rows_ascending(*keys: NDArray[Any]) -> bool:
     """Return whether the rows are in strictly ascending order. Rows are compared by the first key, shape (rows,), then by the
     second, and so on."""
-    decided = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
+    is_ordered = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     for key in keys:
-        if bool(((key[1:] < key[:-1]) & ~decided).any()):
+        if bool(((key[1:] < key[:-1]) & ~is_ordered).any()):
             return False
-        decided |= key[1:] > key[:-1]
-    return bool(decided.all())
+        is_ordered |= key[1:] > key[:-1]
+    return bool(is_ordered.all())

@@ -54,24 +54,24 @@ def read_points(
     sources = [_sidecar_source(run, only_for_windows=of_database) for run in stored]
     limit = max_curve_points(len(sources) - sources.count(None))
     collector = PointCollector()
-    known = cache.load([_cache_key(run, source, limit) for run, source in zip(stored, sources, strict=True)], collector)
-    sources = [None if known[i] else source for i, source in enumerate(sources)]
+    is_cached = cache.load([_cache_key(run, source, limit) for run, source in zip(stored, sources, strict=True)], collector)
+    sources = [None if is_cached[i] else source for i, source in enumerate(sources)]
     sidecars, warnings = read_sidecars(
         sources, tracking_uri=tracking_uri, limit=limit, reducing=not of_database, on_progress=on_progress
     )
-    read_from_store([i for i in range(len(stored)) if not known[i]], sidecars, collector)
+    read_from_store([i for i in range(len(stored)) if not is_cached[i]], sidecars, collector)
     on_progress(len(stored), len(stored))
     replace_by_sidecars(sidecars, collector)
-    unusable = [i for i, source in enumerate(sources) if source is not None and sidecars[i] is None]
-    return cache.save(collector, min_points=min_points_to_cache, except_runs=unusable), warnings
+    unusable_runs = [i for i, source in enumerate(sources) if source is not None and sidecars[i] is None]
+    return cache.save(collector, min_points=min_points_to_cache, except_runs=unusable_runs), warnings
 
 
 def _sidecar_source(stored: StoredRun, *, only_for_windows: bool) -> SidecarSource | None:
     tag = stored.run.tags.get(contract.TAG_CURVE_FILES)
-    last = stored.last_points
-    if not tag or stored.run.unfinished or (only_for_windows and not any(m + contract.MAX_SUFFIX in last for m in last)):
+    points = stored.last_points
+    if not tag or stored.run.unfinished or (only_for_windows and not any(m + contract.MAX_SUFFIX in points for m in points)):
         return None
-    return SidecarSource(tag, stored.artifact_root, {metric: point.time_ms for metric, point in last.items()})
+    return SidecarSource(tag, stored.artifact_root, {metric: point.time_ms for metric, point in points.items()})
 
 
 def _cache_key(stored: StoredRun, source: SidecarSource | None, max_points: int) -> str | None:
@@ -80,5 +80,5 @@ def _cache_key(stored: StoredRun, source: SidecarSource | None, max_points: int)
         return None
     run = stored.run
     sidecar = () if source is None else (source.sidecar_tag, source.artifact_root, max_points)
-    last = sorted((metric, p.time_ms, p.step, repr(p.value)) for metric, p in stored.last_points.items())
-    return run_digest(run.id, run.status, run.started, run.ended, stored.revision, sidecar, last)
+    last_points = sorted((metric, p.time_ms, p.step, repr(p.value)) for metric, p in stored.last_points.items())
+    return run_digest(run.id, run.status, run.started, run.ended, stored.revision, sidecar, last_points)

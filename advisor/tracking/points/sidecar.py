@@ -79,13 +79,13 @@ class SidecarCurves:
     def covers_store(self, metric: str, last_ms: int) -> bool:
         """Return whether the sidecars hold all points of `metric` that the store holds. last_ms: time of the last point in the
         store."""
-        reached = -1
+        covered_step = -1
         for part in self.parts:
-            if part.from_step > reached + 1:
+            if part.from_step > covered_step + 1:
                 return False
-            reached = max(reached, part.to_step)
-        ends = {part.last_time_ms for part in self.parts if _is_in_sidecar(metric, part.replaced_metrics)}
-        return bool(ends) and last_ms <= max(ends)
+            covered_step = max(covered_step, part.to_step)
+        last_times_ms = {part.last_time_ms for part in self.parts if _is_in_sidecar(metric, part.replaced_metrics)}
+        return bool(last_times_ms) and last_ms <= max(last_times_ms)
 
 
 def max_curve_points(runs: int) -> int:
@@ -114,7 +114,7 @@ def read_sidecars(
     at full resolution. reducing: whether to reduce longer curves to windows. If False, longer curves are read from the store,
     which is better if the store is fast.
     """
-    wanted = [(i, source) for i, source in enumerate(sources) if source is not None]
+    sources_by_run = [(i, source) for i, source in enumerate(sources) if source is not None]
     sidecars: list[SidecarCurves | None] = [None] * len(sources)
     reasons: Counter[str] = Counter()
 
@@ -126,13 +126,13 @@ def read_sidecars(
 
     pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="advisor-sidecar")
     try:
-        results = pool.map(read, (source for _, source in wanted))
-        for done, ((i, _), result) in enumerate(zip(wanted, results, strict=True), start=1):
+        results = pool.map(read, (source for _, source in sources_by_run))
+        for done, ((i, _), result) in enumerate(zip(sources_by_run, results, strict=True), start=1):
             if isinstance(result, SidecarCurves):
                 sidecars[i] = result
             else:
                 reasons[str(result)] += 1
-            on_progress(done, len(wanted))
+            on_progress(done, len(sources_by_run))
     finally:
         pool.shutdown(cancel_futures=True)
     return sidecars, tuple(_sidecar_warning(reason, runs) for reason, runs in reasons.most_common())
@@ -171,12 +171,12 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
         return None
 
     def which(runs: IntArray, steps: IntArray, times: IntArray) -> BoolArray:
-        superseded = np.zeros(len(runs), dtype=np.bool_)
-        ordered = bool((runs[1:] >= runs[:-1]).all())
+        is_superseded = np.zeros(len(runs), dtype=np.bool_)
+        is_sorted = bool((runs[1:] >= runs[:-1]).all())
         for run, from_step, first, last in parts:
-            here = slice(*np.searchsorted(runs, [run, run + 1]).tolist()) if ordered else runs == run
-            superseded[here] |= (steps[here] >= from_step) & (times[here] >= first) & (times[here] <= last)
-        return superseded
+            of_run = slice(*np.searchsorted(runs, [run, run + 1]).tolist()) if is_sorted else runs == run
+            is_superseded[of_run] |= (steps[of_run] >= from_step) & (times[of_run] >= first) & (times[of_run] <= last)
+        return is_superseded
 
     return which
 
@@ -261,8 +261,8 @@ def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
             metrics = batch.column("metric")
             codes = metrics.indices.to_numpy()
             steps, times, values = (batch.column(c).to_numpy() for c in ("step", "time_ms", "value"))
-            ends = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
-            for start, stop in pairwise(ends):
+            curve_bounds = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
+            for start, stop in pairwise(curve_bounds):
                 if start == stop:
                     continue
                 metric = metrics.dictionary[int(codes[start])].as_py()
@@ -306,28 +306,28 @@ def _summarize_in_windows(name: str, steps: IntArray, values: FloatArray, times:
     logger, so that both results are bit-identical.
     """
     bounds = _window_bounds(steps)
-    last = bounds[1:] - 1
-    means, lows, highs = np.empty(len(last)), np.empty(len(last)), np.empty(len(last))
+    last_indices = bounds[1:] - 1
+    means, lows, highs = np.empty(len(last_indices)), np.empty(len(last_indices)), np.empty(len(last_indices))
     for i, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        inside = values[start:stop].tolist()
-        means[i] = sum(inside) / len(inside)
-        numbers = [v for v in inside if not math.isnan(v)]
-        lows[i], highs[i] = (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)
-    wide = np.array([contract.window_width(step) > 1 for step in steps[last].tolist()], dtype=np.bool_)
-    at, when = steps[last], times[last]
+        window_values = values[start:stop].tolist()
+        means[i] = sum(window_values) / len(window_values)
+        numbers_in_window = [v for v in window_values if not math.isnan(v)]
+        lows[i], highs[i] = (min(numbers_in_window), max(numbers_in_window)) if numbers_in_window else (math.nan, math.nan)
+    has_many_steps = np.array([contract.window_width(step) > 1 for step in steps[last_indices].tolist()], dtype=np.bool_)
+    at, when = steps[last_indices], times[last_indices]
     return {
         name: (at, means, when),
-        name + contract.MIN_SUFFIX: (at[wide], lows[wide], when[wide]),
-        name + contract.MAX_SUFFIX: (at[wide], highs[wide], when[wide]),
+        name + contract.MIN_SUFFIX: (at[has_many_steps], lows[has_many_steps], when[has_many_steps]),
+        name + contract.MAX_SUFFIX: (at[has_many_steps], highs[has_many_steps], when[has_many_steps]),
     }
 
 
 def _window_bounds(steps: IntArray) -> IntArray:
     width = np.ones(len(steps), dtype=np.int64)
-    edge = contract.DENSELY_LOGGED_STEPS
-    while len(steps) and edge <= steps[-1]:
-        width[steps >= edge] *= 2
-        edge *= 2
+    width_change_step = contract.DENSELY_LOGGED_STEPS
+    while len(steps) and width_change_step <= steps[-1]:
+        width[steps >= width_change_step] *= 2
+        width_change_step *= 2
     number = steps // width
     starts = np.flatnonzero((width[1:] != width[:-1]) | (number[1:] != number[:-1]) | (width[1:] == 1)) + 1
     return np.concatenate(([0], starts, [len(steps)]) if len(steps) else ([0],)).astype(np.int64)

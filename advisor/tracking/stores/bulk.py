@@ -91,10 +91,10 @@ class _CurveQueue:
         with self._lock:
             if not self._waiting:
                 return []
-            same = self._waiting[-1]
-            size = self._size.get(same[0].metric, _RUNS_IN_FIRST_BATCH)
-            part, same[:] = same[:size], same[size:]
-            if not same:
+            next_curve = self._waiting[-1]
+            size = self._size.get(next_curve[0].metric, _RUNS_IN_FIRST_BATCH)
+            part, next_curve[:] = next_curve[:size], next_curve[size:]
+            if not next_curve:
                 self._waiting.pop()
             return part
 
@@ -104,15 +104,15 @@ class _CurveQueue:
         counts: number of points by run, for complete metric histories; None if the server does not support bulk requests.
         """
         with self._lock:
-            complete = counts or {}
-            self._read += len(complete)
-            rest = [curve for curve in batch if curve.run not in complete]
-            if counts is None or (rest and len(batch) == 1):
-                self.refused += rest
-            elif rest:
-                self._waiting.append(rest)
-            fitting = int(_PLANNED_RESPONSE_FILL * _MAX_POINTS_PER_RESPONSE / max(complete.values())) if complete else 1
-            self._size[batch[0].metric] = max(1, min(_MAX_RUNS_PER_REQUEST, fitting))
+            sizes = counts or {}
+            self._read += len(sizes)
+            unread_curves = [curve for curve in batch if curve.run not in sizes]
+            if counts is None or (unread_curves and len(batch) == 1):
+                self.refused += unread_curves
+            elif unread_curves:
+                self._waiting.append(unread_curves)
+            max_runs = int(_PLANNED_RESPONSE_FILL * _MAX_POINTS_PER_RESPONSE / max(sizes.values())) if sizes else 1
+            self._size[batch[0].metric] = max(1, min(_MAX_RUNS_PER_REQUEST, max_runs))
             self._on_progress(self._read)
 
     def stop_reading(self) -> None:
@@ -141,26 +141,26 @@ def _request_histories(client: Any, batch: Sequence[CurveRequest]) -> tuple[dict
     number = {curve.id: i for i, curve in enumerate(batch)}
     try:
         metrics = json.loads(answer.content)["metrics"]
-        place = np.fromiter((number[m["run_id"]] for m in metrics), np.int64, len(metrics))
+        curve_indices = np.fromiter((number[m["run_id"]] for m in metrics), np.int64, len(metrics))
         steps = np.fromiter((m["step"] for m in metrics), np.int64, len(metrics))
         values = np.fromiter((m["value"] for m in metrics), np.float64, len(metrics))
         times = np.fromiter((m["timestamp"] for m in metrics), np.int64, len(metrics))
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # for example, a proxy returned an HTML page
         return None, []
-    complete = _find_complete_curves(batch, place, steps)
+    is_complete = _find_complete_curves(batch, curve_indices, steps)
     runs = np.array([curve.run for curve in batch])
-    keep = complete[place]
-    points = np.bincount(place, minlength=len(batch))
-    counts = {curve.run: int(n) for curve, n, whole in zip(batch, points, complete, strict=True) if whole}
-    return counts, [(runs[place[keep]], steps[keep], values[keep], times[keep])]
+    is_usable = is_complete[curve_indices]
+    points = np.bincount(curve_indices, minlength=len(batch))
+    counts = {curve.run: int(n) for curve, n, whole in zip(batch, points, is_complete, strict=True) if whole}
+    return counts, [(runs[curve_indices[is_usable]], steps[is_usable], values[is_usable], times[is_usable])]
 
 
 def _find_complete_curves(batch: Sequence[CurveRequest], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
     """Return a mask of shape (curves,) that is True for complete curves. The last curve in a truncated response is treated as
     incomplete."""
-    last = np.full(len(batch), np.iinfo(np.int64).min)
-    np.maximum.at(last, place, steps)
-    complete = last >= [curve.last_step for curve in batch]
+    last_steps = np.full(len(batch), np.iinfo(np.int64).min)
+    np.maximum.at(last_steps, place, steps)
+    complete = last_steps >= [curve.last_step for curve in batch]
     if len(place) >= _MAX_POINTS_PER_RESPONSE:
         complete[place[-1]] = False
     return complete

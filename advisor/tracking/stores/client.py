@@ -46,7 +46,7 @@ _NOT_MLFLOW_PATTERN = r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting
 def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
     """Run the `with` block with MLflow's telemetry and logging disabled, and with `settings` as environment variables."""
     environment = {**_QUIET_MLFLOW_SETTINGS, **(settings or {})}
-    before = {name: os.environ.get(name) for name in environment}
+    old_environment = {name: os.environ.get(name) for name in environment}
     levels = {name: logging.getLogger(name).level for name in _NOISY_LOGGERS}
     os.environ.update(environment)
     try:
@@ -58,7 +58,7 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
-        for name, value in before.items():
+        for name, value in old_environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -87,11 +87,11 @@ def open_client(location: StoreLocation) -> Any:
 
     if location.kind != "files":
         return MlflowClient(location.uri)
-    trash = require_local(location) / ".trash"
-    had_trash = trash.exists()
+    trash_folder = require_local(location) / ".trash"
+    had_trash = trash_folder.exists()
     client = MlflowClient(location.uri)
-    if not had_trash and trash.exists():
-        trash.rmdir()  # delete the folder that MLflow's client created, because reading must not change the store
+    if not had_trash and trash_folder.exists():
+        trash_folder.rmdir()  # delete the folder that MLflow's client created, because reading must not change the store
     return client
 
 
@@ -141,8 +141,8 @@ def filter_error(filter: str, error: BaseException) -> AdvisorError:
 def driver_hint(uri: str) -> str:
     """Return how to install the Python driver of the database at this address."""
     kind = uri.partition(":")[0].partition("+")[0].lower()
-    extra = {"postgres": "postgres", "postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}.get(kind)
-    return f'pip install "tuning-advisor[{extra}]"' if extra else "install the database's Python driver"
+    package_extra = {"postgres": "postgres", "postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}.get(kind)
+    return f'pip install "tuning-advisor[{package_extra}]"' if package_extra else "install the database's Python driver"
 
 
 def explain_error(error: BaseException, location: StoreLocation, action: str = "read") -> AdvisorError:

@@ -39,25 +39,25 @@ class ClientStore:
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
         with connect(self.location) as client:
-            active = [e for e in _all_experiments(client) if e.lifecycle_stage != "deleted"]
-            return [(e.name, collect.select_tags(e.tags)) for e in active]
+            active_experiments = [e for e in _all_experiments(client) if e.lifecycle_stage != "deleted"]
+            return [(e.name, collect.select_tags(e.tags)) for e in active_experiments]
 
     def read(self, experiment: str, *, filter: str | None, on_progress: Callable[[int, int], None]) -> Experiment:
         with connect(self.location) as client:
-            chosen = choose_experiment(experiment, _list_experiments(client), self.location)
-            tags = collect.select_tags(client.get_experiment(chosen.id).tags)
+            listing = choose_experiment(experiment, _list_experiments(client), self.location)
+            tags = collect.select_tags(client.get_experiment(listing.id).tags)
             with quiet_mlflow(LATER_REQUEST_SETTINGS):
-                stored = [_stored_run(run) for run in _search_runs(client, chosen.id, filter)]
+                stored_runs = [_stored_run(run) for run in _search_runs(client, listing.id, filter)]
                 points, warnings = read_points(
-                    stored,
-                    cache_of_experiment(self.location, chosen.id),
-                    partial(_read_histories, client, stored, self.location.kind, on_progress),
+                    stored_runs,
+                    cache_of_experiment(self.location, listing.id),
+                    partial(_read_histories, client, stored_runs, self.location.kind, on_progress),
                     tracking_uri=self.location.uri,
                     min_points_to_cache=MIN_POINTS_TO_CACHE,
                     on_progress=on_progress,
                 )
-                stored, autopsy_warnings = add_autopsies(stored, self.location.uri)
-            return Experiment(chosen.name, tuple(s.run for s in stored), points, tags, (*warnings, *autopsy_warnings))
+                stored_runs, autopsy_warnings = add_autopsies(stored_runs, self.location.uri)
+            return Experiment(listing.name, tuple(s.run for s in stored_runs), points, tags, (*warnings, *autopsy_warnings))
 
 
 def _list_experiments(client: Any) -> list[ExperimentListing]:
@@ -102,7 +102,7 @@ def _read_all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
 
 def _stored_run(run: Any) -> StoredRun:
     info, data = run.info, run.data
-    converted = collect.make_run(
+    converted_run = collect.make_run(
         id=str(info.run_id),
         name=info.run_name,
         status=info.status,
@@ -111,9 +111,9 @@ def _stored_run(run: Any) -> StoredRun:
         params=data.params,
         tags=data.tags,
     )
-    last = {m.key: LastPoint(m.timestamp, m.step, m.value) for m in data._metric_objs}
-    last = {key: last[key] for key in sorted(last) if not key.startswith(collect.SYSTEM_METRIC_PREFIX)}
-    return StoredRun(converted, info.artifact_uri or "", last)
+    last_points = {m.key: LastPoint(m.timestamp, m.step, m.value) for m in data._metric_objs}
+    last_points = {key: last_points[key] for key in sorted(last_points) if not key.startswith(collect.SYSTEM_METRIC_PREFIX)}
+    return StoredRun(converted_run, info.artifact_uri or "", last_points)
 
 
 def _read_histories(
@@ -133,16 +133,16 @@ def _read_histories(
         for metric, last in stored[i].last_points.items()
         if (sidecar := sidecars[i]) is None or not sidecar.covers_store(metric, last.time_ms)
     ]
-    threads = 1 if kind == "files" else _MAX_THREADS
+    max_threads = 1 if kind == "files" else _MAX_THREADS
 
     def report(done: int) -> None:
         on_progress(done * len(stored) // max(len(curves), 1), len(stored))
 
-    left = bulk.read_histories(client, curves, collector, threads, report) if kind == "server" else curves
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
+    unread = bulk.read_histories(client, curves, collector, max_threads, report) if kind == "server" else curves
+    pool = ThreadPoolExecutor(max_threads, thread_name_prefix="advisor-read")
     try:
-        histories = pool.map(lambda curve: client.get_metric_history(curve.id, curve.metric), left)
-        for done, (curve, history) in enumerate(zip(left, histories, strict=True), start=len(curves) - len(left) + 1):
+        histories = pool.map(lambda curve: client.get_metric_history(curve.id, curve.metric), unread)
+        for done, (curve, history) in enumerate(zip(unread, histories, strict=True), start=len(curves) - len(unread) + 1):
             steps, times = (np.array([getattr(m, name) for m in history], dtype=np.int64) for name in ("step", "timestamp"))
             values = np.array([m.value for m in history], dtype=np.float64)
             collector.add(curve.metric, np.full(len(history), curve.run, dtype=np.int64), steps, values, times)

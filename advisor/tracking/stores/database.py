@@ -41,7 +41,7 @@ PointReader: TypeAlias = Callable[[Sequence[str]], PointBlock]
 """Function that receives run ids and returns the points of these runs."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-NAN_PLACEHOLDER = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
+NAN_PLACEHOLDER = float(np.nextafter(collect.STORED_INFINITY, 0.0))
 """Number that represents NaN in the query results of databases that cannot store NaN. Real metrics never have values as large
 as `NAN_PLACEHOLDER`."""
 
@@ -88,7 +88,7 @@ class RunDatabase(Protocol):
     def point_reader(self, metrics: Mapping[str, int]) -> PointReader:
         """Return a function that reads the points of runs. metrics: index of each metric to read, by name."""
 
-    def divide(self, items: Sequence[Item], read: Callable[[RunDatabase, Sequence[Item]], Result]) -> Sequence[Result]:
+    def read_in_shares(self, items: Sequence[Item], read: Callable[[RunDatabase, Sequence[Item]], Result]) -> Sequence[Result]:
         """Return the results of `read` for shares of the items, each read by a connection of its own to the same snapshot; at
         least one share."""
 
@@ -119,32 +119,32 @@ class SqlTrackingStore(ABC):
 
     def read(self, experiment: str, *, filter: str | None, on_progress: Callable[[int, int], None]) -> Experiment:
         with self.open() as database:
-            chosen = choose_experiment(experiment, _experiments(database), self.location)
-            rows = database.query(f"{_RUNS_QUERY} {int(chosen.id)}")
+            listing = choose_experiment(experiment, _experiments(database), self.location)
+            rows = database.query(f"{_RUNS_QUERY} {int(listing.id)}")
             rows = sorted(rows, key=lambda row: (row[3] is not None, row[3] or 0, row[0]))
             if filter:
                 rows = filter_runs(database.query, rows, filter)
-            tags = dict(map(tuple, database.query(f"{_EXPERIMENT_TAGS_QUERY} {int(chosen.id)}")))
-            stored = _stored_runs(database, rows)
+            tags = dict(map(tuple, database.query(f"{_EXPERIMENT_TAGS_QUERY} {int(listing.id)}")))
+            stored_runs = _stored_runs(database, rows)
 
             def read_from_store(
                 indices: Sequence[int], _: Sequence[SidecarCurves | None], collector: collect.PointCollector
             ) -> None:
-                done = len(stored) - len(indices)
-                for runs in _add_points(database, stored, indices, collector):
-                    on_progress(done := done + runs, len(stored))
+                done = len(stored_runs) - len(indices)
+                for runs in _add_points(database, stored_runs, indices, collector):
+                    on_progress(done := done + runs, len(stored_runs))
 
             points, warnings = read_points(
-                stored,
-                cache_of_experiment(self.location, chosen.id),
+                stored_runs,
+                cache_of_experiment(self.location, listing.id),
                 read_from_store,
                 tracking_uri=None,
                 min_points_to_cache=MIN_POINTS_TO_CACHE,
                 on_progress=on_progress,
             )
-            runs, autopsy_warnings = add_autopsies(stored, None)
+            runs, autopsy_warnings = add_autopsies(stored_runs, None)
             all_warnings = (*warnings, *autopsy_warnings)
-            return Experiment(chosen.name, tuple(s.run for s in runs), points, collect.select_tags(tags), all_warnings)
+            return Experiment(listing.name, tuple(s.run for s in runs), points, collect.select_tags(tags), all_warnings)
 
 
 def _experiments(database: RunDatabase) -> list[ExperimentListing]:
@@ -152,15 +152,15 @@ def _experiments(database: RunDatabase) -> list[ExperimentListing]:
     return [ExperimentListing(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
 
 
-def list_marks(count: int) -> str:
+def sql_placeholders(count: int) -> str:
     """Return the SQL for a list of `count` values."""
     return f"({', '.join('?' * count)})"
 
 
 def _query_runs(database: RunDatabase, sql: str, ids: Sequence[str], end: str = "") -> Iterator[Any]:
     for start in range(0, len(ids), _MAX_RUNS_PER_QUERY):
-        some = ids[start : start + _MAX_RUNS_PER_QUERY]
-        yield from database.query(f"{sql} {list_marks(len(some))} {end}", *some)
+        some_ids = ids[start : start + _MAX_RUNS_PER_QUERY]
+        yield from database.query(f"{sql} {sql_placeholders(len(some_ids))} {end}", *some_ids)
 
 
 def _stored_runs(database: RunDatabase, rows: Sequence[Any]) -> list[StoredRun]:
@@ -172,18 +172,18 @@ def _stored_runs(database: RunDatabase, rows: Sequence[Any]) -> list[StoredRun]:
     selected_tags = f"SELECT n.run_uuid, n.key, n.text FROM ({_NUMBERED_TAGS_QUERY}"
     for id, key, text in _query_runs(database, selected_tags, ids, f") n WHERE n.place <= {collect.MAX_USER_TAGS}"):
         tags[id][key] = text
-    last: dict[str, dict[str, LastPoint]] = {id: {} for id in ids}
+    last_points: dict[str, dict[str, LastPoint]] = {id: {} for id in ids}
     for id, key, time, step, value in _query_runs(database, _LAST_POINTS_QUERY, ids):
         if not key.startswith(collect.SYSTEM_METRIC_PREFIX):
-            last[id][key] = LastPoint(int(time), int(step), value)
+            last_points[id][key] = LastPoint(int(time), int(step), value)
     sql = f"SELECT r.run_uuid, ({database.revision_query}) FROM runs r WHERE r.run_uuid IN "
-    shares = database.divide(ids, lambda connection, some: list(_query_runs(connection, sql, some)))
+    shares = database.read_in_shares(ids, lambda connection, some: list(_query_runs(connection, sql, some)))
     revisions = {id: revision for share in shares for id, revision in share}
     return [
         StoredRun(
             collect.make_run(id=id, name=name, status=status, start_ms=start, end_ms=end, params=params[id], tags=tags[id]),
             root or "",
-            last[id],
+            last_points[id],
             revisions.get(id),
         )
         for id, name, status, start, end, root, _ in rows
@@ -196,19 +196,19 @@ def _add_points(
     """Add the points of the runs with these indices to the collector, with one query for each block of runs. Yield the number of
     runs in each block."""
     metrics = sorted({metric for i in indices for metric in stored[i].last_points})
-    numbers = {name: i for i, name in enumerate(metrics)}
+    metric_indices = {name: i for i, name in enumerate(metrics)}
     readers: dict[RunDatabase, PointReader] = {}
 
     def read(connection: RunDatabase, some: Sequence[int]) -> tuple[Sequence[int], PointBlock]:
         if connection not in readers:
-            readers[connection] = connection.point_reader(numbers)
+            readers[connection] = connection.point_reader(metric_indices)
         return some, readers[connection]([stored[i].run.id for i in some])
 
     size, rest = _RUNS_IN_FIRST_BLOCK, list(indices) if metrics else []
     while rest:
         some, rest = rest[:size], rest[size:]
         points = 0
-        for share, block in database.divide(some, read):
+        for share, block in database.read_in_shares(some, read):
             points += len(block)
             if len(block):
                 _add_block(block, np.array(share), metrics, collector)
@@ -222,17 +222,17 @@ def _add_block(
     place, metric = np.divmod(block["group"], len(metrics))
     order = np.argsort(metric.astype(np.int16 if len(metrics) < 2**15 else np.int64), kind="stable")
     runs, values, steps, times = run_of_place[place[order]], block["value"][order], block["step"][order], block["time"][order]
-    ends = np.searchsorted(metric[order], np.arange(len(metrics) + 1))
+    metric_bounds = np.searchsorted(metric[order], np.arange(len(metrics) + 1))
     for i, name in enumerate(metrics):
-        part = slice(ends[i], ends[i + 1])
-        collector.add(name, runs[part], steps[part], values[part], times[part])
+        metric_points = slice(metric_bounds[i], metric_bounds[i + 1])
+        collector.add(name, runs[metric_points], steps[metric_points], values[metric_points], times[metric_points])
 
 
 def check_schema_version(database: RunDatabase, store: object) -> None:
     """Raise AdvisorError if the database schema is newer than the installed MLflow. store: text that names the store."""
     versions = database.query("SELECT version_num FROM alembic_version")
-    known = _known_schema_versions()
-    if known and versions and versions[0][0] not in known:
+    known_versions = _known_schema_versions()
+    if known_versions and versions and versions[0][0] not in known_versions:
         raise AdvisorError(
             f"{store} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
         )

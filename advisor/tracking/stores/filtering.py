@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.client import filter_error, quiet_mlflow
 
-_VALUE_QUERIES = {
+_QUERIES_BY_ENTITY = {
     "parameter": "SELECT t.run_uuid, t.key, t.value, 0 FROM params t WHERE t.key = ?",
     "tag": "SELECT t.run_uuid, t.key, t.value, 0 FROM tags t WHERE t.key = ?",
     "metric": "SELECT t.run_uuid, t.key, t.value, t.is_nan FROM latest_metrics t WHERE t.key = ?",
@@ -29,22 +29,22 @@ def filter_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], filter: s
         try:
             clauses = SearchUtils.parse_search_filter(filter)  # type: ignore[no-untyped-call]
             runs = _as_mlflow_runs(query, rows, clauses)
-            matches = {run.info.run_id for run in SearchUtils.filter(runs, filter)}  # type: ignore[no-untyped-call]
+            matching_ids = {run.info.run_id for run in SearchUtils.filter(runs, filter)}  # type: ignore[no-untyped-call]
         except MlflowException as error:
             raise filter_error(filter, error) from error
-    return [row for row in rows if row[0] in matches]
+    return [row for row in rows if row[0] in matching_ids]
 
 
 def _as_mlflow_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 
-    values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _VALUE_QUERIES}
+    values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _QUERIES_BY_ENTITY}
     for kind, key in sorted({(clause["type"], clause["key"]) for clause in clauses}):
         if kind == "dataset":
             raise AdvisorError("--filter on datasets requires a tracking server; pass its http:// address")
-        if kind not in _VALUE_QUERIES:
+        if kind not in _QUERIES_BY_ENTITY:
             continue
-        for run, name, value, is_nan in query(_VALUE_QUERIES[kind], key):
+        for run, name, value, is_nan in query(_QUERIES_BY_ENTITY[kind], key):
             if name == key:  # most MySQL databases ignore case
                 values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
     return [

@@ -41,9 +41,9 @@ class StoreLocation:
         store is not a server."""
         if self.kind != "server":
             return None
-        parts = urlsplit(self.uri)
-        host = parts.netloc.rsplit("@", 1)[-1]
-        page = urlunsplit((parts.scheme, host, parts.path.rstrip("/") + "/", "", ""))
+        url = urlsplit(self.uri)
+        host = url.netloc.rsplit("@", 1)[-1]
+        page = urlunsplit((url.scheme, host, url.path.rstrip("/") + "/", "", ""))
         return f"{page}#/experiments/{quote(experiment_id, safe='')}/runs/"
 
 
@@ -80,8 +80,8 @@ def parse_tracking_uri(tracking_uri: str | None) -> StoreLocation:
 
 def _require_valid_address(uri: str) -> str:
     try:
-        parts = urlsplit(uri)
-        if parts.hostname and (parts.port is None or parts.port):
+        url = urlsplit(uri)
+        if url.hostname and (url.port is None or url.port):
             return uri
     except ValueError:  # the URI has an invalid port or bracket
         pass
@@ -116,17 +116,17 @@ def require_local(location: StoreLocation) -> Path:
 
 
 def _default_location() -> StoreLocation:
-    here = Path.cwd()
-    runs = here / "mlruns"
+    working_folder = Path.cwd()
+    runs = working_folder / "mlruns"
     try:
         if any(child.name.isdigit() and (child / "meta.yaml").exists() for child in runs.iterdir()):
             return _folder_location(runs)
     except OSError:
         pass
-    database = here / "mlflow.db"
+    database = working_folder / "mlflow.db"
     if not database.exists():
         raise AdvisorError(
-            f"no MLflow store found: MLFLOW_TRACKING_URI is not set and {here} holds neither mlflow.db nor mlruns; "
+            f"no MLflow store found: MLFLOW_TRACKING_URI is not set and {working_folder} holds neither mlflow.db nor mlruns; "
             "pass --tracking-uri, for example sqlite:///path/to/mlflow.db or http://localhost:5000"
         )
     return _sqlite_location(database)
@@ -141,13 +141,13 @@ def default_location_for_writing() -> StoreLocation:
 
 
 def _sqlite_location(path: Path, uri: str | None = None) -> StoreLocation:
-    absolute = path.absolute()
-    return StoreLocation("sqlite", uri or f"sqlite:///{absolute}", absolute)
+    absolute_path = path.absolute()
+    return StoreLocation("sqlite", uri or f"sqlite:///{absolute_path}", absolute_path)
 
 
 def _folder_location(path: Path) -> StoreLocation:
-    absolute = path.absolute()
-    return StoreLocation("files", absolute.as_uri(), absolute)
+    absolute_path = path.absolute()
+    return StoreLocation("files", absolute_path.as_uri(), absolute_path)
 
 
 def _database_path(uri: str) -> Path:

@@ -27,16 +27,16 @@ def choose_experiment(name_or_id: str, entries: Sequence[ExperimentListing], loc
 
     Raises AdvisorError if no experiment or several experiments match, or if the experiment was deleted.
     """
-    matches = [e for e in entries if e.name == name_or_id] or [e for e in entries if e.id == name_or_id]
-    active = [e for e in matches if not e.deleted]
-    if len(active) > 1:
-        ids = ", ".join(e.id for e in active)
+    matching_entries = [e for e in entries if e.name == name_or_id] or [e for e in entries if e.id == name_or_id]
+    active_matches = [e for e in matching_entries if not e.deleted]
+    if len(active_matches) > 1:
+        ids = ", ".join(e.id for e in active_matches)
         raise AdvisorError(f"several workspaces hold an experiment named {name_or_id!r}; pass one of their ids: {ids}")
-    if active:
-        return active[0]
-    if matches:
+    if active_matches:
+        return active_matches[0]
+    if matching_entries:
         raise AdvisorError(
-            f"experiment {name_or_id!r} was deleted; restore it with: mlflow experiments restore -x {matches[0].id}"
+            f"experiment {name_or_id!r} was deleted; restore it with: mlflow experiments restore -x {matching_entries[0].id}"
         )
     raise AdvisorError(f"no experiment named {name_or_id!r} in {location.display}; {_format_alternatives(name_or_id, entries)}")
 
@@ -46,7 +46,7 @@ def _format_alternatives(name: str, entries: Sequence[ExperimentListing]) -> str
     if not names:
         return "the store has no experiments"
     by_lower = {n.lower(): n for n in names}
-    close = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.5)]
-    ordered = [*close, *(n for n in names if n not in close)]
-    more = f" and {len(ordered) - _MAX_LISTED_EXPERIMENTS} more" if len(ordered) > _MAX_LISTED_EXPERIMENTS else ""
-    return f"its experiments are: {', '.join(ordered[:_MAX_LISTED_EXPERIMENTS])}{more}"
+    similar_names = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.5)]
+    choices = [*similar_names, *(n for n in names if n not in similar_names)]
+    more_text = f" and {len(choices) - _MAX_LISTED_EXPERIMENTS} more" if len(choices) > _MAX_LISTED_EXPERIMENTS else ""
+    return f"its experiments are: {', '.join(choices[:_MAX_LISTED_EXPERIMENTS])}{more_text}"

@@ -64,7 +64,7 @@ class ServerDatabase(ABC):
             cursor.execute(sql.replace("?", "%s"), values or None)
             return cursor.fetchall() if cursor.description else ()
 
-    def divide(
+    def read_in_shares(
         self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
     ) -> Sequence[database.Result]:
         """See `database.RunDatabase`."""
@@ -137,12 +137,12 @@ def connect(location: StoreLocation) -> Iterator[ServerDatabase]:
                 return connections.enter_context(closing(driver.connect(*arguments, **options)))
 
             try:
-                opened = kind(connect_again(), connect_again)
+                connection = kind(connect_again(), connect_again)
             except (OSError, RuntimeError, TypeError, ValueError) as error:  # for example, an unknown option or a missing file
                 raise AdvisorError(f"cannot open {location.display}: {one_line_error(error)}") from error
-            opened.begin()
-            database.check_schema_version(opened, location.display)
-            yield opened
+            connection.begin()
+            database.check_schema_version(connection, location.display)
+            yield connection
     except driver.Error as error:
         raise explain_error(error, location.display, kind) from error
 
@@ -193,8 +193,8 @@ class PostgresDatabase(ServerDatabase):
         import psycopg
 
         # The code is missing if the connection failed or timed out.
-        lost = "08" if isinstance(error, psycopg.OperationalError) else ""
-        return error.sqlstate or lost, error
+        lost_connection_code = "08" if isinstance(error, psycopg.OperationalError) else ""
+        return error.sqlstate or lost_connection_code, error
 
     def begin(self) -> None:
         import psycopg
@@ -228,16 +228,16 @@ class PostgresDatabase(ServerDatabase):
                 connections.append(helper)
         return connections
 
-    def divide(
+    def read_in_shares(
         self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
     ) -> Sequence[database.Result]:
         """See `database.RunDatabase`. Several connections read in parallel, because the server takes most of the time."""
         if len(items) < _MIN_RUNS_PER_CONNECTION:
             return [read(self, items)]
-        many = len(self._connections)
-        with ThreadPoolExecutor(many) as pool:
+        connection_count = len(self._connections)
+        with ThreadPoolExecutor(connection_count) as pool:
             try:
-                return list(pool.map(read, self._connections, [items[k::many] for k in range(many)]))
+                return list(pool.map(read, self._connections, [items[k::connection_count] for k in range(connection_count)]))
             except BaseException:  # also after an interrupt, so that nobody waits for the queries of other connections
                 for connection in self._connections:
                     connection._connection.cancel()
@@ -319,13 +319,15 @@ class MysqlDatabase(ServerDatabase):
 
     def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
         def read(ids: Sequence[str]) -> database.PointBlock:
-            sql = _MYSQL_CURVES_QUERY.format(ids=database.list_marks(len(ids)), metrics=database.list_marks(len(metrics)))
-            places = {id: i for i, id in enumerate(ids)}
+            sql = _MYSQL_CURVES_QUERY.format(
+                ids=database.sql_placeholders(len(ids)), metrics=database.sql_placeholders(len(metrics))
+            )
+            run_indices = {id: i for i, id in enumerate(ids)}
             groups, counts, texts, truncated = [], [], [], []
             for id, key, count, text in self.query(sql, *ids, *metrics):
                 if key not in metrics:
                     continue
-                group = places[id] * len(metrics) + metrics[key]
+                group = run_indices[id] * len(metrics) + metrics[key]
                 if text is not None and text.endswith("\n") and text.count("\n") == count:
                     groups.append(group)
                     counts.append(count)

@@ -111,8 +111,8 @@ def _read_only_uri(path: Path) -> str:
     # no process has the database open, and the database file is complete. If the database file is complete, the option
     # `immutable` avoids the two files, so that databases in read-only folders can be read.
     write_ahead = header[18:19] == b"\2"
-    complete = write_ahead and not path.with_name(path.name + "-wal").exists()
-    return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if complete else ''}"
+    is_complete = write_ahead and not path.with_name(path.name + "-wal").exists()
+    return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if is_complete else ''}"
 
 
 def _read_header(path: Path) -> bytes:
@@ -137,8 +137,8 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     database.check_schema_version(_SqliteDatabase(connection), path)
     has_index = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_POINTS_INDEX,)).fetchone()
     for table, columns in _REQUIRED_COLUMNS.items():
-        present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-        if not has_index or not columns <= present:
+        present_columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        if not has_index or not columns <= present_columns:
             raise AdvisorError(_old_schema_message(path))
 
 
@@ -207,7 +207,7 @@ class _SqliteDatabase:
         # SQLite accepts blobs in text columns.
         return [tuple(_decode(v) if isinstance(v, bytes) else v for v in row) for row in rows]
 
-    def divide(
+    def read_in_shares(
         self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
     ) -> list[database.Result]:
         return [read(self, items)]

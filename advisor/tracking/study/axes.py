@@ -51,8 +51,8 @@ class StepOffsets:
         if not self.steps.any():
             return ()
         low, high = int(self.steps[self.steps > 0].min()), int(self.steps.max())
-        where = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        text = f"The logged steps begin at {where}. Lengths and positions in training are counted from the first step."
+        range_text = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        text = f"The logged steps begin at {range_text}. Lengths and positions in training are counted from the first step."
         if self.unit != "step":
             text = f"The logged steps are times. They are counted in {self.unit}s from the start of each trial."
             text += " Log the number of the optimizer step instead."
@@ -64,25 +64,25 @@ def remove_step_offsets(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[
     first, last, gap = np.full(trials, np.inf), np.full(trials, -np.inf), np.full(trials, np.inf)
     for block in blocks.values():
         counts = np.diff(block.offsets)
-        some = np.flatnonzero(counts >= 2)
-        begin = block.steps[block.offsets[:-1][some]].astype(np.float64)
-        end = block.steps[block.offsets[1:][some] - 1].astype(np.float64)
-        first[some], last[some] = np.minimum(first[some], begin), np.maximum(last[some], end)
-        gap[some] = np.minimum(gap[some], (end - begin) / (counts[some] - 1))
-    known = np.isfinite(first)
-    if not known.any() or (first[known] - gap[known] < _MIN_STEP_OFFSET * (last[known] - first[known])).any():
+        indices = np.flatnonzero(counts >= 2)
+        first_steps = block.steps[block.offsets[:-1][indices]].astype(np.float64)
+        end = block.steps[block.offsets[1:][indices] - 1].astype(np.float64)
+        first[indices], last[indices] = np.minimum(first[indices], first_steps), np.maximum(last[indices], end)
+        gap[indices] = np.minimum(gap[indices], (end - first_steps) / (counts[indices] - 1))
+    is_known = np.isfinite(first)
+    if not is_known.any() or (first[is_known] - gap[is_known] < _MIN_STEP_OFFSET * (last[is_known] - first[is_known])).any():
         return dict(blocks), StepOffsets(np.zeros(trials, dtype=np.int64))
-    starts = np.zeros(trials, dtype=np.int64)
-    starts[known] = np.floor(first[known] - gap[known]).astype(np.int64)
-    shifted = {
-        name: replace(block, steps=np.maximum(block.steps - np.repeat(starts, np.diff(block.offsets)), 0))
+    offsets = np.zeros(trials, dtype=np.int64)
+    offsets[is_known] = np.floor(first[is_known] - gap[is_known]).astype(np.int64)
+    shifted_blocks = {
+        name: replace(block, steps=np.maximum(block.steps - np.repeat(offsets, np.diff(block.offsets)), 0))
         if (np.diff(block.offsets) >= 2).any()
         else block
         for name, block in blocks.items()
     }
-    earliest = float(first[known].min())
-    return shifted, StepOffsets(
-        starts, "step" if earliest < MIN_UNIX_TIME_S else "second" if earliest < _MIN_UNIX_TIME_MS else "millisecond"
+    earliest_step = float(first[is_known].min())
+    return shifted_blocks, StepOffsets(
+        offsets, "step" if earliest_step < MIN_UNIX_TIME_S else "second" if earliest_step < _MIN_UNIX_TIME_MS else "millisecond"
     )
 
 
@@ -97,49 +97,49 @@ def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str,
     if not candidates:
         return dict(blocks), []
     steps = {name: blocks[name].steps.copy() for name in candidates}
-    first = _first_step_number(blocks[reference])
-    moved: set[str] = set()
+    first_step_number = _first_step_number(blocks[reference])
+    names: set[str] = set()
     lengths: list[float] = []
     for trial in range(len(blocks[reference].offsets) - 1):
         clock = blocks[reference].curve(trial)
         by_epoch = {
             name: steps_per_epoch
             for name in candidates
-            if (steps_per_epoch := _steps_per_epoch(blocks[name].curve(trial), clock, first)) is not None
+            if (steps_per_epoch := _steps_per_epoch(blocks[name].curve(trial), clock, first_step_number)) is not None
         }
         if not by_epoch:
             continue
         length = float(np.median(list(by_epoch.values())))
         lengths.append(length)
-        moved |= by_epoch.keys()
+        names |= by_epoch.keys()
         for name in by_epoch:
-            part = slice(int(blocks[name].offsets[trial]), int(blocks[name].offsets[trial + 1]))
-            epochs = blocks[name].steps[part] - blocks[name].steps[part][0] + 1
-            steps[name][part] = np.rint(epochs * length).astype(np.int64) - 1 + first
-    if not moved:
+            points_of_trial = slice(int(blocks[name].offsets[trial]), int(blocks[name].offsets[trial + 1]))
+            epochs = blocks[name].steps[points_of_trial] - blocks[name].steps[points_of_trial][0] + 1
+            steps[name][points_of_trial] = np.rint(epochs * length).astype(np.int64) - 1 + first_step_number
+    if not names:
         return dict(blocks), []
     low, high = min(lengths), max(lengths)
     per_epoch = f"{low:.4g}" if high - low < 0.05 * high else f"{low:.4g} to {high:.4g}"
     warning = (
         f"Logged by epoch, and placed at the steps of {reference} at which the epochs ended, about {per_epoch} steps an epoch by "
-        f"their times: {_first_names(sorted(moved))}."
+        f"their times: {_format_metrics(sorted(names))}."
     )
-    return {name: replace(block, steps=steps[name]) if name in moved else block for name, block in blocks.items()}, [warning]
+    return {name: replace(block, steps=steps[name]) if name in names else block for name, block in blocks.items()}, [warning]
 
 
-def _first_names(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_LISTED_METRICS
-    return ", ".join(names[:_MAX_LISTED_METRICS]) + (f" and {more} more" if more > 0 else "")
+def _format_metrics(names: Sequence[str]) -> str:
+    unlisted_count = len(names) - _MAX_LISTED_METRICS
+    return ", ".join(names[:_MAX_LISTED_METRICS]) + (f" and {unlisted_count} more" if unlisted_count > 0 else "")
 
 
 def _has_consecutive_steps(block: CurveBlock) -> bool:
     if not len(block.steps):
         return False
-    firsts = block.offsets[:-1][np.diff(block.offsets) > 0]
-    inner = np.ones(len(block.steps), dtype=np.bool_)
-    inner[firsts] = False
-    ones = np.diff(block.steps, prepend=block.steps[:1])[inner] == 1
-    return bool(ones.all() and (block.steps[firsts] <= 1).all())
+    first_indices = block.offsets[:-1][np.diff(block.offsets) > 0]
+    is_later_point = np.ones(len(block.steps), dtype=np.bool_)
+    is_later_point[first_indices] = False
+    is_unit_step = np.diff(block.steps, prepend=block.steps[:1])[is_later_point] == 1
+    return bool(is_unit_step.all() and (block.steps[first_indices] <= 1).all())
 
 
 def _first_step_number(block: CurveBlock) -> int:
@@ -162,16 +162,16 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
         return None
     # Steps are interpolated at the times of the curve, and extrapolated by at most one interval of the clock.
     interval = float(np.median(np.diff(clock.steps)))
-    pace = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
-    beyond = np.clip((curve.times - clock.times[-1]) * pace, 0.0, interval)
-    made = np.interp(curve.times, clock.times, clock.steps.astype(np.float64)) + beyond + 1 - first
+    steps_per_second = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
+    extrapolated_steps = np.clip((curve.times - clock.times[-1]) * steps_per_second, 0.0, interval)
+    completed_steps = np.interp(curve.times, clock.times, clock.steps.astype(np.float64)) + extrapolated_steps + 1 - first
     epochs = (curve.steps - curve.steps[0] + 1).astype(np.float64)
-    if not (np.median(made / epochs) >= _MIN_EPOCH_STEPS and made[-1] >= _MIN_EPOCH_STEPS * epochs[-1]):
+    if not (np.median(completed_steps / epochs) >= _MIN_EPOCH_STEPS and completed_steps[-1] >= _MIN_EPOCH_STEPS * epochs[-1]):
         return None
-    length = float(epochs @ made / (epochs @ epochs))
-    total = float(clock.steps[-1]) + (interval if clock.steps[0] == 0 else 1 - first)
-    exact = total / epochs[-1]  # exact if the training ended at the end of an epoch
-    return exact if abs(total - length * epochs[-1]) <= max(interval, 0.03 * total) else length
+    length = float(epochs @ completed_steps / (epochs @ epochs))
+    total_steps = float(clock.steps[-1]) + (interval if clock.steps[0] == 0 else 1 - first)
+    exact_ratio = total_steps / epochs[-1]  # exact if the training ended at the end of an epoch
+    return exact_ratio if abs(total_steps - length * epochs[-1]) <= max(interval, 0.03 * total_steps) else length
 
 
 def _are_times_increasing(times: FloatArray) -> bool:
@@ -185,7 +185,7 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
     Consecutive integers from 0 or 1 count as epochs, and steps at least `_MIN_STEP_INTERVAL` apart count as optimizer steps.
     The trials of both kinds must have similar numbers of points.
     """
-    found = []
+    mixed = []
     for name, block in sorted(blocks.items()):
         counts = np.diff(block.offsets)
         epochs, strides = [], []
@@ -197,26 +197,28 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
             elif gap >= _MIN_STEP_INTERVAL:
                 strides.append(len(steps))
         if epochs and strides and 0.5 <= np.median(epochs) / np.median(strides) <= 2:
-            found.append(f"{name} ({len(epochs)} trials by epoch, {len(strides)} by step)")
-    if not found:
+            mixed.append(f"{name} ({len(epochs)} trials by epoch, {len(strides)} by step)")
+    if not mixed:
         return []
-    return [f"Logged by epoch in some trials and by step in others, so their steps cannot be compared: {_first_names(found)}."]
+    return [
+        f"Logged by epoch in some trials and by step in others, so their steps cannot be compared: {_format_metrics(mixed)}."
+    ]
 
 
 def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
     """Return the last logged step of any metric in each trial, shape (trials,); -1 for a trial without points."""
-    last = np.full(len(next(iter(blocks.values())).offsets) - 1, -1, dtype=np.int64)
+    last_of_trials = np.full(len(next(iter(blocks.values())).offsets) - 1, -1, dtype=np.int64)
     for block in blocks.values():
-        logged = np.diff(block.offsets) > 0
-        last[logged] = np.maximum(last[logged], block.steps[block.offsets[1:][logged] - 1])
-    return last
+        has_points = np.diff(block.offsets) > 0
+        last_of_trials[has_points] = np.maximum(last_of_trials[has_points], block.steps[block.offsets[1:][has_points] - 1])
+    return last_of_trials
 
 
 def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, HyperparameterValue]]) -> bool:
     """Return whether all metrics are logged by epoch: the last step of some trial equals its parameter for the number of epochs,
     and no trial has a later step than this number. Trials that a tuner pruned, or that crashed, end before it."""
-    rest = (planned_epochs(params) - last_steps)[last_steps >= 1]
-    return bool(np.isin(rest, (0, 1)).any() and (rest >= 0).all())
+    remaining_epochs = (planned_epochs(params) - last_steps)[last_steps >= 1]
+    return bool(np.isin(remaining_epochs, (0, 1)).any() and (remaining_epochs >= 0).all())
 
 
 def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
@@ -231,6 +233,6 @@ def length(curve: Curve) -> int:
 
     A curve with steps from 0 to 200 also has 200 steps, because its evaluation at step 0 precedes the training.
     """
-    last = int(curve.steps[-1])
-    from_zero = len(curve) > 1 and curve.steps[0] == 0 and last + 1 == len(curve)
-    return last + 1 if from_zero and last % _PLANNED_LENGTH_DIVISOR and not (last + 1) % _PLANNED_LENGTH_DIVISOR else last
+    end = int(curve.steps[-1])
+    from_zero = len(curve) > 1 and curve.steps[0] == 0 and end + 1 == len(curve)
+    return end + 1 if from_zero and end % _PLANNED_LENGTH_DIVISOR and not (end + 1) % _PLANNED_LENGTH_DIVISOR else end

@@ -23,8 +23,8 @@ _MIN_COMPARED_TRIALS = 8
 """Minimum number of trials for testing whether two metrics prefer different settings."""
 _MODEL_COST_WORDS = frozenset("latency vram flops macs".split())
 """Words in the names of metrics that measure the cost of running a trained model."""
-_RESOURCES = frozenset(("memory", "energy"))
-_UNITS = frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split())
+_RESOURCE_WORDS = frozenset(("memory", "energy"))
+_RESOURCE_UNITS = frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split())
 """Names of resources that also occur in the names of quality metrics, and units that show that a metric measures the resource."""
 _NON_QUALITY_WORDS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
 """Words that have a better direction (lower or higher) but do not name a quality: words for the cost of a model, such as
@@ -51,46 +51,46 @@ def add_metric_comparisons(study: Study, summaries: Mapping[int, float]) -> Stud
 
 
 def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
-    ranked = study.ranked()
+    ranked_trials = study.ranked()
     sign = 1 if study.minimize else -1
-    last = {}
-    for trial in ranked:
+    last_values = {}
+    for trial in ranked_trials:
         curve = study.cost_curve(trial)
         cost = sign * summaries[trial.index] if trial.index in summaries else float(curve.values[-1])
         if math.isfinite(cost):
-            last[trial.index] = cost
-    if len(last) < 2:
+            last_values[trial.index] = cost
+    if len(last_values) < 2:
         return
-    winner = min(last, key=lambda i: last[i])
-    best = ranked[0].index
-    if last[winner] >= last.get(best, math.inf):
+    winner = min(last_values, key=lambda i: last_values[i])
+    best_trial = ranked_trials[0].index
+    if last_values[winner] >= last_values.get(best_trial, math.inf):
         return
-    what = "the value logged at the end, which tuners compare" if summaries else "the last value, which many tuners compare"
-    values = [number(study.objective_value(c)) for c in (float(study.costs[best]), last[winner])]
+    basis = "the value logged at the end, which tuners compare" if summaries else "the last value, which many tuners compare"
+    values = [number(study.objective_value(c)) for c in (float(study.costs[best_trial]), last_values[winner])]
     yield Decision(
         topic="objective",
-        text=f"Trials are compared by their best step: the best is {clean(study.trials[best].name)} ({values[0]}). By {what}, it "
-        f"is {clean(study.trials[winner].name)} ({values[1]}).",
+        text=f"Trials are compared by their best step: the best is {clean(study.trials[best_trial].name)} ({values[0]}). By "
+        f"{basis}, it is {clean(study.trials[winner].name)} ({values[1]}).",
     )
 
 
 def _metric_disagreement_warning(study: Study) -> Iterator[str]:
     trials = study.ranked()
     names = [n for n, p in study.searched.items() if p.numeric]
-    others = _other_objectives(study)
-    tests = len(names) * len(others)
-    for other, sign in others:
+    other_metrics = _other_objectives(study)
+    tests = len(names) * len(other_metrics)
+    for other, sign in other_metrics:
         curves = [study.metrics[other].curve(t.index).finite.values for t in trials]
         costs = np.array([float((sign * values).min()) if len(values) else math.nan for values in curves])
         for name in names:
             positions = study.positions(name, trials)
-            known = np.isfinite(costs) & np.isfinite(positions)
-            if known.sum() < _MIN_COMPARED_TRIALS:
+            is_known = np.isfinite(costs) & np.isfinite(positions)
+            if is_known.sum() < _MIN_COMPARED_TRIALS:
                 continue
             own = _rank_correlation(
-                positions[known], study.costs[[t.index for t in trials]][known], _MAX_FALSE_WARNING_PROBABILITY / tests
+                positions[is_known], study.costs[[t.index for t in trials]][is_known], _MAX_FALSE_WARNING_PROBABILITY / tests
             )
-            its = _rank_correlation(positions[known], costs[known], _MAX_FALSE_WARNING_PROBABILITY / tests)
+            its = _rank_correlation(positions[is_known], costs[is_known], _MAX_FALSE_WARNING_PROBABILITY / tests)
             if own * its < 0:
                 low, high = ("low", "high") if own > 0 else ("high", "low")
                 yield (
@@ -108,12 +108,12 @@ def _model_cost_warning(study: Study) -> Iterator[str]:
     for name in names:
         curves = [study.metrics[name].curve(t.index).finite.values for t in trials]
         values = np.array([float(c[-1]) if len(c) else math.nan for c in curves])
-        known = np.isfinite(values)
+        is_known = np.isfinite(values)
         if (
-            known.sum() >= _MIN_COMPARED_TRIALS
-            and _rank_correlation(values[known], costs[known], _MAX_FALSE_WARNING_PROBABILITY / len(names)) < 0
+            is_known.sum() >= _MIN_COMPARED_TRIALS
+            and _rank_correlation(values[is_known], costs[is_known], _MAX_FALSE_WARNING_PROBABILITY / len(names)) < 0
         ):
-            low, high = number(float(values[known].min())), number(float(values[known].max()))
+            low, high = number(float(values[is_known].min())), number(float(values[is_known].max()))
             yield (
                 f"Trials with better {metric} have higher {clean(name)} ({low} to {high}). The analysis judges {metric} alone. If "
                 f"{clean(name)} is limited, declare `limits` in the study file for the hyperparameters that raise it."
@@ -124,9 +124,11 @@ def _model_cost_warning(study: Study) -> Iterator[str]:
 def _measures_cost(study: Study, name: str) -> bool:
     own = name == study.spec.objective.metric or name in study.signals.values()
     words = metric_direction.words_of_metric(name)
-    of_model = not _MODEL_COST_WORDS.isdisjoint(words) or not (_RESOURCES.isdisjoint(words) or _UNITS.isdisjoint(words))
-    quality = metric_direction.direction_of_metric("_".join(w for w in words if w not in _NON_QUALITY_WORDS)) is not None
-    return not own and not metric_names.is_window_or_system_metric(name) and of_model and not quality
+    of_model = not _MODEL_COST_WORDS.isdisjoint(words) or not (
+        _RESOURCE_WORDS.isdisjoint(words) or _RESOURCE_UNITS.isdisjoint(words)
+    )
+    names_quality = metric_direction.direction_of_metric("_".join(w for w in words if w not in _NON_QUALITY_WORDS)) is not None
+    return not own and not metric_names.is_window_or_system_metric(name) and of_model and not names_quality
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
@@ -138,7 +140,7 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
     """
     own = study.spec.objective.metric
     split = metric_direction.split_of_metric(own)
-    found: dict[tuple[str, ...], tuple[str, int]] = {}
+    metrics_by_quantity: dict[tuple[str, ...], tuple[str, int]] = {}
     for metric in sorted(study.metrics, key=lambda m: (len(m), m)):
         quantity = metric_direction.quantity_words(metric)
         direction = metric_direction.direction_of_metric(metric)
@@ -146,14 +148,14 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
             metric_direction.split_of_metric(metric) != split
             or direction is None
             or metric_names.is_window_or_system_metric(metric)
-            or metric_names.describes_model(metric)
+            or metric_names.describes_model_predictions(metric)
             or is_reward_of_preferences(metric)
             or (is_reward_of_preferences(own) and quantity == ("loss",))
         ):
             continue
         if metric_names.may_measure_quality(metric) and quantity != metric_direction.quantity_words(own):
-            found.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))
-    return list(found.values())
+            metrics_by_quantity.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))
+    return list(metrics_by_quantity.values())
 
 
 def _rank_correlation(positions: FloatArray, costs: FloatArray, level: float) -> float:

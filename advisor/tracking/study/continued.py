@@ -30,7 +30,7 @@ logged steps."""
 
 
 @dataclass(frozen=True, slots=True)
-class _RunPart:
+class _TrialPart:
     """A run, or several joined runs, that may be part of a trial."""
 
     status: RunStatus
@@ -59,29 +59,29 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     used.
     """
     groups = _groups_with_equal_settings(experiment)
-    parts = _find_run_parts(experiment) if groups else {}
+    parts = _find_trial_parts(experiment) if groups else {}
     # Steps that are Unix times cannot show that a run continues an earlier run.
     if not parts or any(p.first >= axes.MIN_UNIX_TIME_S for p in parts.values()):
         return experiment, ()
     longest, usual = max(p.last for p in parts.values()), min(p.first for p in parts.values())
     joins: list[_Continuation] = []
     for group in groups:
-        ordered = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
-        for former, later in pairwise(ordered):
+        runs_by_start = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
+        for former, later in pairwise(runs_by_start):
             one, two = parts[former], parts[later]
             restarts_from_zero = _is_continuation(one, two, usual, longest)
             if restarts_from_zero is not None:
                 joins.append(_Continuation(former, later, restarts_from_zero))
-                last = two.last + (one.last + one.step_interval - two.first if restarts_from_zero else 0)
-                parts[later] = replace(two, first=min(one.first, two.first), last=last, started=one.started)
+                last_step = two.last + (one.last + one.step_interval - two.first if restarts_from_zero else 0)
+                parts[later] = replace(two, first=min(one.first, two.first), last=last_step, started=one.started)
     if not joins:
         return experiment, ()
-    verb = "1 run continues an interrupted one" if len(joins) == 1 else f"{len(joins)} runs continue interrupted ones"
-    text = f"{verb} with the same parameters. Each counts as one trial together with the run that it continues."
+    opening = "1 run continues an interrupted one" if len(joins) == 1 else f"{len(joins)} runs continue interrupted ones"
+    text = f"{opening} with the same parameters. Each counts as one trial together with the run that it continues."
     return _join_runs(experiment, joins), (Decision(topic="status", text=text),)
 
 
-def _is_continuation(earlier: _RunPart, later: _RunPart, usual_first_step: int, longest: int) -> bool | None:
+def _is_continuation(earlier: _TrialPart, later: _TrialPart, usual_first_step: int, longest: int) -> bool | None:
     """Return None if `later` does not continue `earlier`; otherwise, return whether `later` counts its steps from zero.
 
     usual_first_step: first step of runs that are not continuations. If the steps of `later` start where the steps of `earlier`
@@ -97,27 +97,27 @@ def _is_continuation(earlier: _RunPart, later: _RunPart, usual_first_step: int, 
         return False if goes_on else None
     if earlier.status != "KILLED":
         return None
-    together = earlier.last + earlier.step_interval + later.last - later.first
+    joint_length = earlier.last + earlier.step_interval + later.last - later.first
     error = _MAX_RELATIVE_LENGTH_DIFFERENCE * longest + interval
-    if later.last < longest - error and abs(together - longest) <= error:
+    if later.last < longest - error and abs(joint_length - longest) <= error:
         return True
     return False if later.last >= earlier.last else None
 
 
 def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
-    logged = {name for run in experiment.runs for name in run.params}
-    few = set(sorted(logged)[:_PARAMETERS_COMPARED_FIRST])
-    parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
-    if all(parts) and len(set(map(_params_key, parts))) == len(parts):
+    logged_names = {name for run in experiment.runs for name in run.params}
+    few = set(sorted(logged_names)[:_PARAMETERS_COMPARED_FIRST])
+    first_params = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
+    if all(first_params) and len(set(map(_params_key, first_params))) == len(first_params):
         return []  # the values of the first parameters already differ between all runs
-    parsed = inference.parse_params([run.params for run in experiment.runs])
-    of_seeds = {n for n in logged if {"seed", "random"} & set(words_of_name(n)) or inference.is_trial_number(n)}
+    parsed_params = inference.parse_params([run.params for run in experiment.runs])
+    of_seeds = {n for n in logged_names if {"seed", "random"} & set(words_of_name(n)) or inference.is_trial_number(n)}
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(experiment.runs):
         seeds = [(name, run.params[name]) for name in of_seeds & run.params.keys()]
         seeds.append((contract.TAG_SEED, run.tags.get(contract.TAG_SEED, "")))
-        if parsed[i]:
-            groups.setdefault((_params_key(parsed[i]), tuple(sorted(seeds))), []).append(i)
+        if parsed_params[i]:
+            groups.setdefault((_params_key(parsed_params[i]), tuple(sorted(seeds))), []).append(i)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -125,10 +125,10 @@ def _params_key(params: Mapping[str, HyperparameterValue]) -> tuple[tuple[str, s
     return tuple(sorted((name, repr(value)) for name, value in params.items()))
 
 
-def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
+def _find_trial_parts(experiment: Experiment) -> dict[int, _TrialPart]:
     count = len(experiment.runs)
     low, high, interval = (np.full(count, _MISSING_STEP), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64))
-    ended = np.full(count, -np.inf)
+    end_times = np.full(count, -np.inf)
     for metric, points in experiment.points.items():
         if metric.startswith("system/") or not len(points.runs):
             continue
@@ -136,14 +136,14 @@ def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
         np.minimum.at(first, points.runs, points.steps)
         np.maximum.at(last, points.runs, points.steps)
         number = np.bincount(points.runs, minlength=count)
-        several = number > 1
-        interval[several] = np.maximum(interval[several], (last - first)[several] // (number - 1)[several])
+        has_gap = number > 1
+        interval[has_gap] = np.maximum(interval[has_gap], (last - first)[has_gap] // (number - 1)[has_gap])
         low, high = np.minimum(low, first), np.maximum(high, last)
-        np.maximum.at(ended, points.runs, np.nan_to_num(points.times, nan=-np.inf))
+        np.maximum.at(end_times, points.runs, np.nan_to_num(points.times, nan=-np.inf))
     return {
-        i: _RunPart(run.status, run.started, float(ended[i]), int(low[i]), int(high[i]), int(interval[i]))
+        i: _TrialPart(run.status, run.started, float(end_times[i]), int(low[i]), int(high[i]), int(interval[i]))
         for i, run in enumerate(experiment.runs)
-        if run.started is not None and high[i] >= 0 and math.isfinite(ended[i])
+        if run.started is not None and high[i] >= 0 and math.isfinite(end_times[i])
     }
 
 
@@ -156,30 +156,30 @@ _MISSING_STEP = np.iinfo(np.int64).max
 def _join_runs(experiment: Experiment, continuations: Sequence[_Continuation]) -> Experiment:
     """Return the experiment with the parts of each trial joined into one run. continuations: ordered by the start of the later
     part."""
-    fits = experiment.fits_in_memory
-    points = {metric: _join_points(p, continuations, fits=fits) for metric, p in experiment.points.items()}
+    fits_in_memory = experiment.fits_in_memory
+    points = {metric: _join_points(p, continuations, fits=fits_in_memory) for metric, p in experiment.points.items()}
     runs = list(experiment.runs)
     for join in continuations:
         former, later = runs[join.earlier_run], runs[join.continuing_run]
         tags: Mapping[str, str] = {**{k: v for k, v in former.tags.items() if k not in _TRIAL_END_TAGS}, **later.tags}
         runs[join.continuing_run] = replace(later, started=former.started, tags=tags)
-    keep = np.ones(len(runs), dtype=np.bool_)
-    keep[[join.earlier_run for join in continuations]] = False
-    return select_runs(replace(experiment, runs=tuple(runs), points=points), keep)
+    is_kept = np.ones(len(runs), dtype=np.bool_)
+    is_kept[[join.earlier_run for join in continuations]] = False
+    return select_runs(replace(experiment, runs=tuple(runs), points=points), is_kept)
 
 
 def _join_points(points: Points, continuations: Sequence[_Continuation], *, fits: bool) -> Points:
     runs, steps = points.runs.copy(), points.steps.copy()
-    keep = np.ones(len(runs), dtype=np.bool_)
+    is_kept = np.ones(len(runs), dtype=np.bool_)
     for join in continuations:
-        former, later = np.flatnonzero(keep & (runs == join.earlier_run)), np.flatnonzero(runs == join.continuing_run)
+        former, later = np.flatnonzero(is_kept & (runs == join.earlier_run)), np.flatnonzero(runs == join.continuing_run)
         if not len(later):
             runs[former] = join.continuing_run
             continue
         if join.restarts_from_zero and len(former):
             interval = int(np.median(np.diff(np.unique(steps[former])))) if len(former) > 1 else 1
             steps[later] += int(steps[former].max()) + interval - int(steps[later].min())
-        keep[former[steps[former] >= steps[later].min()]] = False
+        is_kept[former[steps[former] >= steps[later].min()]] = False
         runs[former] = join.continuing_run
-    columns = runs[keep], steps[keep], points.values[keep], points.times[keep]
+    columns = runs[is_kept], steps[is_kept], points.values[is_kept], points.times[is_kept]
     return Points(*spill.move_columns_to_file(columns, fits=fits))

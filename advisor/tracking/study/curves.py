@@ -23,7 +23,7 @@ from advisor.tracking.study import axes
 _MAX_USABLE_STEP = 2**53
 """Maximum usable step. Larger integers, such as nanosecond timestamps, may become equal when they are converted to 64-bit
 floats."""
-_MAX_NAMES = 5
+_MAX_LISTED_METRICS = 5
 """Maximum number of metrics that a warning names."""
 
 
@@ -42,30 +42,30 @@ def build_curves(experiment: Experiment, indices: IntArray) -> ExperimentCurves:
     """Return the curves of the runs with the given indices, shape (trials,), and warnings about unusable or repeated steps."""
     trial_of = np.full(len(experiment.runs), -1, dtype=np.int64)
     trial_of[indices] = np.arange(len(indices))
-    started = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
-    fits = experiment.fits_in_memory
-    parts = {m: _curves_of_metric(points, trial_of, started, fits=fits) for m, points in experiment.points.items()}
-    summaries = {metric: part.summaries for metric, part in parts.items() if part.summaries}
-    has_no_steps = [metric for metric, part in parts.items() if part.has_no_steps]
+    starts = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
+    in_memory = experiment.fits_in_memory
+    by_metric = {m: _curves_of_metric(points, trial_of, starts, fits=in_memory) for m, points in experiment.points.items()}
+    summaries = {metric: part.summaries for metric, part in by_metric.items() if part.summaries}
+    has_no_steps = [metric for metric, part in by_metric.items() if part.has_no_steps]
     # TRL logs the times of several calls at the same step, but no rule reads these times.
-    repeated = [
+    repeated_steps = [
         f"{metric} ({part.dropped_points:,} of {part.dropped_points + len(part.curve_block.steps):,} values)"
-        for metric, part in parts.items()
+        for metric, part in by_metric.items()
         if part.dropped_points and "time" not in words_of_metric(metric)
     ]
-    blocks, start = axes.remove_step_offsets({metric: part.curve_block for metric, part in parts.items()}, len(indices))
+    blocks, start = axes.remove_step_offsets({metric: part.curve_block for metric, part in by_metric.items()}, len(indices))
     aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
     warnings = []
     if has_no_steps:
-        names = ", ".join(sorted(has_no_steps)[:_MAX_NAMES])
+        names = ", ".join(sorted(has_no_steps)[:_MAX_LISTED_METRICS])
         warnings.append(f"Logged without usable steps, so the order of logging replaces the steps: {names}.")
-    if repeated:
-        names = listed(repeated, _MAX_NAMES)
+    if repeated_steps:
+        names = listed(repeated_steps, _MAX_LISTED_METRICS)
         warnings.append(f"Logged more than once at the same step, so only the last value of each step counts: {names}.")
     warnings += [*by_epoch, *axes.mixed_unit_warnings(aligned)]
     decisions = list(start.decisions())
     if summaries:
-        names = listed((clean(m) for m in sorted(summaries)), _MAX_NAMES)
+        names = listed((clean(m) for m in sorted(summaries)), _MAX_LISTED_METRICS)
         trials = count(len(set().union(*summaries.values())), "trial")
         text = f"{trials} logged {names} once more without a step at the end: a summary, not a point of the curve."
         decisions.append(Decision(topic="steps", text=text))
@@ -83,31 +83,31 @@ class _MetricCurves(NamedTuple):
 
 def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: FloatArray, *, fits: bool) -> _MetricCurves:
     trials, steps, values, times = _sort_points(points, trial_of_run)
-    late = _stepless_points(trials, steps, times)
-    summaries = dict(zip(trials[late].tolist(), values[late].tolist(), strict=True))
-    if len(late):
-        trials, steps = np.delete(trials, late), np.delete(steps, late)
-        values, times = np.delete(values, late), np.delete(times, late)
+    stepless_points = _stepless_points(trials, steps, times)
+    summaries = dict(zip(trials[stepless_points].tolist(), values[stepless_points].tolist(), strict=True))
+    if len(stepless_points):
+        trials, steps = np.delete(trials, stepless_points), np.delete(steps, stepless_points)
+        values, times = np.delete(values, stepless_points), np.delete(times, stepless_points)
     # The steps are unusable if one is too large, or if all are equal although there are more points than trials.
     low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
-    equal = len(steps) > len(start_times) and bool((steps == steps[0]).all())
-    has_no_steps = max(-low, high) > _MAX_USABLE_STEP or equal
-    dropped = 0
+    are_steps_equal = len(steps) > len(start_times) and bool((steps == steps[0]).all())
+    has_no_steps = max(-low, high) > _MAX_USABLE_STEP or are_steps_equal
+    dropped_count = 0
     if has_no_steps:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not are_rows_ascending(trials, steps):
-        last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
+        is_last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
         # Loggers repeat equal values, such as the epoch. Information is lost only if points at the same step have different
         # values.
-        dropped = int(np.sum(~last[:-1] & (values[:-1] != values[1:])))
-        trials, steps, values, times = trials[last], steps[last], values[last], times[last]
+        dropped_count = int(np.sum(~is_last[:-1] & (values[:-1] != values[1:])))
+        trials, steps, values, times = trials[is_last], steps[is_last], values[is_last], times[is_last]
     if (huge := np.abs(values) > MAX_FINITE_VALUE).any():
         values = np.where(huge, np.copysign(np.inf, values), values)
     counts = np.bincount(trials, minlength=len(start_times))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     steps, values, times = spill.move_columns_to_file((steps, values, times - start_times[trials]), fits=fits)
     block = CurveBlock(steps, values, times, offsets)
-    return _MetricCurves(block, has_no_steps, dropped, summaries)
+    return _MetricCurves(block, has_no_steps, dropped_count, summaries)
 
 
 def _stepless_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
@@ -118,13 +118,13 @@ def _stepless_points(trials: IntArray, steps: IntArray, times: FloatArray) -> In
     """
     zeros = np.flatnonzero(steps == 0)
     ends = np.searchsorted(trials, trials[zeros], "right")
-    found = []
+    late_points = []
     for i, end in zip(*(c[(steps[ends - 1] > 0) & (times[zeros] >= times[ends - 1])] for c in (zeros, ends)), strict=True):
         start = i + np.searchsorted(steps[i:end], 1)
-        others = times[start:end]
-        if times[i] >= others.max() and times[i] > others.min():
-            found.append(i)
-    return np.array(found, dtype=np.int64)
+        trial_times = times[start:end]
+        if times[i] >= trial_times.max() and times[i] > trial_times.min():
+            late_points.append(i)
+    return np.array(late_points, dtype=np.int64)
 
 
 def _sort_points(points: Points, trial_of_run: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:

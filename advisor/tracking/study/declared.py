@@ -32,10 +32,10 @@ def has_tuner_tags(run: Run) -> bool:
 def direction(runs: Sequence[Run]) -> Direction | None:
     """Return the direction that the tuner's tags declare in most runs; None if they declare no direction or several."""
     tags = Counter(run.tags.get("direction", "").rpartition(".")[2].lower() for run in runs if has_tuner_tags(run))
-    known = {text: n for text, n in tags.items() if text in ("minimize", "maximize")}
-    if not known:
+    direction_counts = {text: n for text, n in tags.items() if text in ("minimize", "maximize")}
+    if not direction_counts:
         return None
-    return "maximize" if max(known, key=lambda text: known[text]) == "maximize" else "minimize"
+    return "maximize" if max(direction_counts, key=lambda text: direction_counts[text]) == "maximize" else "minimize"
 
 
 def count_objective_directions(tags: Mapping[str, str]) -> int:
@@ -46,8 +46,8 @@ def count_objective_directions(tags: Mapping[str, str]) -> int:
 
 def parameters_with_none_choice(runs: Sequence[Run]) -> frozenset[str]:
     """Return the parameters whose declared choices contain None. In these parameters, the logged text "None" is a value."""
-    found = _distributions_by_parameter(runs).items()
-    return frozenset(name for name, many in found if any(None in values.get("choices", ()) for _, values in many))
+    distributions = _distributions_by_parameter(runs).items()
+    return frozenset(name for name, many in distributions if any(None in values.get("choices", ()) for _, values in many))
 
 
 def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
@@ -66,12 +66,12 @@ def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Hyperparameter
 
 
 def _distributions_by_parameter(runs: Sequence[Run]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    texts: dict[str, set[str]] = {}
+    tag_texts: dict[str, set[str]] = {}
     for run in runs:
         for tag, text in run.tags.items():
             if tag.endswith(_DISTRIBUTION_TAG_SUFFIX) and len(tag) > len(_DISTRIBUTION_TAG_SUFFIX):
-                texts.setdefault(tag.removesuffix(_DISTRIBUTION_TAG_SUFFIX), set()).add(text)
-    return {name: [d for text in sorted(found) if (d := _parse_distribution(text))] for name, found in texts.items()}
+                tag_texts.setdefault(tag.removesuffix(_DISTRIBUTION_TAG_SUFFIX), set()).add(text)
+    return {name: [d for text in sorted(found) if (d := _parse_distribution(text))] for name, found in tag_texts.items()}
 
 
 def _parse_distribution(text: str) -> tuple[str, dict[str, Any]] | None:
@@ -87,17 +87,17 @@ def _parse_distribution(text: str) -> tuple[str, dict[str, Any]] | None:
 
 def _declared_parameter(distributions: Sequence[tuple[str, dict[str, Any]]], as_text: bool) -> Parameter | None:
     """Return the declared parameter; None if it has a single value or a study file cannot express it."""
-    kinds = {kind for kind, _ in distributions}
+    classes = {kind for kind, _ in distributions}
     fields = [values for _, values in distributions]
     try:
-        if kinds == {"CategoricalDistribution"}:
+        if classes == {"CategoricalDistribution"}:
             return _categorical_parameter([c for f in fields for c in f["choices"]], as_text)
-        if not kinds or not (kinds <= _FLOAT_DISTRIBUTIONS or kinds <= _INT_DISTRIBUTIONS):
+        if not classes or not (classes <= _FLOAT_DISTRIBUTIONS or classes <= _INT_DISTRIBUTIONS):
             return None
         low, high = min(float(f["low"]) for f in fields), max(float(f["high"]) for f in fields)
         log = all(kind in _LOG_DISTRIBUTIONS or f.get("log") is True for kind, f in distributions)
         parameter = Parameter(
-            type="int" if kinds <= _INT_DISTRIBUTIONS else "float",
+            type="int" if classes <= _INT_DISTRIBUTIONS else "float",
             low=low,
             high=high,
             scale="log" if log else "linear",
@@ -109,7 +109,7 @@ def _declared_parameter(distributions: Sequence[tuple[str, dict[str, Any]]], as_
 
 
 def _categorical_parameter(choices: Sequence[Any], as_text: bool) -> Parameter | None:
-    known = dict.fromkeys(str(c) if as_text or c is None else c for c in choices)
-    if not all(isinstance(c, str | bool | int | float) for c in known) or len(known) < 2:
+    unique_choices = dict.fromkeys(str(c) if as_text or c is None else c for c in choices)
+    if not all(isinstance(c, str | bool | int | float) for c in unique_choices) or len(unique_choices) < 2:
         return None
-    return Parameter(role="scientific", type="categorical", choices=tuple(known), why=_DECLARED_REASON)
+    return Parameter(role="scientific", type="categorical", choices=tuple(unique_choices), why=_DECLARED_REASON)

@@ -27,7 +27,7 @@ _PROGRAM_ERROR_PATTERN = re.compile(
     re.I,
 )
 """Pattern for errors in a program, its command line or its machine, which do not depend on hyperparameters."""
-_TEST_LEVEL = 0.01
+_SIGNIFICANCE_LEVEL = 0.01
 """Maximum p-value: the probability that random failures hit exactly the trials with the largest batch sizes."""
 
 
@@ -40,14 +40,14 @@ def find_launch_failures(
     launch also failed if no trial with the same `advisor run` command logged anything, although trials with another command
     did.
     """
-    silent = ~has_training_metrics(blocks, len(runs))
+    is_silent = ~has_training_metrics(blocks, len(runs))
     commands = [_command_fingerprint(run) for run in runs]
-    good = {command for command, nothing in zip(commands, silent, strict=True) if command is not None and not nothing}
+    successes = {command for command, nothing in zip(commands, is_silent, strict=True) if command is not None and not nothing}
     failures = []
     for trial in crashed:
         command, error = commands[trial], errors.get(trial, "")
-        bad_command = bool(good) and command is not None and command not in good
-        if silent[trial] and not error.startswith("out of memory") and (bad_command or _PROGRAM_ERROR_PATTERN.search(error)):
+        bad_command = bool(successes) and command is not None and command not in successes
+        if is_silent[trial] and not error.startswith("out of memory") and (bad_command or _PROGRAM_ERROR_PATTERN.search(error)):
             failures.append(trial)
     return failures
 
@@ -63,25 +63,25 @@ def find_memory_failures(
     params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial.
     If no trial trained after the first failure, the cause may be a failure of the store, the disk or the machine.
     """
-    silent = ~has_training_metrics(blocks, len(params))
-    failed = [i for i in crashed if silent[i]]
+    is_silent = ~has_training_metrics(blocks, len(params))
+    failed_trials = [i for i in crashed if is_silent[i]]
     for name in sorted({n for p in params for n in p if is_batch_size(n)}):
         sizes = [as_number(p.get(name, math.nan)) for p in params]
-        lacking = [i for i in failed if math.isfinite(sizes[i])]
-        fine = [i for i in range(len(params)) if not silent[i] and math.isfinite(sizes[i])]
-        if not lacking or not fine or 1 / math.comb(len(lacking) + len(fine), len(lacking)) > _TEST_LEVEL:
+        failing = [i for i in failed_trials if math.isfinite(sizes[i])]
+        trained = [i for i in range(len(params)) if not is_silent[i] and math.isfinite(sizes[i])]
+        if not failing or not trained or 1 / math.comb(len(failing) + len(trained), len(failing)) > _SIGNIFICANCE_LEVEL:
             continue
-        limit = min(sizes[i] for i in lacking)
-        failures = [start for i in lacking if (start := started[i]) is not None]
-        trained_later = any(failures and (start := started[i]) is not None and start > min(failures) for i in fine)
-        if trained_later and max(sizes[i] for i in fine) < limit:
-            where = f"{clean(name)} of {setting(limit)} or more"
+        limit = min(sizes[i] for i in failing)
+        failures = [start for i in failing if (start := started[i]) is not None]
+        trained_later = any(failures and (start := started[i]) is not None and start > min(failures) for i in trained)
+        if trained_later and max(sizes[i] for i in trained) < limit:
+            size_text = f"{clean(name)} of {setting(limit)} or more"
             text = (
-                f"{len(lacking)} of {len(params)} trials probably ran out of memory: they failed before they logged anything, and "
-                f"only with {where}."
+                f"{len(failing)} of {len(params)} trials probably ran out of memory: they failed before they logged anything, and "
+                f"only with {size_text}."
             )
-            reason = f"out of memory, probably: no trial with {where} logged anything"
-            return dict.fromkeys(lacking, reason), [Decision(topic="status", text=text)]
+            reason = f"out of memory, probably: no trial with {size_text} logged anything"
+            return dict.fromkeys(failing, reason), [Decision(topic="status", text=text)]
     return {}, []
 
 

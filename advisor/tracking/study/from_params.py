@@ -28,8 +28,8 @@ def objective(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> 
     """
     votes: Counter[str] = Counter()
     for run in params:
-        stated = {_find_named_metric(value, metrics) for name, value in run.items() if _is_objective(name)}
-        votes.update(metric for metric in stated if metric is not None)
+        named_metrics = {_find_named_metric(value, metrics) for name, value in run.items() if _is_objective(name)}
+        votes.update(metric for metric in named_metrics if metric is not None)
     return min(votes, key=lambda metric: (-votes[metric], metric)) if votes else None
 
 
@@ -47,14 +47,14 @@ def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
     if value in metrics:
         return value
     quantity = metric_direction.quantity_words(value)
-    similar = [
+    similar_metrics = [
         m
         for m in metrics
         if metric_direction.split_of_metric(m) == "valid" and metric_direction.quantity_words(m) == quantity != ()
     ]
-    if metric_direction.split_of_metric(value) not in (None, "valid") or not similar:
+    if metric_direction.split_of_metric(value) not in (None, "valid") or not similar_metrics:
         return None
-    return min(similar, key=lambda m: (len(m), m))
+    return min(similar_metrics, key=lambda m: (len(m), m))
 
 
 def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
@@ -78,9 +78,9 @@ def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: S
     it.
     """
     names = {k for p in params for k in p if is_training_length(k) and _STEP_COUNT_WORDS & set(words_of_name(k))}
-    planned = [next((int(n) for k, v in p.items() if k in names and (n := parse_count(v)) >= 1), None) for p in params]
-    reached = [0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(planned, ends, strict=True) if p is not None and end >= 0]
-    return planned if reached and 2 * sum(reached) >= len(reached) else [None] * len(planned)
+    plans = [next((int(n) for k, v in p.items() if k in names and (n := parse_count(v)) >= 1), None) for p in params]
+    agrees = [0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(plans, ends, strict=True) if p is not None and end >= 0]
+    return plans if agrees and 2 * sum(agrees) >= len(agrees) else [None] * len(plans)
 
 
 def batch_size(params: Mapping[str, HyperparameterValue]) -> float:

@@ -36,14 +36,14 @@ def parameters(
             raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
         if parameter.numeric and all(isinstance(v, str) for v in values):
             raise AdvisorError(f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}")
-        outside = sum(not parameter.allows_logged_value(v) for v in values)
-        if outside == len(values):
+        outside_count = sum(not parameter.allows_logged_value(v) for v in values)
+        if outside_count == len(values):
             raise AdvisorError(
                 f"the study file searches {name!r} {_format_domain(parameter)}, but no trial used a value in it; "
                 f"the trials used {_format_used_values(values)}: pass the study file that these trials were drawn from"
             )
-        if outside:
-            trials = f"{outside:,} of {len(values):,} trials"
+        if outside_count:
+            trials = f"{outside_count:,} of {len(values):,} trials"
             warnings.append(f"{trials} used a value of {name!r} that the study file, {_format_domain(parameter)}, leaves out.")
     return {name: _add_logged_type(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
 
@@ -74,8 +74,8 @@ def _format_used_values(values: Sequence[HyperparameterValue]) -> str:
 
 
 def _format_words(words: Sequence[str]) -> str:
-    more = len(words) - _MAX_LISTED_WORDS
-    return ", ".join(words[:_MAX_LISTED_WORDS]) + (f" and {more} more" if more > 0 else "")
+    unlisted_count = len(words) - _MAX_LISTED_WORDS
+    return ", ".join(words[:_MAX_LISTED_WORDS]) + (f" and {unlisted_count} more" if unlisted_count > 0 else "")
 
 
 def _add_logged_type(name: str, parameter: Parameter, values: Sequence[HyperparameterValue | None]) -> Parameter:
@@ -83,10 +83,10 @@ def _add_logged_type(name: str, parameter: Parameter, values: Sequence[Hyperpara
 
     A range with a fractional end counts as a range of floats, even if the declared type is int.
     """
-    ends = [end for end in (parameter.low, parameter.high) if end is not None]
-    fractional = parameter.type == "int" and not all(float(end).is_integer() for end in ends)
-    if not parameter.numeric or (parameter.type is not None and not fractional):
+    range_ends = [end for end in (parameter.low, parameter.high) if end is not None]
+    has_fraction = parameter.type == "int" and not all(float(end).is_integer() for end in range_ends)
+    if not parameter.numeric or (parameter.type is not None and not has_fraction):
         return parameter
-    logged = [v for v in values if v is not None]
-    whole = bool(logged) and all(isinstance(v, int) for v in logged) and not (fractional or can_be_fractional(name))
-    return parameter.model_copy(update={"type": "int" if whole else "float"})
+    numbers = [v for v in values if v is not None]
+    is_integer = bool(numbers) and all(isinstance(v, int) for v in numbers) and not (has_fraction or can_be_fractional(name))
+    return parameter.model_copy(update={"type": "int" if is_integer else "float"})

@@ -29,18 +29,18 @@ def drop_non_hyperparameters(
     experiment: Experiment, spec: StudySpec | None, reading: Reading
 ) -> tuple[Experiment, tuple[Decision, ...]]:
     """Return the experiment without the parameters that are not hyperparameters, and the decisions about them."""
-    measured = _measured_parameters(experiment, spec)
+    measurements = _measured_parameters(experiment, spec)
     # A value that equals the run's name in most runs, and in at least two, is the run's name.
-    equal = Counter(name for run in experiment.runs for name, value in run.params.items() if value == run.name)
-    names = {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in experiment.runs)}
-    left_out = measured | names | set(reading.ignore)
+    counts = Counter(name for run in experiment.runs for name, value in run.params.items() if value == run.name)
+    names = {name for name, n in counts.items() if n >= 2 and 2 * n > sum(name in run.params for run in experiment.runs)}
+    left_out = measurements | names | set(reading.ignore)
     runs = tuple(
         replace(run, params={n: v for n, v in run.params.items() if n not in left_out}) if left_out & run.params.keys() else run
         for run in experiment.runs
     )
     decisions = []
-    if measured:
-        text = f"Measured instead of set, so not hyperparameters: {listed((clean(n) for n in sorted(measured)), 6)}."
+    if measurements:
+        text = f"Measured instead of set, so not hyperparameters: {listed((clean(n) for n in sorted(measurements)), 6)}."
         decisions.append(Decision(topic="parameters", text=text, overrule="--study FILE with these parameters"))
     if reading.ignore:
         text = f"Ignored, as you asked: {listed((clean(n) for n in reading.ignore), 6)}."
@@ -61,14 +61,14 @@ def _measured_parameters(experiment: Experiment, spec: StudySpec | None) -> set[
 def _is_measurement(name: str, metrics: Collection[str]) -> bool:
     """Return whether the parameter's name says that its value is measured during or after the training. metrics: logged names."""
     words = words_of_name(name)
-    known = set(words)
-    if known & _FLOP_COUNT_WORDS or known & _DURATION_WORDS or (name in metrics and direction_of_metric(name) is not None):
+    in_name = set(words)
+    if in_name & _FLOP_COUNT_WORDS or in_name & _DURATION_WORDS or (name in metrics and direction_of_metric(name) is not None):
         return True
-    if known & _WEIGHT_COUNT_WORDS and known & _COUNT_WORDS and known <= {*_WEIGHT_COUNT_WORDS, *_COUNT_WORDS, "model"}:
+    if in_name & _WEIGHT_COUNT_WORDS and in_name & _COUNT_WORDS and in_name <= {*_WEIGHT_COUNT_WORDS, *_COUNT_WORDS, "model"}:
         return True
-    quality = bool(words) and direction_of_metric(words[-1]) is not None  # not a name such as train_loss_weight
-    if words and words[0] in _TRAINING_END_WORDS and (words[-1] in _STEP_WORDS or quality):
+    names_quality = bool(words) and direction_of_metric(words[-1]) is not None  # not a name such as train_loss_weight
+    if words and words[0] in _TRAINING_END_WORDS and (words[-1] in _STEP_WORDS or names_quality):
         return True
-    if "duration" in known and known <= {"duration", *_TIME_UNITS, *_TRAINING_RUN_WORDS}:
+    if "duration" in in_name and in_name <= {"duration", *_TIME_UNITS, *_TRAINING_RUN_WORDS}:
         return True
-    return bool(known & SPLIT_BY_WORD.keys()) and len(words) <= 3 and quality
+    return bool(in_name & SPLIT_BY_WORD.keys()) and len(words) <= 3 and names_quality

@@ -49,24 +49,24 @@ _BOOL_BY_WORD = {"true": True, "false": False}
 
 def parse_value(text: str) -> HyperparameterValue | None:
     """Return the value of a logged parameter as bool, int, float or text; None for "None", "null", "nan" and the empty string."""
-    stripped = text.strip()
-    if not stripped:
+    stripped_text = text.strip()
+    if not stripped_text:
         return None
-    if stripped[0].isalpha():
-        lowered = stripped.lower()
-        return None if lowered in _MISSING_VALUE_WORDS else _BOOL_BY_WORD.get(lowered, stripped)
-    if len(stripped) > 40:  # too long for a number; int() is slow for thousands of digits
-        return stripped
+    if stripped_text[0].isalpha():
+        lowercase_text = stripped_text.lower()
+        return None if lowercase_text in _MISSING_VALUE_WORDS else _BOOL_BY_WORD.get(lowercase_text, stripped_text)
+    if len(stripped_text) > 40:  # too long for a number; int() is slow for thousands of digits
+        return stripped_text
     try:
-        if "." not in stripped:
-            return int(stripped)
+        if "." not in stripped_text:
+            return int(stripped_text)
     except ValueError:
         pass
     try:
-        number = float(stripped)
+        number = float(stripped_text)
     except ValueError:
-        return stripped
-    return number if math.isfinite(number) else stripped
+        return stripped_text
+    return number if math.isfinite(number) else stripped_text
 
 
 def is_trial_number(name: str) -> bool:
@@ -82,17 +82,17 @@ def parse_params(
 
     with_none: names of parameters in which the word None is always a value. For other parameters, `_none_is_choice` decides.
     """
-    parsed = [
+    trials = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME_CHARS and (v := parse_value(t)) is not None}
         for params in logged_params
     ]
-    logged = {name for params in parsed for name in params}
-    candidates = sorted(n for n in logged if not (_NON_HYPERPARAMETER_PATTERN.search(n) or is_trial_number(n)))
-    names = [name for name in candidates if not _is_trial_identifier(name, [p[name] for p in parsed if name in p], len(parsed))]
-    _add_none_choices(parsed, logged_params, names, with_none)
+    all_names = {name for params in trials for name in params}
+    candidates = sorted(n for n in all_names if not (_NON_HYPERPARAMETER_PATTERN.search(n) or is_trial_number(n)))
+    names = [name for name in candidates if not _is_trial_identifier(name, [p[name] for p in trials if name in p], len(trials))]
+    _add_none_choices(trials, logged_params, names, with_none)
     for name in names:
-        _unify_types(parsed, name)
-    return [{name: params[name] for name in names if name in params} for params in parsed]
+        _unify_types(trials, name)
+    return [{name: params[name] for name in names if name in params} for params in trials]
 
 
 def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
@@ -108,14 +108,14 @@ def _add_none_choices(
     names: Sequence[str],
     always: Collection[str],
 ) -> None:
-    unset = {}
+    none_trials = {}
     for name in names:
         trials_without = [i for i, params in enumerate(parsed) if name not in params]
         if rows := [i for i in trials_without if logged_params[i].get(name, "").strip().lower() in _NONE_WORDS]:
-            unset[name] = rows
-    found = [name for name, rows in unset.items() if name in always or _none_is_choice(name, rows, parsed, names)]
-    for name in found:
-        for i in unset[name]:
+            none_trials[name] = rows
+    none_choices = [name for name, rows in none_trials.items() if name in always or _none_is_choice(name, rows, parsed, names)]
+    for name in none_choices:
+        for i in none_trials[name]:
             parsed[i][name] = "None"
 
 
@@ -129,20 +129,20 @@ def _none_is_choice(
     momentum. Numbers that rarely repeat form a range, which cannot contain None.
     """
     values = [p[name] for p in parsed if name in p]
-    distinct = set(values)
-    if not any(isinstance(v, str | bool) for v in values) and len(distinct) > 1 and 2 * len(distinct) > len(values):
+    options = set(values)
+    if not any(isinstance(v, str | bool) for v in values) and len(options) > 1 and 2 * len(options) > len(values):
         return False
     trials_without = set(unset)
-    having = {i for i, p in enumerate(parsed) if name in p}
-    if min(len(trials_without), len(having)) < 2:
+    trials_with_value = {i for i, p in enumerate(parsed) if name in p}
+    if min(len(trials_without), len(trials_with_value)) < 2:
         return True
     for switch in names:
-        column = {i: parsed[i][switch] for i in trials_without | having if switch in parsed[i]}
-        if switch == name or len(column) < len(trials_without | having):
+        column = {i: parsed[i][switch] for i in trials_without | trials_with_value if switch in parsed[i]}
+        if switch == name or len(column) < len(trials_without | trials_with_value):
             continue
-        if not {column[i] for i in trials_without} & {column[i] for i in having} and 2 * len(set(column.values())) <= len(
-            column
-        ):
+        if not {column[i] for i in trials_without} & {column[i] for i in trials_with_value} and 2 * len(
+            set(column.values())
+        ) <= len(column):
             return False
     return True
 
@@ -157,10 +157,10 @@ def _is_trial_identifier(name: str, values: Sequence[HyperparameterValue], trial
 
 
 def _unify_types(parsed: list[dict[str, HyperparameterValue]], name: str) -> None:
-    kinds = {type(p[name]) for p in parsed if name in p}
-    if len(kinds) == 1:
+    value_types = {type(p[name]) for p in parsed if name in p}
+    if len(value_types) == 1:
         return
-    target = float if kinds <= {int, float} else str
+    target = float if value_types <= {int, float} else str
     for params in parsed:
         if name in params:
             params[name] = target(params[name])
@@ -169,18 +169,18 @@ def _unify_types(parsed: list[dict[str, HyperparameterValue]], name: str) -> Non
 def infer_parameter(name: str, values: Sequence[HyperparameterValue]) -> Parameter:
     """Infer the domain of a parameter from the trials' values, shape (n,). A parameter with the same value in all trials is
     fixed."""
-    distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
-    if len(distinct) == 1:
-        return Parameter(role="fixed", value=distinct[0], why=SAME_IN_ALL_TRIALS)
-    if isinstance(distinct[0], bool):
+    options = sorted(set(values), key=lambda v: (str(type(v)), v))
+    if len(options) == 1:
+        return Parameter(role="fixed", value=options[0], why=SAME_IN_ALL_TRIALS)
+    if isinstance(options[0], bool):
         return Parameter(role="scientific", type="bool", why="inferred: both values were used")
-    if isinstance(distinct[0], str):
-        choices = tuple(distinct)
+    if isinstance(options[0], str):
+        choices = tuple(options)
         return Parameter(role="scientific", type="categorical", choices=choices, why="inferred: the values that trials used")
-    numbers = np.array(distinct, dtype=np.float64)
+    numbers = np.array(options, dtype=np.float64)
     return Parameter(
         role="nuisance",
-        type="int" if isinstance(distinct[0], int) and not can_be_fractional(name) else "float",
+        type="int" if isinstance(options[0], int) and not can_be_fractional(name) else "float",
         low=float(numbers.min()),
         high=float(numbers.max()),
         scale=infer_scale(numbers, name),
@@ -195,16 +195,16 @@ def infer_scale(values: FloatArray, name: str = "") -> AxisScale:
     rates and regularisation strengths, which are usually searched on a log scale, get a log scale if their values span at least
     one decade. Momentum and betas get a reverse-log scale if their distances from 1 span at least one decade.
     """
-    ordered = np.unique(values)
-    if scale_of_new_range(name, float(ordered[0]), float(ordered[-1]), "linear") == "reverse-log":
+    sorted_values = np.unique(values)
+    if scale_of_new_range(name, float(sorted_values[0]), float(sorted_values[-1]), "linear") == "reverse-log":
         return "reverse-log"
-    if ordered[0] <= 0 or ordered[-1] / ordered[0] < 4:
+    if sorted_values[0] <= 0 or sorted_values[-1] / sorted_values[0] < 4:
         return "linear"
-    if _LOG_SCALE_NAME_PATTERN.search(name) and ordered[-1] / ordered[0] >= 10:
+    if _LOG_SCALE_NAME_PATTERN.search(name) and sorted_values[-1] / sorted_values[0] >= 10:
         return "log"
-    if len(ordered) < 3:
-        return "log" if ordered[-1] / ordered[0] >= 10 else "linear"
-    return "log" if _gap_unevenness(np.log(ordered)) < _gap_unevenness(ordered) else "linear"
+    if len(sorted_values) < 3:
+        return "log" if sorted_values[-1] / sorted_values[0] >= 10 else "linear"
+    return "log" if _gap_unevenness(np.log(sorted_values)) < _gap_unevenness(sorted_values) else "linear"
 
 
 def _gap_unevenness(ordered: FloatArray) -> float:
@@ -235,22 +235,22 @@ def _existence_condition(
     If several parameters could be the condition's switch, return the switch that most trials have, or the alphabetically first
     of these. Circular conditions are impossible, because more trials have a switch than the parameters that depend on it.
     """
-    having = {i for i, trial in enumerate(params) if name in trial}
-    if len(having) == len(params):
+    trials_with_parameter = {i for i, trial in enumerate(params) if name in trial}
+    if len(trials_with_parameter) == len(params):
         return None
-    found: list[tuple[int, str, HyperparameterValue]] = []
+    candidates: list[tuple[int, str, HyperparameterValue]] = []
     for switch in switches:
-        known = {i: trial[switch] for i, trial in enumerate(params) if switch in trial}
-        values = {known.get(i) for i in having}
+        switch_values = {i: trial[switch] for i, trial in enumerate(params) if switch in trial}
+        values = {switch_values.get(i) for i in trials_with_parameter}
         value = values.pop() if len(values) == 1 else None
         if value is None:
             continue
-        on = {i for i, v in known.items() if v == value}
-        if on == having and len(on) >= 2 and len(known) - len(on) >= 2:
-            found.append((-len(known), switch, value))
-    if not found:
+        on = {i for i, v in switch_values.items() if v == value}
+        if on == trials_with_parameter and len(on) >= 2 and len(switch_values) - len(on) >= 2:
+            candidates.append((-len(switch_values), switch, value))
+    if not candidates:
         return None
-    _, switch, value = min(found, key=lambda f: f[:2])
+    _, switch, value = min(candidates, key=lambda f: f[:2])
     return {switch: value}
 
 
@@ -265,14 +265,14 @@ def find_duplicate_parameters(
     columns: dict[tuple[HyperparameterValue | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
         column = tuple(trial.get(name) for trial in params)
-        used = {v for v in column if v is not None}
-        if len(used) >= _MIN_DUPLICATE_VALUES and not any(isinstance(v, (str, bool)) for v in used):
+        used_values = {v for v in column if v is not None}
+        if len(used_values) >= _MIN_DUPLICATE_VALUES and not any(isinstance(v, (str, bool)) for v in used_values):
             columns.setdefault(column, []).append(name)
-    found: dict[str, str] = {}
+    originals: dict[str, str] = {}
     for names in columns.values():
-        first = min(names, key=lambda name: (name not in preferred_names, len(name), name))
-        found |= {name: first for name in names if name != first and name not in preferred_names}
-    return found
+        original = min(names, key=lambda name: (name not in preferred_names, len(name), name))
+        originals |= {name: original for name in names if name != original and name not in preferred_names}
+    return originals
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
@@ -280,8 +280,8 @@ def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int
 
     Last steps of 0 and 1 are ignored, because they belong to results that were logged once after the training.
     """
-    planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
-    if planned:
-        return Counter(planned).most_common(1)[0][0]
-    positive = [s for s in last_steps if s > 1]
-    return Counter(positive).most_common(1)[0][0] if positive else None
+    planned_steps = [int(d) for d in declared if math.isfinite(d) and d >= 1]
+    if planned_steps:
+        return Counter(planned_steps).most_common(1)[0][0]
+    positive_steps = [s for s in last_steps if s > 1]
+    return Counter(positive_steps).most_common(1)[0][0] if positive_steps else None

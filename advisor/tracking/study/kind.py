@@ -142,24 +142,24 @@ def choose_kind(
     to this kind."""
     if reading.kind is not None:
         return reading.kind, ()
-    traces = _logged_names(experiment, runs, objective)
+    logged_names = _logged_names(experiment, runs, objective)
     # The library of autologging counts if it recorded most of the runs.
     tags = [experiment.runs[index].tags.get(_AUTOLOGGING_TAG, "") for index in runs.tolist()]
     by_library = [tag for tag in tags if tag in _LIBRARIES_WITHOUT_NETWORKS]
     for signature in _KIND_SIGNATURES:
-        found = [sign for group in signature.sign_groups if (sign := _first_matching_name(group, traces))]
+        matches = [sign for group in signature.sign_groups if (sign := _first_matching_name(group, logged_names))]
         if signature.kind == "no-network" and len(by_library) >= max(_MIN_LOGGING_TRIALS_FRACTION * len(tags), 1):
-            found = [f"tag {_AUTOLOGGING_TAG} {by_library[0]}"]
+            matches = [f"tag {_AUTOLOGGING_TAG} {by_library[0]}"]
         elif signature.kind == "reinforcement-learning" and _matches_sign(objective, _POLICY_RETURN_SIGNS):
-            found = [f"objective {objective}"]
-        elif len(found) < signature.min_matching_groups or (signature.kind == "no-network" and traces.has_network):
+            matches = [f"objective {objective}"]
+        elif len(matches) < signature.min_matching_groups or (signature.kind == "no-network" and logged_names.has_network):
             continue
         if not signature.consequence:
             return signature.kind, ()
-        signs = list_message(found, _MAX_LISTED_SIGNS)
+        signs = list_message(matches, _MAX_LISTED_SIGNS)
         text = say("The runs seem to {meaning}. Evidence: {signs}.", meaning=signature.consequence, signs=signs)
         return signature.kind, (Decision(topic="kind", text=str(text), overrule="--kind supervised"),)
-    held_out = any(metric_direction.split_of_metric(m) in ("valid", "test") for m in traces.metrics)
+    held_out = any(metric_direction.split_of_metric(m) in ("valid", "test") for m in logged_names.metrics)
     return ("supervised" if held_out else "unknown"), ()
 
 
@@ -180,26 +180,26 @@ class _LoggedNames:
 
 
 def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _LoggedNames:
-    chosen = np.intersect1d(experiment.points[objective].runs, runs)
-    least = _MIN_LOGGING_TRIALS_FRACTION * max(len(chosen), 1)
-    metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, chosen)) >= least]
-    logged: defaultdict[str, list[str]] = defaultdict(list)
-    for index in chosen.tolist():
+    trials = np.intersect1d(experiment.points[objective].runs, runs)
+    min_trials = _MIN_LOGGING_TRIALS_FRACTION * max(len(trials), 1)
+    metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, trials)) >= min_trials]
+    values_by_name: defaultdict[str, list[str]] = defaultdict(list)
+    for index in trials.tolist():
         for name, value in experiment.runs[index].params.items():
-            logged[name].append(value)
-    params = {name: Counter(values) for name, values in logged.items() if len(values) >= least}
-    usual = {name: min(counts, key=lambda value: (-counts[value], value)) for name, counts in params.items()}
-    texts = {name: value for name, value in usual.items() if params[name][value] >= least}
+            values_by_name[name].append(value)
+    params = {name: Counter(values) for name, values in values_by_name.items() if len(values) >= min_trials}
+    usual_values = {name: min(counts, key=lambda value: (-counts[value], value)) for name, counts in params.items()}
+    texts = {name: value for name, value in usual_values.items() if params[name][value] >= min_trials}
     return _LoggedNames(tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name})
 
 
 def _first_matching_name(group: _SignGroup, traces: _LoggedNames) -> str | None:
-    found = [
+    matching_names = [
         *(f"metric {metric}" for metric in traces.metrics if _matches_sign(metric, group.metrics)),
         *(f"parameter {name}" for name in traces.params if _matches_sign(name, group.params)),
         *(f"{name} {v}" for name, v in traces.values.items() if len(v) <= 80 and _matches_sign(v, group.values)),
     ]
-    return found[0] if found else None
+    return matching_names[0] if matching_names else None
 
 
 def _matches_sign(text: str, signs: str) -> bool:

@@ -43,17 +43,17 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     alphabetical order. If there are no validation or test metrics, return the only quality metric without a split in its name,
     or else the only loss without a split; None if there is none or more than one.
     """
-    directed = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
-    candidates = [m for m in directed if split_of_metric(m) in ("valid", "test")]
+    directed_metrics = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
+    candidates = [m for m in directed_metrics if split_of_metric(m) in ("valid", "test")]
     if not candidates:
-        metrics = [m for m in directed if split_of_metric(m) is None]
-        preferred = [m for m in metrics if not {"loss", "entropy"} & set(quantity_words(m))] or metrics
-        return preferred[0] if len(preferred) == 1 else None
+        metrics = [m for m in directed_metrics if split_of_metric(m) is None]
+        preferred_metrics = [m for m in metrics if not {"loss", "entropy"} & set(quantity_words(m))] or metrics
+        return preferred_metrics[0] if len(preferred_metrics) == 1 else None
     return min(
         candidates,
         key=lambda m: (
             split_of_metric(m) == "test",
-            describes_model(m),
+            describes_model_predictions(m),
             "loss" in quantity_words(m),
             bool(_DERIVED_METRIC_WORDS & set(words_of_metric(m))),
             -counts[m],
@@ -62,7 +62,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     )
 
 
-def describes_model(name: str) -> bool:
+def describes_model_predictions(name: str) -> bool:
     """Return True if the metric is one of two that TRL logs about a language model: the entropy of its predictions or the
     accuracy of single tokens.
 
@@ -70,8 +70,8 @@ def describes_model(name: str) -> bool:
     most likely token and is computed with the correct text as context. Neither metric competes with a loss or a reward to be
     the objective.
     """
-    parts = quantity_words(name)
-    return parts == ("entropy",) or {"token", "accuracy"} <= set(parts)
+    quantity = quantity_words(name)
+    return quantity == ("entropy",) or {"token", "accuracy"} <= set(quantity)
 
 
 def may_measure_quality(name: str) -> bool:
@@ -93,20 +93,20 @@ def find_signal_metrics(
     names = sorted(m for m in metrics if not is_window_or_system_metric(m))
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
-    twins = [m for m in names if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective)]
+    train_counterparts = [m for m in names if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective)]
     words = tuple(w for w in words_of_metric(objective) if w not in SPLIT_BY_WORD)
-    if not twins and split_of_metric(objective) == "valid" and words != ("loss",):
+    if not train_counterparts and split_of_metric(objective) == "valid" and words != ("loss",):
         # Beside val_accuracy, Keras calls the training metric accuracy.
-        twins = [m for m in names if words_of_metric(m) == words]
-    twins = [m for m in twins if m not in summaries and m != objective]
+        train_counterparts = [m for m in names if words_of_metric(m) == words]
+    train_counterparts = [m for m in train_counterparts if m not in summaries and m != objective]
     # A loss of the same quantity is comparable if it has at most twice as many points as the objective; a noisy loss of single
     # batches is not.
-    twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
-    if split_of_metric(objective) != "train" and twins:
-        signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
-    for signal, ours, test in _OTHER_SIGNALS:
+    train_counterparts = [m for m in train_counterparts if points[m] <= 2 * points.get(objective, 0)]
+    if split_of_metric(objective) != "train" and train_counterparts:
+        signals["train_objective"] = min(train_counterparts, key=lambda m: (points[m], m))
+    for signal, hook, test in _OTHER_SIGNALS:
         # The speed of an evaluation is not the speed of training.
-        matches = [ours] if ours in names else [m for m in names if test(m) and split_of_metric(m) not in ("valid", "test")]
+        matches = [hook] if hook in names else [m for m in names if test(m) and split_of_metric(m) not in ("valid", "test")]
         if matches:
             signals[signal] = min(matches, key=lambda m: (m in summaries, len(words_of_metric(m)), m))
     return signals | find_policy_metrics(m for m in names if m not in summaries)
@@ -115,20 +115,20 @@ def find_signal_metrics(
 def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
     losses = [m for m in names if quantity_words(m)[-1:] == ("loss",) and len(quantity_words(m)) <= 2 and m != objective]
     losses = [m for m in losses if not _ADVERSARIAL_LOSS_WORDS & set(words_of_metric(m))]
-    exact = [m for m in losses if quantity_words(m) == ("loss",)] or losses
-    train = [m for m in exact if split_of_metric(m) == "train" or (split_of_metric(m) is None and m == "loss")]
-    if train:
-        ours = points.get(contract.TRAIN_LOSS, 0)
+    plain_losses = [m for m in losses if quantity_words(m) == ("loss",)] or losses
+    train_losses = [m for m in plain_losses if split_of_metric(m) == "train" or (split_of_metric(m) is None and m == "loss")]
+    if train_losses:
+        count = points.get(contract.TRAIN_LOSS, 0)
         of_batches = max(
-            train,
-            key=lambda m: (_is_batch_loss(m) and points[m] > ours, m == contract.TRAIN_LOSS, _is_batch_loss(m), points[m], m),
+            train_losses,
+            key=lambda m: (_is_batch_loss(m) and points[m] > count, m == contract.TRAIN_LOSS, _is_batch_loss(m), points[m], m),
         )
         signals["train_loss"] = of_batches
-        evaluated = [m for m in losses if split_of_metric(m) == "train" and m != of_batches and not _is_batch_loss(m)]
-        if not evaluated and not _is_batch_loss(of_batches) and points[of_batches] <= 2 * points.get(objective, 0):
-            evaluated = [of_batches]
-        if evaluated:
-            signals["train_eval_loss"] = min(evaluated, key=lambda m: (points[m], m))
+        evaluated_losses = [m for m in losses if split_of_metric(m) == "train" and m != of_batches and not _is_batch_loss(m)]
+        if not evaluated_losses and not _is_batch_loss(of_batches) and points[of_batches] <= 2 * points.get(objective, 0):
+            evaluated_losses = [of_batches]
+        if evaluated_losses:
+            signals["train_eval_loss"] = min(evaluated_losses, key=lambda m: (points[m], m))
     if quantity_words(objective)[-1:] == ("loss",):
         signals["valid_loss"] = objective
         return
@@ -144,28 +144,28 @@ def _is_batch_loss(name: str) -> bool:
     return bool({"batch", "minibatch", "step"} & set(words_of_metric(name)))
 
 
-def _names(*groups: str, without: str = "", max_words: int = 99) -> Callable[[str], bool]:
+def _name_test(*groups: str, without: str = "", max_words: int = 99) -> Callable[[str], bool]:
     """Return a test for names that contain a word of each group, no word of `without`, and at most `max_words` words."""
-    wanted = [set(group.split()) for group in groups]
-    unwanted = set(without.split())
+    required_groups = [set(group.split()) for group in groups]
+    excluded_words = set(without.split())
 
     def test(name: str) -> bool:
         words = set(words_of_metric(name))
-        return all(words & group for group in wanted) and not words & unwanted and len(words) <= max_words
+        return all(words & group for group in required_groups) and not words & excluded_words and len(words) <= max_words
 
     return test
 
 
-_is_attention_logit = _names("attention attn qk", "logit logits", "max")
+_is_attention_logit = _name_test("attention attn qk", "logit logits", "max")
 
 _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
-    ("grad_norm", contract.GRAD_NORM, _names("grad gradient grads gnorm", "norm gnorm l2", max_words=5)),
-    ("learning_rate", contract.LEARNING_RATE, lambda name: _names("lr")(name) or _names("learning", "rate")(name)),
-    ("step_time", contract.STEP_TIME, _names("step", "time", without="ms total avg")),
-    ("data_wait", contract.DATA_WAIT, _names("data", "wait time")),
-    ("examples_per_second", contract.EXAMPLES_PER_SECOND, _names("examples samples images", "s sec second")),
+    ("grad_norm", contract.GRAD_NORM, _name_test("grad gradient grads gnorm", "norm gnorm l2", max_words=5)),
+    ("learning_rate", contract.LEARNING_RATE, lambda name: _name_test("lr")(name) or _name_test("learning", "rate")(name)),
+    ("step_time", contract.STEP_TIME, _name_test("step", "time", without="ms total avg")),
+    ("data_wait", contract.DATA_WAIT, _name_test("data", "wait time")),
+    ("examples_per_second", contract.EXAMPLES_PER_SECOND, _name_test("examples samples images", "s sec second")),
     ("clipped", contract.CLIPPED, contract.CLIPPED.__eq__),
-    ("loss_scale", contract.LOSS_SCALE, _names("loss", "scale", max_words=4)),
+    ("loss_scale", contract.LOSS_SCALE, _name_test("loss", "scale", max_words=4)),
     ("skipped_steps", contract.SKIPPED_STEPS, contract.SKIPPED_STEPS.__eq__),
     # A name with a number belongs to a single layer or head.
     ("attention_logit", contract.ATTENTION_LOGIT, lambda name: _is_attention_logit(name) and not re.search(r"\d", name)),
@@ -216,19 +216,19 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
     # If a metric was logged with and without a prefix, the name with "train/", or with "eval_", is used.
     by_name = {_normalize_metric_name(name): name for name in sorted(metrics)}
     pairs = {signal: by_name[name] for name, signal in _PREFERENCE_METRIC_SIGNALS.items() if name in by_name}
-    found = {
+    by_role = {
         signal: next((by_name[name] for name in names if name in by_name), None)
         for signal, names in _METRIC_NAMES_BY_SIGNAL.items()
     }
-    return pairs | ({s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {})
+    return pairs | ({s: m for s, m in by_role.items() if m is not None} if by_role["policy_reward"] is not None else {})
 
 
 def is_policy_diagnostic(name: str) -> bool:
     """Return whether the metric describes the state of a policy, such as its entropy, and not its quality. The metric may be of
     training or of an evaluation."""
-    plain = _normalize_metric_name(name).removeprefix("eval_")
+    base_name = _normalize_metric_name(name).removeprefix("eval_")
     # TRL logs the mean and the standard deviation of each reward function.
-    return plain in _DIAGNOSTIC_METRIC_NAMES or (plain.startswith("rewards/") and plain.endswith("/std"))
+    return base_name in _DIAGNOSTIC_METRIC_NAMES or (base_name.startswith("rewards/") and base_name.endswith("/std"))
 
 
 def is_reward_of_preferences(name: str) -> bool:

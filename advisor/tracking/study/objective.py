@@ -38,8 +38,8 @@ def choose_objective(
     Raises AdvisorError if the arguments contradict each other or the data, or if the objective cannot be inferred.
     """
     if all(metric_names.is_window_or_system_metric(m) for m in experiment.points):
-        logged = "log the metric that measures how good a trial is"
-        raise NothingToJudge(f"no run of experiment {experiment.name!r} logged a metric; {logged}")
+        hint = "log the metric that measures how good a trial is"
+        raise NothingToJudge(f"no run of experiment {experiment.name!r} logged a metric; {hint}")
     if spec is not None:
         if metric is not None and spec.objective.metric != metric:
             text = f"the study file's objective is {spec.objective.metric!r}, but --objective says {metric!r}; drop one of them"
@@ -48,31 +48,31 @@ def choose_objective(
     inferred: dict[str, str] = {}
     if metric is None:
         metric, direction = _declared_objective(experiment, direction)
-    stated = direction
+    stated_direction = direction
     if metric is None:
         metric, chosen, inferred["objective"] = _infer_metric(experiment)
-        stated = stated or chosen
+        stated_direction = stated_direction or chosen
     if metric not in experiment.points:
         text = f"no run logged the objective {metric!r}; metrics that were logged: {_list_metrics(experiment)}"
         running = any(run.unfinished for run in experiment.runs)
         raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
     if contract.TAG_DIRECTION in experiment.tags:
-        stated = stated or _tagged_direction(experiment, metric)
+        stated_direction = stated_direction or _tagged_direction(experiment, metric)
     warnings = []
     if metric_direction.split_of_metric(metric) == "test":
         warnings.append(
             f"By its name, {metric} is computed on test data: choose trials by a validation metric, and use the test data only "
             "once."
         )
-    rewarded = {"reward", "rewards", "return"} & {*metric_direction.quantity_words(metric)}
-    if metric_direction.split_of_metric(metric) == "train" and not rewarded:
+    reward_words = {"reward", "rewards", "return"} & {*metric_direction.quantity_words(metric)}
+    if metric_direction.split_of_metric(metric) == "train" and not reward_words:
         warnings.append(
             f"By its name, {metric} is computed on training data. If training sees examples more than once, it hides overfitting: "
             "log a validation metric and choose trials by it."
         )
-    if stated is not None:
-        warnings += _direction_warnings(metric, stated, followed=True)
-        return ObjectiveChoice(Objective(metric=metric, direction=stated), inferred, tuple(warnings))
+    if stated_direction is not None:
+        warnings += _direction_warnings(metric, stated_direction, followed=True)
+        return ObjectiveChoice(Objective(metric=metric, direction=stated_direction), inferred, tuple(warnings))
     by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
     direction, source, contradictions = _choose_direction(metric, by_default)
     return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred | source, (*warnings, *contradictions))
@@ -106,12 +106,12 @@ def _direction_warnings(metric: str, stated_direction: Direction, *, followed: b
     """Yield a warning if the metric's name contradicts the stated direction. followed: whether the analysis uses the stated
     direction."""
     if metric_direction.contradicts_direction(metric, stated_direction):
-        other = "maximize" if stated_direction == "minimize" else "minimize"
-        better = "higher" if stated_direction == "minimize" else "lower"
-        used, unused = (stated_direction, other) if followed else (other, stated_direction)
+        other_direction = "maximize" if stated_direction == "minimize" else "minimize"
+        better_values = "higher" if stated_direction == "minimize" else "lower"
+        used, unused = (stated_direction, other_direction) if followed else (other_direction, stated_direction)
         yield (
-            f"The stated direction contradicts the objective's name: {stated_direction} {metric}, whose {better} values are better "
-            f"by its name. The analysis will {used} it; --direction {unused} changes this."
+            f"The stated direction contradicts the objective's name: {stated_direction} {metric}, whose {better_values} values are "
+            f"better by its name. The analysis will {used} it; --direction {unused} changes this."
         )
 
 
@@ -161,5 +161,5 @@ def _most_common_tag(experiment: Experiment, tag: str) -> str | None:
 
 def _list_metrics(experiment: Experiment) -> str:
     names = sorted(m for m in experiment.points if not metric_names.is_window_or_system_metric(m))
-    more = f" and {len(names) - _MAX_LISTED_METRICS} more" if len(names) > _MAX_LISTED_METRICS else ""
-    return ", ".join(names[:_MAX_LISTED_METRICS]) + more if names else "none"
+    remainder_text = f" and {len(names) - _MAX_LISTED_METRICS} more" if len(names) > _MAX_LISTED_METRICS else ""
+    return ", ".join(names[:_MAX_LISTED_METRICS]) + remainder_text if names else "none"

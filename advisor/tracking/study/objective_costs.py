@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from advisor.contract import metric_direction
-from advisor.model.first_rewards import cost_before_training, measure_the_same
+from advisor.model.first_rewards import cost_before_training, have_same_quantity
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study.metric_names import find_policy_metrics
@@ -28,7 +28,7 @@ accuracies are rounded."""
 _MAX_DETECTABLE_DIFFERENCE = 0.5
 """Maximum detectable difference between two accuracies, as a share of the range of all accuracies, if the number of validation
 examples is unknown. Our choice."""
-_BEST_SO_FAR_LEVEL = 0.01
+_MAX_BEST_SO_FAR_P_VALUE = 0.01
 """Maximum p-value at which a metric counts as the best value so far."""
 
 
@@ -56,9 +56,9 @@ class ObjectiveCosts:
     @cached_property
     def cost_range(self) -> float:
         """Range of the finite costs of all trials; NaN if no cost is finite."""
-        finite = [v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))]
-        known = [v for v in finite if math.isfinite(v)]
-        return max(known) - min(known) if known else math.nan
+        extremes = [v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))]
+        finite_costs = [v for v in extremes if math.isfinite(v)]
+        return max(finite_costs) - min(finite_costs) if finite_costs else math.nan
 
 
 def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
@@ -67,12 +67,12 @@ def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, mini
     if minimize:
         return ObjectiveCosts(objective, curves, 1)
     reward = find_policy_metrics(blocks).get("policy_reward")
-    related = reward is not None and measure_the_same(reward, objective)
-    rewards = [blocks[reward].curve(i).finite for i in range(trials)] if reward is not None and related else []
+    is_same_quantity = reward is not None and have_same_quantity(reward, objective)
+    rewards = [blocks[reward].curve(i).finite for i in range(trials)] if reward is not None and is_same_quantity else []
     return ObjectiveCosts(objective, [-c for c in curves], -1, rewards)
 
 
-def min_difference(costs: ObjectiveCosts, examples: float) -> float:
+def min_detectable_difference(costs: ObjectiveCosts, examples: float) -> float:
     """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for
     other objectives.
 
@@ -81,19 +81,19 @@ def min_difference(costs: ObjectiveCosts, examples: float) -> float:
     range.
     """
     if math.isfinite(examples) or "accuracy" not in metric_direction.quantity_words(costs.metric):
-        return known_difference(costs, examples)
+        return min_known_difference(costs, examples)
     values = np.unique(np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)]))
     gaps = np.diff(values)
     gaps = gaps[gaps > _MIN_ACCURACY_DIFFERENCE * np.abs(values).max(initial=0.0)]
     if not len(gaps):
         return 0.0
-    multiples = values * round(_full_accuracy(values) / gaps.min()) / _full_accuracy(values)
-    if np.abs(multiples - np.round(multiples)).max() > _MAX_ACCURACY_ROUNDING:
+    example_counts = values * round(_full_accuracy(values) / gaps.min()) / _full_accuracy(values)
+    if np.abs(example_counts - np.round(example_counts)).max() > _MAX_ACCURACY_ROUNDING:
         return 0.0
     return min(_MIN_DIFFERING_EXAMPLES * float(gaps.min()), _MAX_DETECTABLE_DIFFERENCE * costs.cost_range)
 
 
-def known_difference(costs: ObjectiveCosts, examples: float) -> float:
+def min_known_difference(costs: ObjectiveCosts, examples: float) -> float:
     """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
     objectives, or if the number is unknown.
     """
@@ -116,9 +116,9 @@ def is_best_so_far(costs: ObjectiveCosts) -> bool:
     smallest possible improvement do not count, because a smooth curve that was rounded has these as well.
     """
     changes = [np.diff(c.finite.values) for c in costs.curves if len(c.finite) > 1]
-    every = np.concatenate(changes) if changes else np.empty(0)
-    if not (every < 0).any() or (every > 0).any():
+    all_changes = np.concatenate(changes) if changes else np.empty(0)
+    if not (all_changes < 0).any() or (all_changes > 0).any():
         return False
-    unit = float(-every[every < 0].max())
-    jumps = sum(int(((d[:-1] == 0) & (d[1:] < -1.5 * unit)).sum()) for d in changes)
-    return bool(0.5**jumps <= _BEST_SO_FAR_LEVEL)
+    unit = float(-all_changes[all_changes < 0].max())
+    jump_count = sum(int(((d[:-1] == 0) & (d[1:] < -1.5 * unit)).sum()) for d in changes)
+    return bool(0.5**jump_count <= _MAX_BEST_SO_FAR_P_VALUE)

@@ -40,35 +40,35 @@ def find_trials_on_plateaus(
     results = [float(costs.curves[t].finite.values.min()) for t in trials]
     if not results:
         return {}
-    best = min(results)
-    levels = {t: level for t in trials if math.isfinite(level := _plateau_level(costs, t, best))}
+    best_result = min(results)
+    levels = {t: level for t in trials if math.isfinite(level := _plateau_level(costs, t, best_result))}
     known = _chance_levels(costs) if chance is None else np.array([chance])
-    found: dict[int, str] = {}
-    stays: dict[float, int] = {}
+    clauses: dict[int, str] = {}
+    longest_stays: dict[float, int] = {}
     for trial, level in levels.items():
-        distance = level - best
+        distance = level - best_result
         if distance < min_distance:
             continue
-        shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
-        exact = np.ptp(_values_in_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
+        peers = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
+        is_constant = np.ptp(_values_in_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
         guess = _is_chance_level(level, known) if chance is None else abs(level - chance) <= MIN_LEARNED_IMPROVEMENT * distance
-        if not (shared or exact or guess):
+        if not (peers or is_constant or guess):
             continue
         # Learning may only have started late: for example, the success rate of a policy is zero until its first success.
         key = round(level / distance, 3)
-        if key not in stays:
-            below = level - MIN_LEARNED_IMPROVEMENT * distance
-            left = [c for c in costs.curves if len(c.finite) and np.median(_values_in_last_half(c.finite.values)) < below]
-            stays[key] = longest_temporary_plateau(left, level, _MAX_PLATEAU_RANGE * distance)
-        if 2 * stays[key] >= len(costs.curves[trial].finite):
+        if key not in longest_stays:
+            limit = level - MIN_LEARNED_IMPROVEMENT * distance
+            curves = [c for c in costs.curves if len(c.finite) and np.median(_values_in_last_half(c.finite.values)) < limit]
+            longest_stays[key] = longest_temporary_plateau(curves, level, _MAX_PLATEAU_RANGE * distance)
+        if 2 * longest_stays[key] >= len(costs.curves[trial].finite):
             continue
         first, at = float(costs.curves[trial].finite.values[0]), costs.objective_text(level)
         fell = level - first > MIN_LEARNED_IMPROVEMENT * distance
         how = f"fell from {costs.objective_text(first)} to {at}" if fell else f"stays at {at} from its first evaluation on"
-        found[trial] = f"{costs.metric} {how}{' like other trials' if shared else ''}"
-    if len(found) > _MAX_PLATEAU_TRIALS_FRACTION * len(trials):
+        clauses[trial] = f"{costs.metric} {how}{' like other trials' if peers else ''}"
+    if len(clauses) > _MAX_PLATEAU_TRIALS_FRACTION * len(trials):
         return {}
-    return {**found, **_find_trials_no_better_than_plateau(costs, trials, results, found, levels)}
+    return {**clauses, **_find_trials_no_better_than_plateau(costs, trials, results, clauses, levels)}
 
 
 def _find_trials_no_better_than_plateau(
@@ -101,11 +101,11 @@ def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: floa
     For example, the success rate of a policy may be zero for some time. A trial that has left a level once may leave it a
     second time.
     """
-    longest = 0
+    max_evaluations = 0
     for curve in curves:
-        away = np.flatnonzero(np.abs(curve.finite.values - level) > max(error, 1e-12))
-        longest = max(longest, int(np.diff(away, prepend=-1).max(initial=1)) - 1)
-    return longest
+        indices_off_level = np.flatnonzero(np.abs(curve.finite.values - level) > max(error, 1e-12))
+        max_evaluations = max(max_evaluations, int(np.diff(indices_off_level, prepend=-1).max(initial=1)) - 1)
+    return max_evaluations
 
 
 def has_curve_fallen(values: FloatArray, distance: float) -> bool:
@@ -118,10 +118,10 @@ def _plateau_level(costs: ObjectiveCosts, trial: int, best: float) -> float:
     """Return the level of a curve whose range is small relative to its distance from the best result `best`; NaN for other
     curves."""
     values = costs.curves[trial].finite.values
-    half = _values_in_last_half(values)
-    level = float(np.median(half))
+    second_half = _values_in_last_half(values)
+    level = float(np.median(second_half))
     distance = level - best
-    if len(half) < MIN_PLATEAU_EVALUATIONS or distance <= 0 or np.ptp(half) > _MAX_PLATEAU_RANGE * distance:
+    if len(second_half) < MIN_PLATEAU_EVALUATIONS or distance <= 0 or np.ptp(second_half) > _MAX_PLATEAU_RANGE * distance:
         return math.nan
     return level if costs.start(trial) - values.min() <= MIN_LEARNED_IMPROVEMENT * distance else math.nan
 

@@ -15,7 +15,7 @@ from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import declared, inference
 from advisor.tracking.study.probes import PARENT_RUN_TAG
 
-_TEST_LEVEL = 0.01
+_SIGNIFICANCE_LEVEL = 0.01
 """Maximum p-value of each test, which is the probability that runs of one search look like separate populations by chance."""
 _MIN_SAMPLED_NUMBER_DIGITS = 6
 """Minimum number of significant digits at which a number counts as drawn by a sampler; people type numbers with a smaller
@@ -53,9 +53,9 @@ def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
     ranges."""
     for name in _grouping_names(experiment, chosen, _MODEL_WORDS):
         groups = _group_by_value(experiment, chosen, name)
-        sizes = [len(g) for g in groups.values()]
+        group_sizes = [len(g) for g in groups.values()]
         if (
-            2 * len(sizes) <= sum(sizes)
+            2 * len(group_sizes) <= sum(group_sizes)
             and not _is_partial_grid(experiment, groups, name)
             and _are_groups_separate(experiment, groups)
         ):
@@ -66,10 +66,10 @@ def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
 def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate the trials of a tuner from other runs. An interrupted trial lacks the tuner's tags, because the tuner writes
     them at the end."""
-    tagged = {i for i in chosen if declared.has_tuner_tags(experiment.runs[i])}
-    if not tagged:
+    tuner_runs = {i for i in chosen if declared.has_tuner_tags(experiment.runs[i])}
+    if not tuner_runs:
         return None
-    trials = tagged | {i for i in chosen if experiment.runs[i].status != "FINISHED"}
+    trials = tuner_runs | {i for i in chosen if experiment.runs[i].status != "FINISHED"}
     return _group_by_condition(chosen, "a tuner's trials", "without the tuner", trials.__contains__)
 
 
@@ -101,14 +101,14 @@ def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
         return None
     parsed = inference.parse_params(raw)
     names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}
-    finished = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
-    parts = _group_name_sets(finished)
-    if len(parts) < 2 or _one_parameter_explains([p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]):
+    name_sets = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
+    clusters = _group_name_sets(name_sets)
+    if len(clusters) < 2 or _one_parameter_explains([p for i, p in zip(chosen, parsed, strict=True) if names[i] in name_sets]):
         return None
     groups: RunGroups = {}
     for i in chosen:
-        part = max(parts, key=lambda p: max(_name_overlap(names[i], n) for n in p))
-        own = frozenset.intersection(*part) - frozenset().union(*(n for p in parts if p is not part for n in p))
+        cluster = max(clusters, key=lambda p: max(_name_overlap(names[i], n) for n in p))
+        own = frozenset.intersection(*cluster) - frozenset().union(*(n for p in clusters if p is not cluster for n in p))
         title = f"with {listed(map(clean, sorted(own)))}" if own else "with fewer parameters"
         groups.setdefault(title, []).append(i)
     return groups
@@ -116,11 +116,11 @@ def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
 
 def _group_name_sets(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
     """Group the sets of names: two sets that have at least half of their names in common are in one group."""
-    parts: list[set[frozenset[str]]] = []
+    clusters: list[set[frozenset[str]]] = []
     for names in sorted(sets, key=sorted):
-        near = [part for part in parts if any(_name_overlap(names, n) >= 0.5 for n in part)]
-        parts = [part for part in parts if part not in near] + [{names}.union(*near)]
-    return parts
+        overlapping = [part for part in clusters if any(_name_overlap(names, n) >= 0.5 for n in part)]
+        clusters = [part for part in clusters if part not in overlapping] + [{names}.union(*overlapping)]
+    return clusters
 
 
 def _name_overlap(names: frozenset[str], others: frozenset[str]) -> float:
@@ -141,18 +141,18 @@ def _grouping_names(experiment: Experiment, chosen: Sequence[int], nouns: frozen
     """Return the parameters, or the user's tags, whose names end with one of the nouns and whose values are several different
     words.
     """
-    found = []
+    grouping_names = []
     runs = [experiment.runs[i] for i in chosen]
     params = {n for run in runs for n in run.params}
     tags = {n for run in runs for n in run.tags if not n.startswith((contract.TAG_PREFIX, "mlflow."))} - params
     for name in [*sorted(params), *sorted(tags)]:
         words = [w for w in words_of_name(name) if w not in _NAME_SUFFIX_WORDS] or words_of_name(name)
-        known = nouns & _TASK_TAG_WORDS if name in tags else nouns
-        marks = words[-1:] and (words[-1] in known or (nouns is _TASK_WORDS and name in params and words == ["data"]))
+        known_nouns = nouns & _TASK_TAG_WORDS if name in tags else nouns
+        marks = words[-1:] and (words[-1] in known_nouns or (nouns is _TASK_WORDS and name in params and words == ["data"]))
         values = {_param_or_tag_text(run, name) for run in runs} if marks else set()
         if len(values) > 1 and all(v is None or re.search("[A-Za-z]", v) for v in values):
-            found.append(name)
-    return found
+            grouping_names.append(name)
+    return grouping_names
 
 
 def _param_or_tag_text(run: Run, name: str) -> str | None:
@@ -177,14 +177,14 @@ def _group_by_condition(chosen: Sequence[int], yes: str, no: str, test: Callable
 
 def _has_sampled_numbers(run: Run) -> bool:
     """Return whether a parameter is a number with a fraction and many significant digits."""
-    numbers = (re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:[eE][-+]?\d+)?", text.strip()) for text in run.params.values())
-    return any(n and len((n[1] + n[2]).strip("0")) >= _MIN_SAMPLED_NUMBER_DIGITS for n in numbers)
+    number_matches = (re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:[eE][-+]?\d+)?", text.strip()) for text in run.params.values())
+    return any(n and len((n[1] + n[2]).strip("0")) >= _MIN_SAMPLED_NUMBER_DIGITS for n in number_matches)
 
 
 def _one_parameter_explains(parsed: Sequence[Mapping[str, object]]) -> bool:
     """Return whether one parameter that all trials have determines which other parameters a trial has."""
-    shared = set.intersection(*(set(p) for p in parsed))
-    for name in shared:
+    shared_names = set.intersection(*(set(p) for p in parsed))
+    for name in shared_names:
         values: dict[object, set[frozenset[str]]] = {}
         for params in parsed:
             values.setdefault(params[name], set()).add(frozenset(params))
@@ -197,8 +197,8 @@ def _is_partial_grid(experiment: Experiment, groups: RunGroups, name: str) -> bo
     """Return whether at least half of the settings in the smaller groups were also tried in the largest group, as in a grid."""
 
     def settings(members: Iterable[int]) -> set[frozenset[tuple[str, object]]]:
-        parsed = inference.parse_params([experiment.runs[i].params for i in members])
-        return {frozenset((k, v) for k, v in p.items() if k != name) for p in parsed}
+        parsed_params = inference.parse_params([experiment.runs[i].params for i in members])
+        return {frozenset((k, v) for k, v in p.items() if k != name) for p in parsed_params}
 
     largest, *rest = sorted(groups.values(), key=len, reverse=True)
     smaller, known = settings(i for members in rest for i in members), settings(largest)
@@ -210,9 +210,9 @@ def _are_groups_separate(experiment: Experiment, groups: RunGroups) -> bool:
     groups rarely reach."""
     columns = [_start_times_of_groups(experiment, groups)]
     members = [i for g in groups.values() for i in g]
-    parsed = dict(zip(members, inference.parse_params([experiment.runs[i].params for i in members]), strict=True))
-    for name in sorted({n for p in parsed.values() for n in p}):
-        values = [[v for i in g if isinstance(v := parsed[i].get(name), float)] for g in groups.values()]
+    params_by_run = dict(zip(members, inference.parse_params([experiment.runs[i].params for i in members]), strict=True))
+    for name in sorted({n for p in params_by_run.values() for n in p}):
+        values = [[v for i in g if isinstance(v := params_by_run[i].get(name), float)] for g in groups.values()]
         if all(values):
             columns.append(values)
     return any(_are_ranges_disjoint(column, tests=len(columns)) for column in columns)
@@ -223,8 +223,8 @@ def _start_times_of_groups(experiment: Experiment, groups: RunGroups) -> list[li
 
 
 def _are_ranges_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
-    filled = sorted((g for g in groups if g), key=min)
-    if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):
+    sorted_groups = sorted((g for g in groups if g), key=min)
+    if len(sorted_groups) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(sorted_groups)):
         return False
-    orders = math.lgamma(sum(map(len, filled)) + 1) - sum(math.lgamma(len(g) + 1) for g in filled)
-    return math.lgamma(len(filled) + 1) - orders <= math.log(_TEST_LEVEL / tests)
+    log_orders = math.lgamma(sum(map(len, sorted_groups)) + 1) - sum(math.lgamma(len(g) + 1) for g in sorted_groups)
+    return math.lgamma(len(sorted_groups) + 1) - log_orders <= math.log(_SIGNIFICANCE_LEVEL / tests)

@@ -60,10 +60,10 @@ def select_population(
     with_objective = set(experiment.points[objective].runs.tolist()) if objective and objective in experiment.points else None
     title = ""
     while (groups := split(experiment, chosen)) is not None:
-        sizes = {t: len(g if with_objective is None else with_objective & set(g)) for t, g in groups.items()}
-        largest = max(groups, key=lambda t: (sizes[t], max(groups[t])))
-        others += [(t, members) for t, members in groups.items() if t != largest]
-        chosen, title = groups[largest], " and ".join(filter(None, (title, largest)))
+        group_sizes = {t: len(g if with_objective is None else with_objective & set(g)) for t, g in groups.items()}
+        largest_group = max(groups, key=lambda t: (group_sizes[t], max(groups[t])))
+        others += [(t, members) for t, members in groups.items() if t != largest_group]
+        chosen, title = groups[largest_group], " and ".join(filter(None, (title, largest_group)))
     return _largest_population(experiment, title, chosen, others) if others else RunPopulation(experiment)
 
 
@@ -72,44 +72,44 @@ def _largest_population(
 ) -> RunPopulation:
     """Return the chosen runs, and the decision about the `others`: groups of run indices with their titles."""
     if len(chosen) < _MIN_POPULATION_RUNS:
-        kinds = [(title, chosen), *others]
-        most = count(max(len(members) for _, members in kinds), "run")
+        groups = [(title, chosen), *others]
+        most = count(max(len(members) for _, members in groups), "run")
         raise AdvisorError(
-            f"experiment {experiment.name!r} is not one study: it mixes {len(kinds)} kinds of runs with at most {most} each; "
-            f"analyze one kind with a filter ({_format_groups(experiment, kinds)}), or all with --population all"
+            f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most {most} each; "
+            f"analyze one kind with a filter ({_format_groups(experiment, groups)}), or all with --population all"
         )
-    total = len(chosen) + sum(len(members) for _, members in others)
+    run_count = len(chosen) + sum(len(members) for _, members in others)
     # Titles of groups, such as "a sweep" or "cnn", are not filters, so each group is listed with a filter that selects exactly
     # its runs.
-    listed = _format_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
+    other_groups_text = _format_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
         text=f"The experiment contains {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest kind: "
-        f"{len(chosen):,} of {total:,} runs, {title}. The others: {listed}.",
+        f"{len(chosen):,} of {run_count:,} runs, {title}. The others: {other_groups_text}.",
         overrule="--population all",
         parameters=_parameters_that_select(experiment, chosen),
     )
-    warning = f"Only {len(chosen):,} of {total:,} runs are analysed: {title}. The other runs are of a different kind."
+    warning = f"Only {len(chosen):,} of {run_count:,} runs are analysed: {title}. The other runs are of a different kind."
     return RunPopulation(_select_members(experiment, chosen), (decision,), (warning,))
 
 
 def _without_test_runs(experiment: Experiment) -> RunPopulation:
     """Omit test runs. A test run was not started by `advisor run`, and its planned number of steps differs from that of all
     trials started by `advisor run`."""
-    planned = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
-    launched = [contract.TAG_TRIAL in run.tags for run in experiment.runs]
-    lengths = {steps for steps, ours in zip(planned, launched, strict=True) if ours and steps is not None}
-    keep = [ours or steps is None or steps in lengths for steps, ours in zip(planned, launched, strict=True)]
-    out = len(keep) - sum(keep)
-    if not out or sum(launched) < _MIN_POPULATION_RUNS or not lengths:
+    planned_steps = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
+    is_launched = [contract.TAG_TRIAL in run.tags for run in experiment.runs]
+    lengths = {steps for steps, ours in zip(planned_steps, is_launched, strict=True) if ours and steps is not None}
+    is_kept = [ours or steps is None or steps in lengths for steps, ours in zip(planned_steps, is_launched, strict=True)]
+    out = len(is_kept) - sum(is_kept)
+    if not out or sum(is_launched) < _MIN_POPULATION_RUNS or not lengths:
         return RunPopulation(experiment)
     decision = Decision(
         topic="population",
-        text=f"{count(out, 'run')} of {len(keep):,} {'was' if out == 1 else 'were'} started by hand and planned another number of "
-        "steps than the study's trials. We omit these test runs.",
+        text=f"{count(out, 'run')} of {len(is_kept):,} {'was' if out == 1 else 'were'} started by hand and planned another number "
+        "of steps than the study's trials. We omit these test runs.",
         overrule="--population all",
     )
-    return RunPopulation(select_runs(experiment, np.array(keep, dtype=np.bool_)), (decision,))
+    return RunPopulation(select_runs(experiment, np.array(is_kept, dtype=np.bool_)), (decision,))
 
 
 def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
@@ -117,11 +117,11 @@ def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment
     members = set(chosen)
     parents = {experiment.runs[i].tags.get(PARENT_RUN_TAG) for i in members}
     all_parents = {run.tags.get(PARENT_RUN_TAG) for run in experiment.runs}
-    keep = [
+    is_kept = [
         i in members or run.id in parents or (not run.params and run.id not in all_parents)
         for i, run in enumerate(experiment.runs)
     ]
-    return select_runs(experiment, np.array(keep, dtype=np.bool_))
+    return select_runs(experiment, np.array(is_kept, dtype=np.bool_))
 
 
 def _runs_with_value(experiment: Experiment, selection: str) -> RunPopulation:
@@ -130,7 +130,7 @@ def _runs_with_value(experiment: Experiment, selection: str) -> RunPopulation:
     if not equals or not values:
         raise AdvisorError(f"--population {selection!r} is neither all nor PARAM=VALUE of a parameter that runs logged")
     value = inference.parse_value(text)
-    chosen = [
+    chosen_runs = [
         i
         for i, run in enumerate(experiment.runs)
         if (logged := run.params.get(name)) is not None
@@ -139,33 +139,33 @@ def _runs_with_value(experiment: Experiment, selection: str) -> RunPopulation:
             or (value is not None and (v := inference.parse_value(logged)) is not None and equal_values(v, value))
         )
     ]
-    if not chosen:
-        used = ", ".join(shorten(v) for v, _ in values.most_common(_MAX_LISTED_POPULATIONS))
-        raise AdvisorError(f"no run has {name} = {text}; values that most runs have: {used}")
+    if not chosen_runs:
+        used_values = ", ".join(shorten(v) for v, _ in values.most_common(_MAX_LISTED_POPULATIONS))
+        raise AdvisorError(f"no run has {name} = {text}; values that most runs have: {used_values}")
     decision = Decision(
         topic="population",
-        text=f"{count(len(chosen), 'run')} of {len(experiment.runs):,} with {clean(name)} = {clean(text)} are analysed.",
+        text=f"{count(len(chosen_runs), 'run')} of {len(experiment.runs):,} with {clean(name)} = {clean(text)} are analysed.",
         overrule="--population all",
-        parameters=_parameters_that_select(experiment, chosen),
+        parameters=_parameters_that_select(experiment, chosen_runs),
     )
-    return RunPopulation(_select_members(experiment, chosen), (decision,))
+    return RunPopulation(_select_members(experiment, chosen_runs), (decision,))
 
 
 def _parameters_that_select(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
-    inside = set(chosen)
-    params = [experiment.runs[i].params for i in sorted(inside)]
-    outside = [run.params for i, run in enumerate(experiment.runs) if i not in inside]
-    constant = (n for n, value in params[0].items() if all(p.get(n) == value for p in params))
-    return tuple(sorted(n for n in constant if any(p.get(n, params[0][n]) != params[0][n] for p in outside)))
+    chosen_indices = set(chosen)
+    params = [experiment.runs[i].params for i in sorted(chosen_indices)]
+    params_of_others = [run.params for i, run in enumerate(experiment.runs) if i not in chosen_indices]
+    constant_names = (n for n, value in params[0].items() if all(p.get(n) == value for p in params))
+    return tuple(sorted(n for n in constant_names if any(p.get(n, params[0][n]) != params[0][n] for p in params_of_others)))
 
 
 def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
-    parts = []
+    group_texts = []
     for title, members in others[:_MAX_LISTED_POPULATIONS]:
-        words = filter_of_runs(experiment, members)
-        parts.append(f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else ""))
-    more = len(others) - _MAX_LISTED_POPULATIONS
-    return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
+        filter_text = filter_of_runs(experiment, members)
+        group_texts.append(f"{title}, {count(len(members), 'run')}" + (f', `--filter "{filter_text}"`' if filter_text else ""))
+    unlisted_count = len(others) - _MAX_LISTED_POPULATIONS
+    return "; ".join([*group_texts, *([f"{unlisted_count} more kinds"] if unlisted_count > 0 else [])])
 
 
 # --- filters --------------------------------------------------------------------------------------------------------------------
@@ -173,26 +173,26 @@ def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[
 
 def filter_of_runs(experiment: Experiment, members: Collection[int]) -> str | None:
     """Return the shortest filter that selects exactly the runs with the indices `members`; None if no filter does."""
-    wanted = frozenset(members)
+    wanted_runs = frozenset(members)
     # Values and keys with quotes would need escape sequences, which MLflow's filters do not have.
-    return next((text for text, runs in _candidate_filters(experiment, wanted) if runs == wanted), None)
+    return next((text for text, runs in _candidate_filters(experiment, wanted_runs) if runs == wanted_runs), None)
 
 
 def _candidate_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
     runs = experiment.runs
     for kind in ("params", "tags"):
-        logged = [run.params if kind == "params" else run.tags for run in runs]
-        first = logged[min(wanted)]
-        keys = sorted({k for values in logged for k in values if "`" not in k}, key=lambda k: (len(k), k))
+        logged_values = [run.params if kind == "params" else run.tags for run in runs]
+        first_run_values = logged_values[min(wanted)]
+        keys = sorted({k for values in logged_values for k in values if "`" not in k}, key=lambda k: (len(k), k))
         for key in keys:
-            value = first.get(key)
+            value = first_run_values.get(key)
             if value is not None and "'" not in value and len(value) <= 100 and not key.startswith("mlflow."):
-                equal = frozenset(i for i, values in enumerate(logged) if values.get(key) == value)
-                yield f"{kind}.{_quote_filter_key(key)} = '{value}'", equal
+                runs_with_value = frozenset(i for i, values in enumerate(logged_values) if values.get(key) == value)
+                yield f"{kind}.{_quote_filter_key(key)} = '{value}'", runs_with_value
         for key in keys:
-            having = frozenset(i for i, values in enumerate(logged) if key in values)
-            yield f"{kind}.{_quote_filter_key(key)} IS NOT NULL", having
-            yield f"{kind}.{_quote_filter_key(key)} IS NULL", frozenset(range(len(runs))) - having
+            runs_with_key = frozenset(i for i, values in enumerate(logged_values) if key in values)
+            yield f"{kind}.{_quote_filter_key(key)} IS NOT NULL", runs_with_key
+            yield f"{kind}.{_quote_filter_key(key)} IS NULL", frozenset(range(len(runs))) - runs_with_key
     yield from _start_time_filters(experiment, wanted)
     if len(wanted) <= _MAX_FILTER_IDS:
         names = ", ".join(f"'{runs[i].id}'" for i in sorted(wanted))
@@ -202,16 +202,16 @@ def _candidate_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterat
 def _start_time_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
     """Yield filters by start time in milliseconds. They select all runs before the first unwanted run, or all runs from the
     first wanted run on."""
-    starts = [run.started for run in experiment.runs]
-    known = [s for s in starts if s is not None]
-    if len(known) < len(starts):
+    start_times = [run.started for run in experiment.runs]
+    known_times = [s for s in start_times if s is not None]
+    if len(known_times) < len(start_times):
         return
-    first = min(known[i] for i in wanted)
-    after = [s for i, s in enumerate(known) if i not in wanted and s > first]
-    bounds = [("<", min(after))] if after else []
-    for sign, bound in [(">=", first), *bounds]:
-        chosen = frozenset(i for i, s in enumerate(known) if (s >= bound if sign == ">=" else s < bound))
-        yield f"attributes.start_time {sign} {round(1000 * bound)}", chosen
+    first_start = min(known_times[i] for i in wanted)
+    later_times = [s for i, s in enumerate(known_times) if i not in wanted and s > first_start]
+    bounds = [("<", min(later_times))] if later_times else []
+    for sign, bound in [(">=", first_start), *bounds]:
+        selected_runs = frozenset(i for i, s in enumerate(known_times) if (s >= bound if sign == ">=" else s < bound))
+        yield f"attributes.start_time {sign} {round(1000 * bound)}", selected_runs
 
 
 def _quote_filter_key(key: str) -> str:

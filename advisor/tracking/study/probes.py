@@ -22,35 +22,35 @@ def exclude_probe_runs(experiment: Experiment) -> Experiment:
 
     A warning says how many runs were excluded. To analyse probes, users select them with a filter.
     """
-    kinds = [run.tags.get(contract.TAG_PROBE) for run in experiment.runs]
-    if len(set(kinds)) <= 1:
+    probe_kinds = [run.tags.get(contract.TAG_PROBE) for run in experiment.runs]
+    if len(set(probe_kinds)) <= 1:
         return experiment
-    chosen = None if None in kinds else Counter(kinds).most_common(1)[0][0]
-    part = select_runs(experiment, np.array([kind == chosen for kind in kinds], dtype=np.bool_))
-    out = len(kinds) - len(part.runs)
-    other = next(kind for kind in kinds if kind not in (None, chosen))
+    chosen_kind = None if None in probe_kinds else Counter(probe_kinds).most_common(1)[0][0]
+    chosen_runs = select_runs(experiment, np.array([kind == chosen_kind for kind in probe_kinds], dtype=np.bool_))
+    out = len(probe_kinds) - len(chosen_runs.runs)
+    other_kind = next(kind for kind in probe_kinds if kind not in (None, chosen_kind))
     warning = (
         f"{out:,} {'run is' if out == 1 else 'runs are'} of probes and not counted as "
-        f"{'trials' if chosen is None else 'its own'}; to see them, --filter \"tags.`{contract.TAG_PROBE}` = '{other}'\"."
+        f"{'trials' if chosen_kind is None else 'its own'}; to see them, --filter \"tags.`{contract.TAG_PROBE}` = '{other_kind}'\"."
     )
-    return replace(part, warnings=(*part.warnings, warning))
+    return replace(chosen_runs, warnings=(*chosen_runs.warnings, warning))
 
 
 def exclude_report_runs(experiment: Experiment) -> Experiment:
     """Return the experiment without its report run, which holds the published reports."""
-    keep = np.array([contract.TAG_REPORT not in run.tags for run in experiment.runs], dtype=np.bool_)
-    return experiment if keep.all() else select_runs(experiment, keep)
+    is_kept = np.array([contract.TAG_REPORT not in run.tags for run in experiment.runs], dtype=np.bool_)
+    return experiment if is_kept.all() else select_runs(experiment, is_kept)
 
 
 def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
     """Return the experiment with only the runs that the mask `keep`, shape (runs,), selects, and their points."""
     number = np.cumsum(keep).astype(np.int64) - 1
-    fits = experiment.fits_in_memory
+    fits_in_memory = experiment.fits_in_memory
     points = {}
     for metric, p in experiment.points.items():
         if (chosen := keep[p.runs]).any():
             columns = number[p.runs[chosen]], p.steps[chosen], p.values[chosen], p.times[chosen]
-            points[metric] = Points(*spill.move_columns_to_file(columns, fits=fits))
+            points[metric] = Points(*spill.move_columns_to_file(columns, fits=fits_in_memory))
     runs = tuple(run for run, wanted in zip(experiment.runs, keep, strict=True) if wanted)
     return replace(experiment, runs=runs, points=points)
 
@@ -92,8 +92,8 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
     """
     trials = inference.parse_params([run.params for run in children])
     names = {name for trial in trials for name in trial}
-    varied = {name for name in names if len({t[name] for t in trials if name in t}) > 1}
-    return not varied or bool(varied & set(parent.params))
+    varied_names = {name for name in names if len({t[name] for t in trials if name in t}) > 1}
+    return not varied_names or bool(varied_names & set(parent.params))
 
 
 def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:

@@ -26,13 +26,13 @@ from advisor.model.space import (
     words_of_name,
 )
 
-_TEST_LEVEL = 0.01
+_SIGNIFICANCE_LEVEL = 0.01
 """Maximum probability, per study, that independent hyperparameters appear to be related."""
 _MIN_AGREEING_TRIALS_FRACTION = 0.95
 """Minimum fraction of the trials in which a relation must hold."""
 _MIN_DIFFERENT_VALUES = 3
 """Minimum number of different values that each hyperparameter in a relation must have."""
-_MAX_NAMES = 40
+_MAX_RELATED_PARAMETERS = 40
 """Maximum number of hyperparameters with varying numeric values; with more of them, relations of three hyperparameters are not
 tested."""
 _RELATIVE_TOLERANCE = 1e-5
@@ -69,17 +69,17 @@ def find_dependent_parameters(
     lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens counts as dependent on the
     number of steps. keep: names that never count as dependent, because the study file declares them.
     """
-    numbers = _numeric_parameters(params)
+    numeric_values = _numeric_parameters(params)
     dependents: list[DependentParameter] = []
-    for name in sorted(numbers, key=lambda n: (*_importance_rank(n), is_training_length(n), -len(n), n)):
-        others = {n: v for n, v in numbers.items() if n != name and n not in {t.name for t in dependents}}
-        if name not in keep and (dependent := _dependent_by_formula(name, numbers[name], others)) is not None:
+    for name in sorted(numeric_values, key=lambda n: (*_importance_rank(n), is_training_length(n), -len(n), n)):
+        other_values = {n: v for n, v in numeric_values.items() if n != name and n not in {t.name for t in dependents}}
+        if name not in keep and (dependent := _dependent_by_formula(name, numeric_values[name], other_values)) is not None:
             dependents.append(dependent)
-    known = {t.name for t in dependents}
-    levels = {n: c for n, c in _discrete_values(params).items() if n not in known}
-    rest = [n for n in numbers if n not in known and n not in keep]
+    dependent_names = {t.name for t in dependents}
+    levels = {n: c for n, c in _discrete_values(params).items() if n not in dependent_names}
+    untested_names = [n for n in numeric_values if n not in dependent_names and n not in keep]
     dependents += [
-        dependent for n in rest if has_unknown_role(n) and (dependent := _dependent_by_values(n, levels)) is not None
+        dependent for n in untested_names if has_unknown_role(n) and (dependent := _dependent_by_values(n, levels)) is not None
     ]
     return tuple(dependents)
 
@@ -103,14 +103,14 @@ def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[
     length, end = np.array(pairs, dtype=np.float64).T
     # Steps may count from 0 or from 1: in most trials, the ratio to the stated length equals the largest ratio.
     ratios = {o: np.max((end + o) / length) for o in (1, 0)}
-    first = max(ratios, key=lambda o: int(np.sum(np.abs(end + o - ratios[o] * length) < 0.5)))
-    factor = float(ratios[first])
-    expected = factor * length
-    hits = np.abs(end + first - expected) <= np.maximum(1.0, 0.02 * expected)
-    chance = _chance_of_agreement(end, np.maximum(1.0, 0.02 * end))
-    n, k = len(hits), int(hits.sum())
-    enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_DIFFERENT_VALUES
-    return factor if enough and special.bdtrc(k - 2, n - 1, chance) <= _TEST_LEVEL else None
+    first_step_offset = max(ratios, key=lambda o: int(np.sum(np.abs(end + o - ratios[o] * length) < 0.5)))
+    factor = float(ratios[first_step_offset])
+    expected_ends = factor * length
+    is_at_expected_end = np.abs(end + first_step_offset - expected_ends) <= np.maximum(1.0, 0.02 * expected_ends)
+    chance_agreement = _chance_of_agreement(end, np.maximum(1.0, 0.02 * end))
+    n, k = len(is_at_expected_end), int(is_at_expected_end.sum())
+    has_enough_evidence = 2 * k >= n and len(set(length[is_at_expected_end].tolist())) >= _MIN_DIFFERENT_VALUES
+    return factor if has_enough_evidence and special.bdtrc(k - 2, n - 1, chance_agreement) <= _SIGNIFICANCE_LEVEL else None
 
 
 # --- formulas -------------------------------------------------------------------------------------------------------------------
@@ -148,12 +148,12 @@ def _importance_rank(name: str) -> tuple[int]:
 
 def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> DependentParameter | None:
     tests = max(len(others) * (len(_CANDIDATE_EXPONENTS) + 2) + len(others) ** 2 * len(_EXPONENT_PAIRS), 1)
-    present = np.isfinite(values)
+    is_known = np.isfinite(values)
     for parts, predict, text in _candidate_relations(values, others):
-        both = present & np.isfinite(predict)
-        if both.sum() < _MIN_AGREEING_TRIALS_FRACTION * present.sum():
+        are_both_known = is_known & np.isfinite(predict)
+        if are_both_known.sum() < _MIN_AGREEING_TRIALS_FRACTION * is_known.sum():
             continue
-        if _relation_holds(values[both], predict[both], tests):
+        if _relation_holds(values[are_both_known], predict[are_both_known], tests):
             return DependentParameter(name, parts, text())
     return None
 
@@ -164,31 +164,31 @@ CandidateRelation = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[CandidateRelation]:
     """Yield (names of the other parameters, predicted values, formula) for each relation that does not contradict the first
     trials."""
-    near = others
+    candidates = others
     for number in _FORMULA_TEST_TRIALS:
-        powers, signs = _possible_relations(values, near, number)
-        possible: BoolArray = np.any(np.vstack([powers, signs]), axis=0)
-        near = dict(itertools.compress(near.items(), possible))
-        powers, signs = powers[:, possible], signs[:, possible]
-    for k, (other, x) in enumerate(near.items()):
+        powers, signs = _possible_relations(values, candidates, number)
+        is_candidate: BoolArray = np.any(np.vstack([powers, signs]), axis=0)
+        candidates = dict(itertools.compress(candidates.items(), is_candidate))
+        powers, signs = powers[:, is_candidate], signs[:, is_candidate]
+    for k, (other, x) in enumerate(candidates.items()):
         for power in itertools.compress(_CANDIDATE_EXPONENTS, powers[:, k]):
             yield from _product_of_powers(values, ((other, x, power),))
         for sign in itertools.compress(_SUMMAND_SIGNS, signs[:, k]):
-            known = (values - sign * x)[np.isfinite(values - sign * x)]
-            if len(known):
-                shift = float(np.median(known))
+            finite = (values - sign * x)[np.isfinite(values - sign * x)]
+            if len(finite):
+                shift = float(np.median(finite))
                 yield (other,), shift + sign * x, _sum_text(shift, sign, other)
-    if len(others) > _MAX_NAMES:
+    if len(others) > _MAX_RELATED_PARAMETERS:
         return
-    logs = {n: _safe_log(x) for n, x in others.items()}
+    log_values = {n: _safe_log(x) for n, x in others.items()}
     own = _safe_log(values)
     for a, b in itertools.combinations(others, 2):
         for p, q in _EXPONENT_PAIRS:
-            ratio = own - p * logs[a] - q * logs[b]
-            known = ratio[np.isfinite(ratio)]
+            ratio = own - p * log_values[a] - q * log_values[b]
+            finite = ratio[np.isfinite(ratio)]
             # The factor must be the same in most settings. Testing a few settings first keeps the search fast for hundreds of
             # parameters.
-            if len(known) >= _MIN_DIFFERENT_VALUES and np.mean(np.abs(known[:12] - np.median(known[:12])) < 0.1) > 0.5:
+            if len(finite) >= _MIN_DIFFERENT_VALUES and np.mean(np.abs(finite[:12] - np.median(finite[:12])) < 0.1) > 0.5:
                 yield from _product_of_powers(values, ((a, others[a], p), (b, others[b], q)))
 
 
@@ -202,14 +202,14 @@ def _possible_relations(values: FloatArray, others: Mapping[str, FloatArray], nu
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, number).astype(np.int64))]
     own = values[rows]
     x = np.array([column[rows] for column in others.values()]).reshape(len(others), len(rows))
-    whole = bool((own == np.rint(own)).all())
-    slack = 1e-3 * np.abs(own) + (np.where(np.abs(own) >= 20, 2.0, 1.0) if whole else 0.0)
+    are_integers = bool((own == np.rint(own)).all())
+    tolerance = 1e-3 * np.abs(own) + (np.where(np.abs(own) >= 20, 2.0, 1.0) if are_integers else 0.0)
     with np.errstate(all="ignore"):
         products = [
-            _mostly_agree(own, power * _row_medians(_finite_ratios(own / power)), slack)
+            _mostly_agree(own, power * _row_medians(_finite_ratios(own / power)), tolerance)
             for power in (x**p for p in _CANDIDATE_EXPONENTS)
         ]
-        sums = [_mostly_agree(own, s * x + _row_medians(own - s * x), slack) for s in _SUMMAND_SIGNS]
+        sums = [_mostly_agree(own, s * x + _row_medians(own - s * x), tolerance) for s in _SUMMAND_SIGNS]
     return np.array(products), np.array(sums)
 
 
@@ -220,13 +220,13 @@ def _finite_ratios(ratios: FloatArray) -> FloatArray:
 def _row_medians(numbers: FloatArray) -> FloatArray:
     """Return the median of the numbers in each row without NaN, shape (rows, 1); much faster than `np.nanmedian`."""
     ordered, count = np.sort(numbers, axis=1), np.isfinite(numbers).sum(axis=1, keepdims=True)  # NaN sort last
-    middle = np.hstack([(count - 1) // 2, count // 2])
-    return np.asarray(np.take_along_axis(ordered, middle, axis=1).mean(axis=1, keepdims=True))
+    middle_indices = np.hstack([(count - 1) // 2, count // 2])
+    return np.asarray(np.take_along_axis(ordered, middle_indices, axis=1).mean(axis=1, keepdims=True))
 
 
 def _mostly_agree(values: FloatArray, predicted: FloatArray, tolerance: FloatArray) -> BoolArray:
-    agree: BoolArray = 2 * (np.abs(predicted - values) <= tolerance).sum(axis=1) >= len(values)
-    return agree
+    is_agreeing_row: BoolArray = 2 * (np.abs(predicted - values) <= tolerance).sum(axis=1) >= len(values)
+    return is_agreeing_row
 
 
 def _safe_log(values: FloatArray) -> FloatArray:
@@ -237,10 +237,10 @@ def _product_of_powers(values: FloatArray, parts: Sequence[tuple[str, FloatArray
     with np.errstate(all="ignore"):
         product = np.prod([np.power(x, p) for _, x, p in parts], axis=0)
         ratio = values / product
-        known = ratio[np.isfinite(ratio) & (ratio != 0)]
-        if not len(known):
+        finite_ratios = ratio[np.isfinite(ratio) & (ratio != 0)]
+        if not len(finite_ratios):
             return
-        factor = float(np.median(known))
+        factor = float(np.median(finite_ratios))
     yield tuple(n for n, _, _ in parts), factor * product, lambda: _product_text(factor, parts)
 
 
@@ -248,22 +248,22 @@ def _product_text(factor: float, parts: Sequence[tuple[str, FloatArray, float]])
     text = "" if math.isclose(factor, 1, rel_tol=_RELATIVE_TOLERANCE) else f"{_shorten_factor(factor):.12g}"
     for name, _, power in parts:
         size = abs(power)
-        term = _named(name) if size == 1 else f"{_named(name)} ** {size:g}"
+        term = _formula_name(name) if size == 1 else f"{_formula_name(name)} ** {size:g}"
         text = (f"{text} * {term}" if text else term) if power > 0 else f"{text or '1'} / {term}"
     return text
 
 
 def _sum_text(shift: float, sign: float, other: str) -> Callable[[], str]:
-    return lambda: f"{_shorten_factor(shift):.12g} {'+' if sign > 0 else '-'} {_named(other)}"
+    return lambda: f"{_shorten_factor(shift):.12g} {'+' if sign > 0 else '-'} {_formula_name(other)}"
 
 
 def _shorten_factor(factor: float) -> float:
     """Return the factor, rounded to the fewest digits that represent it: 0.1 for 0.0999999999."""
-    rounded = (float(f"{factor:.{digits}g}") for digits in range(1, 12))
-    return next((r for r in rounded if math.isclose(r, factor, rel_tol=_RELATIVE_TOLERANCE / 10)), factor)
+    rounded_factors = (float(f"{factor:.{digits}g}") for digits in range(1, 12))
+    return next((r for r in rounded_factors if math.isclose(r, factor, rel_tol=_RELATIVE_TOLERANCE / 10)), factor)
 
 
-def _named(name: str) -> str:
+def _formula_name(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else f"{{{name}}}"
 
 
@@ -273,27 +273,29 @@ def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bo
     A trial is evidence for a relation only if its values differ from those of the preceding trial. Values that are the same as
     in the preceding trial agree by design.
     """
-    changed = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
-    values, predicted = values[changed], predicted[changed]
+    is_new_pair = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
+    values, predicted = values[is_new_pair], predicted[is_new_pair]
     n = len(values)
-    whole = bool((values == np.rint(values)).all())
-    tolerance = _RELATIVE_TOLERANCE * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if whole else 0.0)
-    hits = int((np.abs(values - predicted) <= tolerance).sum())
+    are_integers = bool((values == np.rint(values)).all())
+    tolerance = _RELATIVE_TOLERANCE * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if are_integers else 0.0)
+    agreeing_count = int((np.abs(values - predicted) <= tolerance).sum())
     if (
-        hits < _MIN_AGREEING_TRIALS_FRACTION * n
+        agreeing_count < _MIN_AGREEING_TRIALS_FRACTION * n
         or n < _MIN_DIFFERENT_VALUES + 1
         or len(set(predicted.tolist())) < _MIN_DIFFERENT_VALUES
     ):
         return False
-    return bool(special.bdtrc(hits - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _TEST_LEVEL / tests)
+    return bool(
+        special.bdtrc(agreeing_count - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _SIGNIFICANCE_LEVEL / tests
+    )
 
 
 def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
     """Return the probability that a hyperparameter's values in two random trials agree within the tolerance."""
     ordered = np.sort(values)
     width = float(np.median(tolerance))
-    near = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(ordered, ordered - 2 * width, "left")
-    return float((near.mean()) / len(ordered))
+    near_counts = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(ordered, ordered - 2 * width, "left")
+    return float((near_counts.mean()) / len(ordered))
 
 
 # --- functions without a formula ------------------------------------------------------------------------------------------------
@@ -309,12 +311,12 @@ class _DiscreteValues:
 
 
 def _discrete_values(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, _DiscreteValues]:
-    found = {}
+    discrete_by_name = {}
     for name in sorted({n for p in params for n in p}):
-        numbers: dict[HyperparameterValue, int] = {}
-        codes = [-1 if (v := p.get(name)) is None else numbers.setdefault(v, len(numbers)) for p in params]
-        found[name] = _DiscreteValues(np.array(codes, dtype=np.int64), len(numbers))
-    return found
+        index_by_value: dict[HyperparameterValue, int] = {}
+        codes = [-1 if (v := p.get(name)) is None else index_by_value.setdefault(v, len(index_by_value)) for p in params]
+        discrete_by_name[name] = _DiscreteValues(np.array(codes, dtype=np.int64), len(index_by_value))
+    return discrete_by_name
 
 
 def _dependent_by_values(name: str, levels: Mapping[str, _DiscreteValues]) -> DependentParameter | None:
@@ -326,19 +328,19 @@ def _dependent_by_values(name: str, levels: Mapping[str, _DiscreteValues]) -> De
     own = levels[name]
     rows = np.flatnonzero(own.value_indices >= 0)
     values = own.value_indices[rows]
-    discrete = {}
+    known_by_name = {}
     for other, found in levels.items():
         codes = found.value_indices[rows]
         if other == name or not (codes >= 0).all():
             continue
-        count = found.distinct_values if len(rows) == len(found.value_indices) else len(np.unique(codes))
-        if 1 < count < own.distinct_values:
-            discrete[other] = codes
-        if len(discrete) == _MAX_NAMES:
+        value_count = found.distinct_values if len(rows) == len(found.value_indices) else len(np.unique(codes))
+        if 1 < value_count < own.distinct_values:
+            known_by_name[other] = codes
+        if len(known_by_name) == _MAX_RELATED_PARAMETERS:
             break
-    tests = max(math.comb(len(discrete), 2), 1)
-    for one, two in _possible_pairs(values, discrete):
-        keys = discrete[one] * (discrete[two].max() + 1) + discrete[two]
+    tests = max(math.comb(len(known_by_name), 2), 1)
+    for one, two in _possible_pairs(values, known_by_name):
+        keys = known_by_name[one] * (known_by_name[two].max() + 1) + known_by_name[two]
         if _keys_determine_values(keys, values, tests):
             return DependentParameter(name, (one, two), None)
     return None
@@ -349,12 +351,12 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
     values must have the same value in `values`."""
     if len(discrete) < 2:
         return []
-    part = np.unique(np.linspace(0, len(values) - 1, _TRIALS_TESTED_FIRST).astype(np.int64))
-    codes = np.array([c[part] for c in discrete.values()])
-    first, second = np.triu_indices(len(part), 1)
-    differ = values[part][first] != values[part][second]
-    equal = np.packbits(codes[:, first[differ]] == codes[:, second[differ]], axis=1)
-    conflicts: BoolArray = np.any(equal[:, None] & equal, axis=2)
+    tested_trials = np.unique(np.linspace(0, len(values) - 1, _TRIALS_TESTED_FIRST).astype(np.int64))
+    codes = np.array([c[tested_trials] for c in discrete.values()])
+    first, second = np.triu_indices(len(tested_trials), 1)
+    is_different = values[tested_trials][first] != values[tested_trials][second]
+    is_equal_packed = np.packbits(codes[:, first[is_different]] == codes[:, second[is_different]], axis=1)
+    conflicts: BoolArray = np.any(is_equal_packed[:, None] & is_equal_packed, axis=2)
     names = list(discrete)
     return [(names[a], names[b]) for a, b in itertools.combinations(range(len(names)), 2) if not conflicts[a, b]]
 
@@ -362,12 +364,12 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool:
     """Return whether the keys determine the values more often than by chance. A trial is not evidence if it has the same key as
     the preceding trial."""
-    count = int(values.max()) + 1
-    pairs = np.sort(keys * count + values)
-    if ((np.diff(pairs) != 0) & (np.diff(pairs // count) == 0)).any():
+    value_count = int(values.max()) + 1
+    pairs = np.sort(keys * value_count + values)
+    if ((np.diff(pairs) != 0) & (np.diff(pairs // value_count) == 0)).any():
         return False
-    changed = np.append(True, (np.diff(keys) != 0) | (np.diff(values) != 0))
-    keys, values = keys[changed], values[changed]
+    is_new_pair = np.append(True, (np.diff(keys) != 0) | (np.diff(values) != 0))
+    keys, values = keys[is_new_pair], values[is_new_pair]
     shares = np.bincount(values) / len(values)
-    agreeing = len(keys) - len(np.unique(keys))
-    return bool((shares**2).sum() ** agreeing <= _TEST_LEVEL / tests)
+    repeated_count = len(keys) - len(np.unique(keys))
+    return bool((shares**2).sum() ** repeated_count <= _SIGNIFICANCE_LEVEL / tests)

@@ -47,34 +47,34 @@ def parameter_roles(
 
     last_steps: last logged step of each trial, shape (trials,).
     """
-    twins = inference.find_duplicate_parameters(params, declared)
-    left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
-    lengths, steps, factors = _lengths_with_other_names(left, declared, last_steps)
+    copies = inference.find_duplicate_parameters(params, declared)
+    left = [{n: v for n, v in trial.items() if n not in copies} for trial in params]
+    lengths, steps, factors = _lengths_under_unusual_names(left, declared, last_steps)
     dependents = relations.find_dependent_parameters([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
     derived = {dependent.name: p for dependent in dependents if (p := _derived_parameter(dependent, left)) is not None}
-    outside = [dependent for dependent in dependents if dependent.name not in derived]
-    follows = {t: f"{clean(t.name)} follows from {listed(map(clean, t.others))}" for t in dependents}
+    omitted = [dependent for dependent in dependents if dependent.name not in derived]
+    reasons = {t: f"{clean(t.name)} follows from {listed(map(clean, t.others))}" for t in dependents}
     texts = [
-        *(f"{clean(n)} has the values of {clean(other)} in every trial, so it is omitted." for n, other in twins.items()),
-        *(f"{text} and is not searched: {clean(t.formula)}." for t, text in follows.items() if t.name in derived),
-        *(f"{follows[t]} and is omitted." for t in outside),
+        *(f"{clean(n)} has the values of {clean(other)} in every trial, so it is omitted." for n, other in copies.items()),
+        *(f"{text} and is not searched: {clean(t.formula)}." for t, text in reasons.items() if t.name in derived),
+        *(f"{reasons[t]} and is omitted." for t in omitted),
         *(f"{clean(n)} is the length of training, as the trials' last steps show, so it is not searched." for n in lengths),
     ]
     decisions = [Decision(topic="parameters", text=t, overrule="--study FILE with these parameters") for t in texts]
-    return ParameterRoles(derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, factors, tuple(decisions))
+    return ParameterRoles(derived, lengths, frozenset((*copies, *(t.name for t in omitted))), steps, factors, tuple(decisions))
 
 
-def _lengths_with_other_names(
+def _lengths_under_unusual_names(
     params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
     """Return (parameters that are the length of training although their names do not say so, planned steps, steps per unit).
 
     The planned steps have shape (trials,).
     """
-    none: tuple[int | None, ...] = (None,) * len(params)
+    no_plan: tuple[int | None, ...] = (None,) * len(params)
     names = sorted({n for p in params for n in p})
     if any(is_training_length(name) for name in names):
-        return {}, none, {}
+        return {}, no_plan, {}
     for name in names:
         if name in declared or not relations.has_unknown_role(name):
             continue
@@ -83,19 +83,19 @@ def _lengths_with_other_names(
         if factor is None:
             continue
         counts = Counter(v for v in values if v is not None)
-        usual = max(counts, key=lambda v: (counts[v], as_number(v)))
+        usual_value = max(counts, key=lambda v: (counts[v], as_number(v)))
         why = "the length of training under another name; users set it between studies, and no study searches it"
         steps = tuple(None if v is None else max(round(factor * as_number(v)), 1) for v in values)
-        return {name: Parameter(role="fixed", value=usual, why=why)}, steps, {name: factor}
-    return {}, none, {}
+        return {name: Parameter(role="fixed", value=usual_value, why=why)}, steps, {name: factor}
+    return {}, no_plan, {}
 
 
 def _derived_parameter(
     dependent: relations.DependentParameter, params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> Parameter | None:
-    whole = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
+    is_integer = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
     why = f"inferred: it follows from {listed(dependent.others)} in the trials"
     try:
-        return Parameter(role="derived", formula=dependent.formula, type="int" if whole else "float", why=why)
+        return Parameter(role="derived", formula=dependent.formula, type="int" if is_integer else "float", why=why)
     except ValidationError:
         return None

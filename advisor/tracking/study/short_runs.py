@@ -75,9 +75,9 @@ def find_short_trials(
     examples = steps * np.array([from_params.batch_size(p) for p in params])
     lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() and not steps_are_epochs else [])
     shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
-    known = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
-    short: BoolArray = known & (np.max(shares, axis=0) < _MAX_SHORT_TRIAL_LENGTH)
-    return short
+    has_curve = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
+    is_short: BoolArray = has_curve & (np.max(shares, axis=0) < _MAX_SHORT_TRIAL_LENGTH)
+    return is_short
 
 
 # --- pruned by a tuner -----------------------------------------------------------------------------------------------------------
@@ -97,25 +97,25 @@ def find_pruned_trials(
     groups: trials that failed without an error, or were killed, one group for each kind of end; finished: trials that ended
     normally; length_is_searched: True if a hyperparameter sets the length of training.
     """
-    late = _logged_after_evaluation(blocks, costs)
-    rivals = _ContinuedTrials(costs, params)
-    pruned: set[int] = set()
+    trained_on = _logged_after_evaluation(blocks, costs)
+    continued_trials = _ContinuedTrials(costs, params)
+    pruned_trials: set[int] = set()
     for_finished = _SEARCHED_LENGTH_P_VALUES if length_is_searched else _FINISHED_TRIAL_P_VALUES
     for group, levels in [*((g, _INTERRUPTED_TRIAL_P_VALUES) for g in groups), (finished, for_finished)]:
-        candidates = [t for t in group if not late[t]]
+        candidates = [t for t in group if not trained_on[t]]
         at_rungs = _ends_are_at_rungs(costs, candidates)
         # If another metric was logged often enough, it shows training after the last evaluation.
         at_evaluations = bool(candidates) and all(
             max(len(block.curve(t)) for block in blocks.values()) >= _MIN_POINTS_PER_EVALUATION * len(costs.curves[t])
             for t in candidates
         )
-        ranks = {t: rank for t in candidates if (rank := rivals.last_rank(t, repeats=at_rungs)) is not None}
+        ranks = {t: rank for t in candidates if (rank := continued_trials.last_rank(t, repeats=at_rungs)) is not None}
         if ranks and _p_value_of_ranks(list(ranks.values())) <= levels[at_rungs or (group is not finished and at_evaluations)]:
             rungs = {r.step for r in ranks.values() if r.is_behind_median}
-            pruned |= {
+            pruned_trials |= {
                 t for t in candidates if at_rungs or (t in ranks and (ranks[t].is_behind_median or ranks[t].step in rungs))
             }
-    return pruned
+    return pruned_trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +136,23 @@ class _LastRank:
 def _p_value_of_ranks(ranks: Sequence[_LastRank]) -> float:
     """Return the p-value of the trials' low ranks by van Elteren's test, which combines Mann-Whitney tests, one at the end of
     each trial."""
-    excess = variance = 0.0
+    excess_rank = variance = 0.0
     for step in {r.step for r in ranks}:
-        ended = [r for r in ranks if r.step == step]
-        n, m = len(ended), ended[0].continued_trials
-        excess += (sum(r.better_trials for r in ended) - n * m / 2) / (n + m + 1)
+        ranks_at_step = [r for r in ranks if r.step == step]
+        n, m = len(ranks_at_step), ranks_at_step[0].continued_trials
+        excess_rank += (sum(r.better_trials for r in ranks_at_step) - n * m / 2) / (n + m + 1)
         variance += n * m / 12 / (n + m + 1)
-    return float(special.ndtr(-excess / math.sqrt(variance)))
+    return float(special.ndtr(-excess_rank / math.sqrt(variance)))
 
 
 def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
     """Return whether the trials have few different numbers of evaluations, but at least two. At least two different numbers are
     required, because a bug can end all trials at the same step."""
-    longest = max(len(c) for c in costs.curves)
+    max_evaluations = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})
-    if rungs < 2 or rungs >= longest:
+    if rungs < 2 or rungs >= max_evaluations:
         return False
-    log_p = math.log(math.comb(longest, rungs)) + len(trials) * math.log(rungs / longest)
+    log_p = math.log(math.comb(max_evaluations, rungs)) + len(trials) * math.log(rungs / max_evaluations)
     return log_p <= math.log(_MAX_RUNG_P_VALUE)
 
 
@@ -182,9 +182,9 @@ class _ContinuedTrials:
             self._others[step] = np.array([self._cost_while_running(i, step) for i in range(len(self._curves))])
         costs = self._others[step]
         going_on = np.flatnonzero(np.isfinite(costs)).tolist()
-        others = costs[[i for i in going_on if repeats or not self._has_shorter_repeat(i, step)]]
-        worse = float((curve.values[-1] > others).sum() + (curve.values[-1] == others).sum() / 2)
-        return _LastRank(step, worse, len(others)) if len(others) else None
+        costs_of_others = costs[[i for i in going_on if repeats or not self._has_shorter_repeat(i, step)]]
+        better_count = float((curve.values[-1] > costs_of_others).sum() + (curve.values[-1] == costs_of_others).sum() / 2)
+        return _LastRank(step, better_count, len(costs_of_others)) if len(costs_of_others) else None
 
     def _cost_while_running(self, trial: int, step: int) -> float:
         curve = self._curves[trial]
@@ -194,8 +194,8 @@ class _ContinuedTrials:
         return float(curve.values[at])
 
     def _has_shorter_repeat(self, trial: int, step: int) -> bool:
-        twins = (t for t in self._repeats.get(trial, ()) if t != trial)
-        return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_TRIAL_LENGTH <= step for t in twins)
+        repeats = (t for t in self._repeats.get(trial, ()) if t != trial)
+        return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_TRIAL_LENGTH <= step for t in repeats)
 
 
 def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> BoolArray:
@@ -204,13 +204,13 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 
     Metrics that the longest trials log only after training are ignored.
     """
-    last = axes.last_steps(blocks).astype(np.float64)
-    ends = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
+    last_steps = axes.last_steps(blocks).astype(np.float64)
+    last_evaluations = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
     intervals = np.array([_evaluation_interval(c) for c in costs.curves])
-    longest = ends >= _MAX_SHORT_TRIAL_LENGTH * ends.max(initial=0)
-    usual = float(np.max((last - ends)[longest], initial=0.0))
-    late: BoolArray = last - ends > np.maximum(usual, _MAX_STEPS_AFTER_EVALUATION * intervals)
-    return late
+    is_long = last_evaluations >= _MAX_SHORT_TRIAL_LENGTH * last_evaluations.max(initial=0)
+    usual_distance = float(np.max((last_steps - last_evaluations)[is_long], initial=0.0))
+    trained_on: BoolArray = last_steps - last_evaluations > np.maximum(usual_distance, _MAX_STEPS_AFTER_EVALUATION * intervals)
+    return trained_on
 
 
 def length_is_searched(params: Sequence[Mapping[str, HyperparameterValue]], lengths: Collection[str] = ()) -> bool:
@@ -238,13 +238,13 @@ def find_early_stopped_trials(
     if sum(is_short[t] for t in trials) < _MIN_EARLY_STOPPED_TRIALS:
         return None
     for metric, curves in _stopping_metrics(blocks, costs):
-        fits = [
+        patience_fits = [
             _fit_patience([_count_evaluations_without_improvement(c.values, d) for c in curves], trials, is_short)
             for d in _COMMON_MIN_DELTAS
         ]
-        best = max((f for f in fits if f is not None), key=lambda f: len(f[1]), default=None)
-        if best is not None:
-            return EarlyStoppingPatience(best[1], best[0], metric)
+        best_fit = max((f for f in patience_fits if f is not None), key=lambda f: len(f[1]), default=None)
+        if best_fit is not None:
+            return EarlyStoppingPatience(best_fit[1], best_fit[0], metric)
     return None
 
 
@@ -256,13 +256,13 @@ def _fit_patience(
 
     waits: for each trial, the evaluations without improvement; see `_count_evaluations_without_improvement`.
     """
-    ends = [waits[t][-1] for t in trials if is_short[t]]
-    patience, fitting = Counter(ends).most_common(1)[0]
-    patient = sum(max(w, default=0) <= patience for w in waits)
+    waits_at_end = [waits[t][-1] for t in trials if is_short[t]]
+    patience, fitting = Counter(waits_at_end).most_common(1)[0]
+    within_patience = sum(max(w, default=0) <= patience for w in waits)
     if (
         patience < _MIN_PATIENCE
-        or fitting < _MIN_EXPLAINED_TRIALS_FRACTION * len(ends)
-        or patient < _MIN_EXPLAINED_TRIALS_FRACTION * len(waits)
+        or fitting < _MIN_EXPLAINED_TRIALS_FRACTION * len(waits_at_end)
+        or within_patience < _MIN_EXPLAINED_TRIALS_FRACTION * len(waits)
     ):
         return None
     return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
@@ -272,14 +272,14 @@ def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -
     """Return the metrics by which early stopping may decide, as costs: the objective, then metrics with the same number of
     evaluations."""
     points = sum(len(c) for c in costs.curves)
-    found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
+    metrics: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
     for metric in sorted(blocks):
         direction = metric_direction.direction_of_metric(metric)
         if metric == costs.metric or direction is None or len(blocks[metric].steps) != points:
             continue
         curves = [blocks[metric].curve(i) for i in range(len(costs.curves))]
-        found.append((metric, curves if direction == "minimize" else [-c for c in curves]))
-    return found[:_MAX_STOPPING_METRICS]
+        metrics.append((metric, curves if direction == "minimize" else [-c for c in curves]))
+    return metrics[:_MAX_STOPPING_METRICS]
 
 
 def _count_evaluations_without_improvement(values: FloatArray, min_delta: float) -> list[int]:

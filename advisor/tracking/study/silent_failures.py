@@ -19,7 +19,7 @@ from advisor.model import words
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Curve, CurveBlock, TrialStatus
 from advisor.tracking.study import metric_names
-from advisor.tracking.study.objective_costs import ObjectiveCosts, known_difference, min_difference
+from advisor.tracking.study.objective_costs import ObjectiveCosts, min_detectable_difference, min_known_difference
 from advisor.tracking.study.plateaus import (
     MIN_LEARNED_IMPROVEMENT,
     MIN_PLATEAU_EVALUATIONS,
@@ -44,7 +44,7 @@ _MIN_GAIN_TO_NOISE_RATIO = 5.0
 """Minimum improvement that a collapsed trial loses, in units of the median difference between successive evaluations after the
 loss. Our choice."""
 
-_FALSE_ALARMS = 0.05
+_MAX_FALSE_ALARM_RATE = 0.05
 """Maximum share of studies in which noise alone makes the reward of a policy fall below its start."""
 
 
@@ -68,19 +68,19 @@ def find_silent_failures(
 
     chance: cost of random guessing, if known. examples: number of validation examples, infinite if unknown.
     """
-    found: dict[int, TrialEnd] = {}
+    ends: dict[int, TrialEnd] = {}
     for trial in trials:
         if reason := _non_finite_evidence(blocks, costs, trial):
-            found[trial] = TrialEnd("diverged", reason)
-    rest = [t for t in trials if t not in found and len(costs.curves[t].finite) > MIN_PLATEAU_EVALUATIONS]
-    min_gain = min_difference(costs, examples)
-    for trial in rest:
+            ends[trial] = TrialEnd("diverged", reason)
+    candidates = [t for t in trials if t not in ends and len(costs.curves[t].finite) > MIN_PLATEAU_EVALUATIONS]
+    min_gain = min_detectable_difference(costs, examples)
+    for trial in candidates:
         if reason := _collapse_clause(costs, trial, min_gain) or _joint_collapse_evidence(blocks, costs, trial):
-            found[trial] = TrialEnd("diverged", reason)
-    found |= {t: TrialEnd("diverged", reason) for t, reason in _fallen_rewards(costs, rest).items() if t not in found}
-    rest = [t for t in rest if t not in found]
-    stuck = find_trials_on_plateaus(costs, rest, chance, known_difference(costs, examples))
-    return found | {trial: TrialEnd("not_learned", reason) for trial, reason in stuck.items()}
+            ends[trial] = TrialEnd("diverged", reason)
+    ends |= {t: TrialEnd("diverged", reason) for t, reason in _fallen_rewards(costs, candidates).items() if t not in ends}
+    candidates = [t for t in candidates if t not in ends]
+    plateau_trials = find_trials_on_plateaus(costs, candidates, chance, min_known_difference(costs, examples))
+    return ends | {trial: TrialEnd("not_learned", reason) for trial, reason in plateau_trials.items()}
 
 
 def _non_finite_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
@@ -110,14 +110,14 @@ def _was_training_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     A training loss that ends before the last evaluation is evidence only if its next point would have come after this
     evaluation.
     """
-    finite = [
+    finite_losses = [
         c
         for m, c in losses.items()
         if metric_direction.split_of_metric(m) in ("train", None)
         and (c.steps[-1] >= curve.steps[-1] or c.steps[-1] + _median_interval_steps(c) > curve.steps[-1])
         and np.isfinite(c.values).all()
     ]
-    return bool(np.isfinite(curve.values).any()) and bool(finite)
+    return bool(np.isfinite(curve.values).any()) and bool(finite_losses)
 
 
 def _median_interval_steps(curve: Curve) -> float:
@@ -130,8 +130,8 @@ def _has_training_continued(curve: Curve, step: int, range_of_costs: float, *, s
     single: whether only the last logged loss is non-finite. A single skipped batch can cause this, unless the objective also
     fell back to its first value.
     """
-    finite = curve.finite
-    before, after = finite.values[finite.steps < step], finite.values[finite.steps >= step]
+    finite_curve = curve.finite
+    before, after = finite_curve.values[finite_curve.steps < step], finite_curve.values[finite_curve.steps >= step]
     if single:
         return not (len(before) and len(after) and after[-1] >= before[0] - 0.1 * (before[0] - before.min()))
     if not len(after):
@@ -145,8 +145,8 @@ def _divergence_clause(metric: str, curve: Curve) -> str:
 
 
 def _count_trailing_true(mask: BoolArray) -> int:
-    others = np.flatnonzero(~mask)
-    return len(mask) - (int(others[-1]) + 1 if len(others) else 0)
+    false_indices = np.flatnonzero(~mask)
+    return len(mask) - (int(false_indices[-1]) + 1 if len(false_indices) else 0)
 
 
 def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
@@ -157,8 +157,8 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     curve = costs.curves[trial].finite
     first, best = costs.start(trial), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
-    constant = np.abs(curve.values - level) <= max(_MAX_CONSTANT_DISTANCE * gain, 1e-12)
-    length = _count_trailing_true(constant)
+    is_constant = np.abs(curve.values - level) <= max(_MAX_CONSTANT_DISTANCE * gain, 1e-12)
+    length = _count_trailing_true(is_constant)
     if (
         length < max(MIN_PLATEAU_EVALUATIONS, _MIN_CONSTANT_TAIL_FRACTION * len(curve))
         or not level - best >= _MIN_LOST_GAIN_FRACTION * gain > 0
@@ -197,9 +197,9 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
             lowest, end = levels
             step, best = int(curve.steps[len(curve) - length]), costs.objective_text(float(curve.values.min()))
             level = costs.objective_text(float(np.median(curve.values[len(curve) - length :])))
-            rose = f"{metric} rose from {lowest:.3g} to {end:.3g}"
-            lost = f"each lost at least {words.share(share)} of its gain"
-            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}; {lost}"
+            rise_text = f"{metric} rose from {lowest:.3g} to {end:.3g}"
+            loss_text = f"each lost at least {words.share(share)} of its gain"
+            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rise_text}; {loss_text}"
     return ""
 
 
@@ -209,19 +209,19 @@ def _fallen_rewards(costs: ObjectiveCosts, trials: Sequence[int]) -> dict[int, s
     The training reward must fall by more than noise. After the first training step, the objective must neither exceed the
     initial reward nor improve. The p-values are corrected for the number of trials (Holm).
     """
-    falls: list[tuple[float, int, str]] = []
-    judged = [t for t in trials if costs.rewards and len(costs.rewards[t]) >= MIN_SIGNAL_POINTS]
-    for trial in judged:
+    reward_falls: list[tuple[float, int, str]] = []
+    testable_trials = [t for t in trials if costs.rewards and len(costs.rewards[t]) >= MIN_SIGNAL_POINTS]
+    for trial in testable_trials:
         reward, curve = costs.rewards[trial], costs.curves[trial].finite
         first, late = initial_and_late_reward(reward.values)
         after_start = curve.values[curve.steps > reward.steps[0]]
-        material = first.mean - late.mean > MIN_LEARNED_IMPROVEMENT * costs.cost_range
-        if material and (after_start >= -first.mean).all() and not has_curve_fallen(curve.values, costs.cost_range):
+        is_large_fall = first.mean - late.mean > MIN_LEARNED_IMPROVEMENT * costs.cost_range
+        if is_large_fall and (after_start >= -first.mean).all() and not has_curve_fallen(curve.values, costs.cost_range):
             text = f"the training reward fell from {first.mean:.3g} to {late.mean:.3g}"
-            falls.append((first.p_value_above_other(late), trial, text))
-    falls.sort()
-    clear = [p <= _FALSE_ALARMS / (len(judged) - i) for i, (p, _, _) in enumerate(falls)]
-    return {trial: text for _, trial, text in falls[: [*clear, False].index(False)]}
+            reward_falls.append((first.p_value_above_other(late), trial, text))
+    reward_falls.sort()
+    is_significant = [p <= _MAX_FALSE_ALARM_RATE / (len(testable_trials) - i) for i, (p, _, _) in enumerate(reward_falls)]
+    return {trial: text for _, trial, text in reward_falls[: [*is_significant, False].index(False)]}
 
 
 def _has_fallen_clearly(loss: FloatArray) -> bool:
@@ -232,22 +232,22 @@ def _has_fallen_clearly(loss: FloatArray) -> bool:
 def _lost_loss_levels(loss: FloatArray, share: float) -> tuple[float, float] | None:
     """Return (lowest level, level at the end) of a training loss that lost the fraction `share` of its decrease; None if it did
     not."""
-    tail = loss[-max(MIN_PLATEAU_EVALUATIONS, int(_MIN_CONSTANT_TAIL_FRACTION * len(loss))) :]
-    lowest = float(_moving_median(loss).min())
+    last_losses = loss[-max(MIN_PLATEAU_EVALUATIONS, int(_MIN_CONSTANT_TAIL_FRACTION * len(loss))) :]
+    minimum = float(_moving_median(loss).min())
     # The lowest of the last points is used, because losses of single batches are noisy.
-    return (lowest, float(np.median(tail))) if tail.min() >= lowest + share * (loss[0] - lowest) else None
+    return (minimum, float(np.median(last_losses))) if last_losses.min() >= minimum + share * (loss[0] - minimum) else None
 
 
 def _cost_before_learning(costs: ObjectiveCosts, trial: int, metric: str, loss: Curve) -> float:
     """Return the cost before learning: the first cost, or the first training loss if it measures the same quantity as the
     objective."""
-    first = costs.start(trial)
+    first_cost = costs.start(trial)
     if (
         metric_direction.quantity_words(costs.metric) != metric_direction.quantity_words(metric)
         or loss.steps[0] >= costs.curves[trial].finite.steps[0]
     ):
-        return first
-    return max(first, float(loss.values[0]))
+        return first_cost
+    return max(first_cost, float(loss.values[0]))
 
 
 def _count_lost_evaluations(values: FloatArray, start: float, range_of_costs: float, share: float) -> int:

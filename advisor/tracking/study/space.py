@@ -15,7 +15,7 @@ from advisor.model.words import clean, listed
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import axes, declared, from_study_file, inference
 
-_RESERVED = 100
+_RESERVED_NAME_CHARS = 100
 """Number of characters to reserve in a study's name for the suffixes of later rounds."""
 _SHORTENED_STATUSES = ("pruned", "early_stopped")
 """Statuses of trials that end before their planned length."""
@@ -47,31 +47,31 @@ def build_space(
     """
     params = [t.params for t in trials]
     stated, warnings = from_study_file.parameters(spec, params)
-    guessed = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
-    guessed |= {name: p for name, p in roles.items() if name in guessed}
+    inferred_parameters = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
+    inferred_parameters |= {name: p for name, p in roles.items() if name in inferred_parameters}
     runs = {run.id: run for run in experiment.runs}
     by_tuner = {
-        name: p.model_copy(update={"when": guessed[name].when})
+        name: p.model_copy(update={"when": inferred_parameters[name].when})
         for name, p in declared.parameters([runs[t.id] for t in trials], params).items()
-        if name in guessed and guessed[name].role not in ("derived", "fixed")
+        if name in inferred_parameters and inferred_parameters[name].role not in ("derived", "fixed")
     }
-    guessed |= by_tuner
+    inferred_parameters |= by_tuner
     inferred = {
         name: "range inferred from the trials" if parameter.searched else str(parameter.why)
-        for name, parameter in guessed.items()
+        for name, parameter in inferred_parameters.items()
         # The remaining entries describe the objective. The domain of a parameter that never varies need not be inferred.
         if name not in ("objective", "direction", *by_tuner) and (parameter.searched or name in roles)
     }
-    name = (experiment.name or "study")[: MAX_NAME_CHARS - _RESERVED]
+    name = (experiment.name or "study")[: MAX_NAME_CHARS - _RESERVED_NAME_CHARS]
     base = spec or StudySpec(study=name, objective=objective, trials=len(trials))
     if base.max_train_steps is None:
         base = base.model_copy(update={"max_train_steps": _max_train_steps(trials, block, objective)})
-    full = base.model_copy(update={"objective": objective, "parameters": {**stated, **guessed}})
+    full_spec = base.model_copy(update={"objective": objective, "parameters": {**stated, **inferred_parameters}})
     decisions = []
     if by_tuner:
         text = f"The tuner's tags declare the range of {listed(map(clean, by_tuner), 6)}."
         decisions.append(Decision(topic="parameters", text=text, overrule="--study FILE"))
-    return StudySpace(full, inferred, tuple(warnings), tuple(decisions))
+    return StudySpace(full_spec, inferred, tuple(warnings), tuple(decisions))
 
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
@@ -80,15 +80,15 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
     If these trials planned different lengths, the length of the best trial is used. If every trial was pruned or stopped early,
     the length of the longest trial is returned, which is a lower bound.
     """
-    ends = {t.index: axes.length(c) for t in trials if len(c := block.curve(t.index))}
-    whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _SHORTENED_STATUSES]
-    if whole:
-        planned = [t.fact("max_train_steps") for t in whole]
-        if len({d for d in planned if d >= 1}) > 1:
+    lengths = {t.index: axes.length(c) for t in trials if len(c := block.curve(t.index))}
+    full_trials = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _SHORTENED_STATUSES]
+    if full_trials:
+        plans = [t.fact("max_train_steps") for t in full_trials]
+        if len({d for d in plans if d >= 1}) > 1:
             sign = 1 if objective.direction == "minimize" else -1
-            costs = {t.index: np.min(sign * block.curve(t.index).finite.values, initial=np.inf) for t in whole}
-            planned = [min(whole, key=lambda t: (costs[t.index], t.index)).fact("max_train_steps")]
-        return inference.infer_max_steps(planned, [ends[t.index] for t in whole if t.index in ends])
-    planned = [t.fact("max_train_steps") for t in trials]
-    longest = max([*ends.values(), *(int(d) for d in planned if math.isfinite(d))], default=0)
-    return longest if longest >= 1 else None
+            costs = {t.index: np.min(sign * block.curve(t.index).finite.values, initial=np.inf) for t in full_trials}
+            plans = [min(full_trials, key=lambda t: (costs[t.index], t.index)).fact("max_train_steps")]
+        return inference.infer_max_steps(plans, [lengths[t.index] for t in full_trials if t.index in lengths])
+    plans = [t.fact("max_train_steps") for t in trials]
+    longest_length = max([*lengths.values(), *(int(d) for d in plans if math.isfinite(d))], default=0)
+    return longest_length if longest_length >= 1 else None

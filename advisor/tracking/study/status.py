@@ -40,7 +40,7 @@ _ERROR_WORDS = frozenset("error errors exception traceback failure note".split()
 _OUT_OF_MEMORY_PATTERN = re.compile(
     r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
 )
-_OVERRULE = f"the tag `{contract.TAG_STATUS}` on a run"
+_STATUS_OVERRIDE = f"the tag `{contract.TAG_STATUS}` on a run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +68,35 @@ def find_trial_ends(
     training; steps_are_epochs: whether metrics were logged by epoch.
     """
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
-    tagged = {i: _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
-    stops = _guard_stops(runs)
+    ends_from_tags = {i: _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
+    guard_stops = _guard_stops(runs)
     # A run that the guard stopped may look like a crash until the launcher has recorded the stop.
-    ends = {i: end for i, end in tagged.items() if end is not None} | {
-        i: _end_by_guard(runs[i], stop) for i, stop in stops.items()
+    recorded_ends = {i: end for i, end in ends_from_tags.items() if end is not None} | {
+        i: _end_by_guard(runs[i], stop) for i, stop in guard_stops.items()
     }
-    crashed = [i for i, end in ends.items() if end.status == "infeasible"]
-    launches = find_launch_failures(runs, blocks, errors, crashed)
-    ends |= {i: TrialEnd("no_data", "its launch failed") for i in launches}
-    silent = set(crashed) - errors.keys() - set(launches)
-    lacking, of_memory = find_memory_failures(blocks, params, silent, [run.started for run in runs])
-    ends |= {i: TrialEnd("infeasible", "the trial probably ran out of memory") for i in lacking}
-    rest = [i for i in range(len(runs)) if i not in ends]
+    crashed_trials = [i for i, end in recorded_ends.items() if end.status == "infeasible"]
+    launch_failures = find_launch_failures(runs, blocks, errors, crashed_trials)
+    recorded_ends |= {i: TrialEnd("no_data", "its launch failed") for i in launch_failures}
+    unexplained_crashes = set(crashed_trials) - errors.keys() - set(launch_failures)
+    lacking, of_memory = find_memory_failures(blocks, params, unexplained_crashes, [run.started for run in runs])
+    recorded_ends |= {i: TrialEnd("infeasible", "the trial probably ran out of memory") for i in lacking}
+    rest = [i for i in range(len(runs)) if i not in recorded_ends]
     sizes = [as_number(run.tags.get(contract.TAG_N_VALID, "")) for run in runs]
     examples = max((size for size in sizes if size > 0), default=math.inf)
-    failed = find_silent_failures(blocks, costs, rest, _logged_cost_of_guessing(runs, objective), examples)
-    rest = [i for i in rest if i not in failed]
+    failures = find_silent_failures(blocks, costs, rest, _logged_cost_of_guessing(runs, objective), examples)
+    rest = [i for i in rest if i not in failures]
     short = short_runs.find_short_trials(costs, params, steps_are_epochs=steps_are_epochs)
     searched = short_runs.length_is_searched(params, lengths)
     stopped, patience = _find_shortened_trials(runs, blocks, costs, params, rest, is_short=short, length_is_searched=searched)
-    known = ends | failed | stopped
-    each = tuple(known[i] if i in known else TrialEnd(_process_status(runs[i])) for i in range(len(runs)))
+    known_ends = recorded_ends | failures | stopped
+    trial_ends = tuple(known_ends[i] if i in known_ends else TrialEnd(_process_status(runs[i])) for i in range(len(runs)))
     decisions = (
-        *_decisions(each, set(failed), patience, stops),
-        *_launch_failure_decision(len(runs), [errors.get(i, "") for i in launches]),
+        *_decisions(trial_ends, set(failures), patience, guard_stops),
+        *_launch_failure_decision(len(runs), [errors.get(i, "") for i in launch_failures]),
         *of_memory,
-        *_failed_evaluations_decision(each, costs),
+        *_failed_evaluations_decision(trial_ends, costs),
     )
-    return TrialEnds(each, errors | lacking, decisions)
+    return TrialEnds(trial_ends, errors | lacking, decisions)
 
 
 def _logged_cost_of_guessing(runs: Sequence[Run], objective: Objective) -> float | None:
@@ -128,14 +128,14 @@ def _end_from_tags(run: Run, objective: str, error: bool, evaluations: int) -> T
 def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
     """Return the guard's records, by trial, about the trials that it stopped. A stopped trial that still reached its planned
     end counts as complete."""
-    stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
-    records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_GUARD_STOP))) for i in stopped)
+    stopped_runs = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
+    records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_GUARD_STOP))) for i in stopped_runs)
     return {i: stop for i, stop in records if stop is not None}
 
 
 def _end_by_guard(run: Run, stop: GuardStop) -> TrialEnd:
-    diverged = "diverged" in (run.tags.get(contract.TAG_STATUS), stop.status)
-    return TrialEnd("diverged" if diverged else "pruned", f"the guard stopped it at step {stop.step:,}: {stop.reason}")
+    has_diverged = "diverged" in (run.tags.get(contract.TAG_STATUS), stop.status)
+    return TrialEnd("diverged" if has_diverged else "pruned", f"the guard stopped it at step {stop.step:,}: {stop.reason}")
 
 
 def _was_pruned(run: Run) -> bool:
@@ -148,11 +148,11 @@ def _was_pruned(run: Run) -> bool:
 
 def _error_text(run: Run) -> str:
     """Return the error text in the run's tags, which starts with "out of memory" if memory ran out; empty if there is none."""
-    texts = [
+    error_texts = [
         v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of_name(k)) and "note" not in words_of_name(k)
     ]
-    notes = [v for k, v in run.tags.items() if "note" in words_of_name(k) and _OUT_OF_MEMORY_PATTERN.search(v)]
-    text = next(iter(texts + notes), "").strip()
+    memory_notes = [v for k, v in run.tags.items() if "note" in words_of_name(k) and _OUT_OF_MEMORY_PATTERN.search(v)]
+    text = next(iter(error_texts + memory_notes), "").strip()
     return f"out of memory: {text}" if _OUT_OF_MEMORY_PATTERN.search(text) and not text.startswith("out of memory") else text
 
 
@@ -173,23 +173,23 @@ def _find_shortened_trials(
     is_short: BoolArray,
     length_is_searched: bool,
 ) -> tuple[dict[int, TrialEnd], short_runs.EarlyStoppingPatience | None]:
-    ways: dict[TrialStatus, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
+    by_status: dict[TrialStatus, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:
-        ways[_process_status(runs[trial])].append(trial)
-    patience = short_runs.find_early_stopped_trials(blocks, costs, ways["complete"] + ways["stopped"], is_short)
-    found: dict[int, TrialEnd] = {}
+        by_status[_process_status(runs[trial])].append(trial)
+    patience = short_runs.find_early_stopped_trials(blocks, costs, by_status["complete"] + by_status["stopped"], is_short)
+    ends: dict[int, TrialEnd] = {}
     if patience is not None:
         why = f"it ended {patience.evaluations_without_improvement} evaluations after its best {patience.metric}"
-        found = {t: TrialEnd("early_stopped", why) for t in patience.stopped_trials}
+        ends = {t: TrialEnd("early_stopped", why) for t in patience.stopped_trials}
     failed, killed, finished = (
-        [t for t in ways[w] if is_short[t] and t not in found] for w in ("infeasible", "stopped", "complete")
+        [t for t in by_status[w] if is_short[t] and t not in ends] for w in ("infeasible", "stopped", "complete")
     )
     for trial in short_runs.find_pruned_trials(
         blocks, costs, params, (failed, killed), finished=finished, length_is_searched=length_is_searched
     ):
         step = int(costs.curves[trial].steps[-1])
-        found[trial] = TrialEnd("pruned", f"it ended at step {step:,} with a worse result than the trials that continued")
-    return found, patience
+        ends[trial] = TrialEnd("pruned", f"it ended at step {step:,} with a worse result than the trials that continued")
+    return ends, patience
 
 
 # --- what the report says --------------------------------------------------------------------------------------------------------
@@ -219,30 +219,30 @@ def _decisions(
             f"{patience.metric}. If you keep checkpoints, train to the planned end and choose the best one afterwards: early "
             "stopping is then unnecessary, and the curves show how long to train."
         )
-        decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
+        decisions.append(Decision(topic="status", text=text, overrule=_STATUS_OVERRIDE))
     for status, words in (("diverged", "diverged"), ("not_learned", "learned nothing")):
-        shown = [ends[t].reason for t in sorted(failed) if ends[t].status == status]
-        if shown:
-            example = shown[0] if len(shown) == 1 else f"in one of them, for example, {shown[0]}"
-            text = f"{len(shown)} of {len(ends)} trials {words} by their curves: {example}."
-            decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
+        shown_reasons = [ends[t].reason for t in sorted(failed) if ends[t].status == status]
+        if shown_reasons:
+            example = shown_reasons[0] if len(shown_reasons) == 1 else f"in one of them, for example, {shown_reasons[0]}"
+            text = f"{len(shown_reasons)} of {len(ends)} trials {words} by their curves: {example}."
+            decisions.append(Decision(topic="status", text=text, overrule=_STATUS_OVERRIDE))
     return decisions
 
 
 def _pruning_decision(ends: Sequence[TrialEnd], guard_stops: Mapping[int, GuardStop]) -> list[Decision]:
-    pruned = {t for t, end in enumerate(ends) if end.status == "pruned"}
-    if not pruned:
+    pruned_trials = {t for t, end in enumerate(ends) if end.status == "pruned"}
+    if not pruned_trials:
         return []
-    guessed = any(ends[t].reason for t in pruned - guard_stops.keys())
-    how = ": they ended with worse results than the trials that continued, without an error" if guessed else ""
-    if guarded := pruned & guard_stops.keys():
-        how = " by the guard" if guarded == pruned else f", {len(guarded)} of them by the guard"
-    verb = "was" if len(pruned) == 1 else "were"
+    is_inferred = any(ends[t].reason for t in pruned_trials - guard_stops.keys())
+    how = ": they ended with worse results than the trials that continued, without an error" if is_inferred else ""
+    if guarded := pruned_trials & guard_stops.keys():
+        how = " by the guard" if guarded == pruned_trials else f", {len(guarded)} of them by the guard"
+    verb = "was" if len(pruned_trials) == 1 else "were"
     text = (
-        f"{len(pruned)} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with those of complete trials. "
-        "Pruning can hide settings that start slowly."
+        f"{len(pruned_trials)} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with those of complete "
+        "trials. Pruning can hide settings that start slowly."
     )
-    return [Decision(topic="status", text=text, overrule=_OVERRULE)]
+    return [Decision(topic="status", text=text, overrule=_STATUS_OVERRIDE)]
 
 
 def _launch_failure_decision(trials: int, errors: Sequence[str]) -> list[Decision]:
@@ -258,11 +258,15 @@ def _launch_failure_decision(trials: int, errors: Sequence[str]) -> list[Decisio
 
 def _failed_evaluations_decision(ends: Sequence[TrialEnd], costs: ObjectiveCosts) -> list[Decision]:
     """Return the decision to ignore non-finite evaluations in trials whose training continued after them."""
-    trained = [c for end, c in zip(ends, costs.curves, strict=True) if end.status not in ("diverged", "infeasible")]
-    missing = [len(c) - len(c.finite) for c in trained if len(c) > len(c.finite) > 0]
-    if not missing:
+    trained_curves = [c for end, c in zip(ends, costs.curves, strict=True) if end.status not in ("diverged", "infeasible")]
+    missing_counts = [len(c) - len(c.finite) for c in trained_curves if len(c) > len(c.finite) > 0]
+    if not missing_counts:
         return []
-    many = f"{sum(missing)} evaluations of {costs.metric} are" if sum(missing) > 1 else f"1 evaluation of {costs.metric} is"
-    where = f"{len(missing)} trials" if len(missing) > 1 else "1 trial"
+    many = (
+        f"{sum(missing_counts)} evaluations of {costs.metric} are"
+        if sum(missing_counts) > 1
+        else f"1 evaluation of {costs.metric} is"
+    )
+    where = f"{len(missing_counts)} trials" if len(missing_counts) > 1 else "1 trial"
     text = f"{many} not finite, in {where} whose training continued. They are omitted; check the evaluation at these steps."
     return [Decision(topic="status", text=text)]

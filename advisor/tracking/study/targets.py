@@ -27,16 +27,16 @@ MIN_FULL_LENGTH_FRACTION = 0.9
 def add_reached_target(study: Study) -> Study:
     """Return the study with a warning and the target at which its trials stopped; return it unchanged if there is no such
     target."""
-    reached = _find_trials_at_target([t for t in study.trials if study.comparable[t.index]], study)
-    if not reached:
+    trials_at_target = _find_trials_at_target([t for t in study.trials if study.comparable[t.index]], study)
+    if not trials_at_target:
         return study
-    ends = sorted((int(study.cost_curve(t).finite.steps[-1]), t.name) for t in reached)
-    target = study.objective_value(max(float(study.cost_curve(t).finite.values[-1]) for t in reached))
+    target_steps = sorted((int(study.cost_curve(t).finite.steps[-1]), t.name) for t in trials_at_target)
+    target = study.objective_value(max(float(study.cost_curve(t).finite.values[-1]) for t in trials_at_target))
     metric = clean(study.spec.objective.metric)
     text = (
-        f"Training stopped when {metric} reached about {number(target)}, in {len(reached)} trials, so their results are equal by "
-        f"design: compare the {study.unit}s to it. {clean(ends[0][1])} needed the fewest, {ends[0][0]:,}; "
-        f"{clean(ends[-1][1])} needed {ends[-1][0]:,}."
+        f"Training stopped when {metric} reached about {number(target)}, in {len(trials_at_target)} trials, so their results are "
+        f"equal by design: compare the {study.unit}s to it. {clean(target_steps[0][1])} needed the fewest, {target_steps[0][0]:,}; "
+        f"{clean(target_steps[-1][1])} needed {target_steps[-1][0]:,}."
     )
     return replace(study, target=target, warnings=(*study.warnings, text))
 
@@ -54,18 +54,18 @@ def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
     if len(curves) < MIN_TRIALS_AT_TARGET:
         return []
     steps = np.array([float(c.steps[-1]) for _, c in curves])
-    last = np.array([c.values[-1] for _, c in curves])
-    before = np.array([c.values[:-1].min() for _, c in curves])
-    for level in np.unique(last)[::-1]:
-        reached = last <= level
-        if reached.sum() < MIN_TRIALS_AT_TARGET:
+    last_costs = np.array([c.values[-1] for _, c in curves])
+    best_costs_before = np.array([c.values[:-1].min() for _, c in curves])
+    for level in np.unique(last_costs)[::-1]:
+        has_reached = last_costs <= level
+        if has_reached.sum() < MIN_TRIALS_AT_TARGET:
             break
-        others_had_time = (np.minimum(last, before)[~reached] > level).all() and (
-            steps[~reached] >= MIN_FULL_LENGTH_FRACTION * steps.max()
+        others_had_time = (np.minimum(last_costs, best_costs_before)[~has_reached] > level).all() and (
+            steps[~has_reached] >= MIN_FULL_LENGTH_FRACTION * steps.max()
         ).all()
-        stopped = [curve for curve, yes in zip(curves, reached, strict=True) if yes]
-        if (before[reached] > level).all() and others_had_time and _are_lengths_different(stopped):
-            return [t for t, _ in stopped]
+        curves_at_target = [curve for curve, yes in zip(curves, has_reached, strict=True) if yes]
+        if (best_costs_before[has_reached] > level).all() and others_had_time and _are_lengths_different(curves_at_target):
+            return [t for t, _ in curves_at_target]
     return []
 
 
@@ -75,5 +75,5 @@ def _are_lengths_different(curves: Sequence[tuple[Trial, Curve]]) -> bool:
     steps = np.array([float(c.steps[-1]) for _, c in curves])
     examples = steps * np.array([parameter_kinds.batch_size(t) for t, _ in curves])
     evaluations = np.array([float(len(c)) for _, c in curves])
-    measures = [steps, evaluations, *([examples] if np.isfinite(examples).all() else [])]
-    return all(len(set(m)) >= MIN_TRIALS_AT_TARGET and m.max() >= MIN_TRIAL_LENGTH_RATIO * m.min() for m in measures)
+    length_measures = [steps, evaluations, *([examples] if np.isfinite(examples).all() else [])]
+    return all(len(set(m)) >= MIN_TRIALS_AT_TARGET and m.max() >= MIN_TRIAL_LENGTH_RATIO * m.min() for m in length_measures)

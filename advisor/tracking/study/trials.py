@@ -94,16 +94,16 @@ def _facts_of_trials(
     """Return facts about each trial: those that training hooks logged, or else those that parameters and curves show. epochs:
     planned number of epochs of each trial; only if metrics were logged once per epoch, with the epoch as the step."""
     facts = [_logged_facts(run) for run in runs]
-    ends = (last_steps + start.steps).tolist()
-    planned = from_params.max_train_steps(params, ends)
+    last_logged_steps = (last_steps + start.steps).tolist()
+    planned_steps = from_params.max_train_steps(params, last_logged_steps)
     for i, known in enumerate(facts):
-        if (steps := planned[i] if planned[i] is not None else roles.steps[i]) is not None:
+        if (steps := planned_steps[i] if planned_steps[i] is not None else roles.steps[i]) is not None:
             known.setdefault("max_train_steps", str(steps))
         if math.isfinite(size := from_params.batch_size(params[i])):
             known.setdefault("batch_size", f"{size:.0f}")
         # Planned steps that are not clearly smaller than the last logged step include the first logged step.
         stated, first = from_params.parse_count(known.get("max_train_steps", "")), int(start.steps[i])
-        if first and stated >= 0.9 * ends[i]:
+        if first and stated >= 0.9 * last_logged_steps[i]:
             known["max_train_steps"] = str(int(stated) - first)
         if epochs is not None and epochs[i] >= 1:
             known.setdefault("max_train_steps", f"{epochs[i]:.0f}")
@@ -111,16 +111,16 @@ def _facts_of_trials(
 
 
 def _logged_facts(run: Run) -> dict[str, str]:
-    adapter = trains_adapter(run.params)
+    has_adapter = trains_adapter(run.params)
     facts = {
         "autologging": run.tags.get("mlflow.autologging"),
-        "pretrained": ("adapter" if adapter else "true") if starts_from_pretrained(run.params) else None,
-        "adapter": "true" if adapter else None,
+        "pretrained": ("adapter" if has_adapter else "true") if starts_from_pretrained(run.params) else None,
+        "adapter": "true" if has_adapter else None,
         "tuner": "optuna" if declared.has_tuner_tags(run) else None,
         "source_commit": run.tags.get("mlflow.source.git.commit"),
     }
-    logged = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
-    return {k: v for k, v in facts.items() if v} | logged | ({"autopsy": run.autopsy} if run.autopsy else {})
+    tag_facts = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
+    return {k: v for k, v in facts.items() if v} | tag_facts | ({"autopsy": run.autopsy} if run.autopsy else {})
 
 
 def _seed_of_run(run: Run) -> int | None:
@@ -145,7 +145,7 @@ def _distinct_names(runs: Sequence[Run]) -> list[str]:
     lengths = {}
     for name, ids in by_name.items():
         if len(ids) > 1:
-            longest = max(map(len, ids))
-            lengths[name] = next((n for n in range(6, longest) if len({id[:n] for id in ids}) == len(ids)), longest)
+            max_id_length = max(map(len, ids))
+            lengths[name] = next((n for n in range(6, max_id_length) if len({id[:n] for id in ids}) == len(ids)), max_id_length)
     names = ((run.name or run.id, run.id) for run in runs)
     return [f"{name} ({id[: lengths[name]]})" if name in lengths else name for name, id in names]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.model.first_rewards import cost_before_training, measure_the_same
+from advisor.model.first_rewards import cost_before_training, have_same_quantity
 from advisor.model.study import Curve
 
 
@@ -21,6 +21,6 @@ def test_the_cost_before_training_may_precede_the_first_evaluation(reward: Curve
 
 
 def test_a_reward_is_compared_with_an_objective_of_the_same_quantity_only() -> None:
-    assert measure_the_same("train/reward", "eval_reward")
-    assert not measure_the_same("train/reward", "eval/accuracy")
-    assert not measure_the_same(None, "eval_reward")
+    assert have_same_quantity("train/reward", "eval_reward")
+    assert not have_same_quantity("train/reward", "eval/accuracy")
+    assert not have_same_quantity(None, "eval_reward")

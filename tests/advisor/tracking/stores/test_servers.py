@@ -81,12 +81,14 @@ def test_connections_to_postgresql_share_the_reading_and_see_one_state(shared: s
         before = opened.query(count)
         writer.execute("INSERT INTO experiment_tags (key, value, experiment_id) VALUES ('late', '', 1)")
         try:
-            counts = opened.divide(range(9), lambda connection, some: (connection.query(count), list(some)))
+            counts = opened.read_in_shares(range(9), lambda connection, some: (connection.query(count), list(some)))
             assert counts == [(before, [0, 3, 6]), (before, [1, 4, 7]), (before, [2, 5, 8])]
             assert writer.execute(count).fetchall() != before
             assert opened.query(count) == before
             with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-                opened.divide(range(9), lambda connection, some: some[0] == 1 and connection.query("DELETE FROM metrics"))
+                opened.read_in_shares(
+                    range(9), lambda connection, some: some[0] == 1 and connection.query("DELETE FROM metrics")
+                )
         finally:
             writer.execute("DELETE FROM experiment_tags WHERE key = 'late'")
 
@@ -101,7 +103,7 @@ def test_a_postgresql_that_grants_one_connection_is_read_by_one(shared: str) -> 
     guest = shared.replace("mlflow:pa55word", "guest")
     same(read_experiment("odd", tracking_uri=guest), read_experiment("odd", tracking_uri=shared))
     with servers.connect(parse_tracking_uri(guest)) as opened:
-        assert len(opened.divide(range(9), lambda _, some: len(some))) == 1
+        assert len(opened.read_in_shares(range(9), lambda _, some: len(some))) == 1
 
 
 def test_a_postgresql_without_snapshots_is_read_by_one_connection(shared: str) -> None:
@@ -127,7 +129,7 @@ def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(shared: 
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt), servers.connect(parse_tracking_uri(shared)) as opened:
-        opened.divide(range(9), read)
+        opened.read_in_shares(range(9), read)
     assert time.monotonic() - began < 30
 
 
