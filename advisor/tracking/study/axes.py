@@ -228,7 +228,7 @@ def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> Float
     )
 
 
-def length(curve: Curve) -> int:
+def curve_length(curve: Curve) -> int:
     """Return the number of steps up to the last point of a non-empty curve: 200 if its steps are 0, 1, ..., 199.
 
     A curve with steps from 0 to 200 also has 200 steps, because its evaluation at step 0 precedes the training.

@@ -37,8 +37,8 @@ class _TrialPart:
     started: float
     ended: float
     """Time of the last logged point."""
-    first: int
-    last: int
+    first_step: int
+    last_step: int
     step_interval: int
     """Mean distance between the logged steps of the run's metric with the fewest logged steps."""
 
@@ -61,9 +61,9 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     groups = _groups_with_equal_settings(experiment)
     parts = _find_trial_parts(experiment) if groups else {}
     # Steps that are Unix times cannot show that a run continues an earlier run.
-    if not parts or any(p.first >= axes.MIN_UNIX_TIME_S for p in parts.values()):
+    if not parts or any(p.first_step >= axes.MIN_UNIX_TIME_S for p in parts.values()):
         return experiment, ()
-    longest, usual = max(p.last for p in parts.values()), min(p.first for p in parts.values())
+    longest, usual = max(p.last_step for p in parts.values()), min(p.first_step for p in parts.values())
     joins: list[_Continuation] = []
     for group in groups:
         runs_by_start = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
@@ -72,8 +72,9 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
             restarts_from_zero = _is_continuation(one, two, usual, longest)
             if restarts_from_zero is not None:
                 joins.append(_Continuation(former, later, restarts_from_zero))
-                last_step = two.last + (one.last + one.step_interval - two.first if restarts_from_zero else 0)
-                parts[later] = replace(two, first=min(one.first, two.first), last=last_step, started=one.started)
+                end = two.last_step + (one.last_step + one.step_interval - two.first_step if restarts_from_zero else 0)
+                first = min(one.first_step, two.first_step)
+                parts[later] = replace(two, first_step=first, last_step=end, started=one.started)
     if not joins:
         return experiment, ()
     opening = "1 run continues an interrupted one" if len(joins) == 1 else f"{len(joins)} runs continue interrupted ones"
@@ -92,16 +93,16 @@ def _is_continuation(earlier: _TrialPart, later: _TrialPart, usual_first_step: i
     if later.started < earlier.ended:
         return None
     interval = max(earlier.step_interval, later.step_interval)
-    if later.first > usual_first_step + interval:
-        goes_on = later.first <= earlier.last + _MAX_GAP_INTERVALS * interval and later.last > earlier.last
+    if later.first_step > usual_first_step + interval:
+        goes_on = later.first_step <= earlier.last_step + _MAX_GAP_INTERVALS * interval and later.last_step > earlier.last_step
         return False if goes_on else None
     if earlier.status != "KILLED":
         return None
-    joint_length = earlier.last + earlier.step_interval + later.last - later.first
+    joint_length = earlier.last_step + earlier.step_interval + later.last_step - later.first_step
     error = _MAX_RELATIVE_LENGTH_DIFFERENCE * longest + interval
-    if later.last < longest - error and abs(joint_length - longest) <= error:
+    if later.last_step < longest - error and abs(joint_length - longest) <= error:
         return True
-    return False if later.last >= earlier.last else None
+    return False if later.last_step >= earlier.last_step else None
 
 
 def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:

@@ -29,7 +29,7 @@ def has_tuner_tags(run: Run) -> bool:
     return {"number", "state"} <= run.tags.keys() or any(tag.endswith(_DISTRIBUTION_TAG_SUFFIX) for tag in run.tags)
 
 
-def direction(runs: Sequence[Run]) -> Direction | None:
+def tuner_direction(runs: Sequence[Run]) -> Direction | None:
     """Return the direction that the tuner's tags declare in most runs; None if they declare no direction or several."""
     tags = Counter(run.tags.get("direction", "").rpartition(".")[2].lower() for run in runs if has_tuner_tags(run))
     direction_counts = {text: n for text, n in tags.items() if text in ("minimize", "maximize")}
@@ -50,7 +50,7 @@ def parameters_with_none_choice(runs: Sequence[Run]) -> frozenset[str]:
     return frozenset(name for name, many in distributions if any(None in values.get("choices", ()) for _, values in many))
 
 
-def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
+def tuner_parameters(runs: Sequence[Run], params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
     """Return the parameters that the tuner declares, by name. params: values of each run, shape (runs,).
 
     If a range changed from trial to trial, the result is the union of the ranges. Parameters whose declaration contradicts the

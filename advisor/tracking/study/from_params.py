@@ -20,7 +20,7 @@ _WHOLE_BATCH_WORDS = frozenset("global total effective".split())
 _ACCUMULATION_WORDS = ("accumulation", "accumulate", "accum")
 
 
-def objective(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
+def best_model_metric(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
     """Return the metric that selects the best model according to the parameters of most runs; None if they name none of
     `metrics`.
 
@@ -57,7 +57,7 @@ def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
     return min(similar_metrics, key=lambda m: (len(m), m))
 
 
-def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
+def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
     """Return the direction that the parameters `greater_is_better` or `mode` state in most runs; None if no run has them."""
     votes: Counter[Direction] = Counter()
     for run in params:

@@ -16,7 +16,7 @@ _MAX_LISTED_WORDS = 5
 """Maximum number of words that a message lists."""
 
 
-def parameters(
+def check_declared_parameters(
     spec: StudySpec | None, params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> tuple[dict[str, Parameter], list[str]]:
     """Return the declared parameters with their logged types, and one warning per parameter about values outside its range.
@@ -53,7 +53,7 @@ def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Hyperparamet
     text = study_tags.latest_study_file(experiment.tags)
     try:
         spec = None if text is None else spec_yaml.parse_study_file(text)
-        parameters(spec, [spec.with_computed_values(trial) for trial in params] if spec is not None else params)
+        check_declared_parameters(spec, [spec.with_computed_values(trial) for trial in params] if spec is not None else params)
     except AdvisorError:
         return None
     return spec

@@ -73,7 +73,7 @@ def choose_objective(
     if stated_direction is not None:
         warnings += _direction_warnings(metric, stated_direction, followed=True)
         return ObjectiveChoice(Objective(metric=metric, direction=stated_direction), inferred, tuple(warnings))
-    by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
+    by_default = _tagged_direction(experiment, metric) or declared.tuner_direction(experiment.runs)
     direction, source, contradictions = _choose_direction(metric, by_default)
     return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred | source, (*warnings, *contradictions))
 
@@ -117,10 +117,10 @@ def _direction_warnings(metric: str, stated_direction: Direction, *, followed: b
 
 def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
     params = [run.params for run in experiment.runs]
-    metric = from_params.objective(params, experiment.points)
+    metric = from_params.best_model_metric(params, experiment.points)
     if metric is not None:
         reason = "inferred from the parameter that names the metric for choosing the best model"
-        return metric, from_params.direction(params), reason
+        return metric, from_params.best_model_direction(params), reason
     metric = metric_names.guess_objective({m: len(np.unique(p.runs)) for m, p in experiment.points.items()})
     if metric is None and (metric := _tuner_objective(experiment)) is not None:
         return metric, None, "inferred from the tags of the tuner"

@@ -45,7 +45,7 @@ class ObjectiveCosts:
     """Finite training rewards of each trial, shape (trials,), if a policy is trained and the objective is a reward as well; else
     empty."""
 
-    def start(self, trial: int) -> float:
+    def start_cost(self, trial: int) -> float:
         """Return the cost of the untrained model. The trial needs a finite cost."""
         return cost_before_training(self.curves[trial].finite, self.rewards[trial] if self.rewards else None)
 

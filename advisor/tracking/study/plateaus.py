@@ -123,7 +123,7 @@ def _plateau_level(costs: ObjectiveCosts, trial: int, best: float) -> float:
     distance = level - best
     if len(second_half) < MIN_PLATEAU_EVALUATIONS or distance <= 0 or np.ptp(second_half) > _MAX_PLATEAU_RANGE * distance:
         return math.nan
-    return level if costs.start(trial) - values.min() <= MIN_LEARNED_IMPROVEMENT * distance else math.nan
+    return level if costs.start_cost(trial) - values.min() <= MIN_LEARNED_IMPROVEMENT * distance else math.nan
 
 
 def _values_in_last_half(values: FloatArray) -> FloatArray:

@@ -31,7 +31,7 @@ RunGroups = dict[str, list[int]]
 """Title of each group of runs, such as "dataset = cifar10", and the indices of its runs."""
 
 
-def split(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
+def split_runs(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Return the groups into which the first sufficient evidence separates the chosen runs; None if there is no such evidence."""
     if len(chosen) < 2:
         return None

@@ -20,7 +20,7 @@ from advisor.model.space import equal_values
 from advisor.model.words import clean, count, shorten
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import inference
-from advisor.tracking.study.population_splits import split
+from advisor.tracking.study.population_splits import split_runs
 from advisor.tracking.study.probes import PARENT_RUN_TAG, select_runs
 
 _MIN_POPULATION_RUNS = 3
@@ -59,7 +59,7 @@ def select_population(
     chosen, others = [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents], []
     with_objective = set(experiment.points[objective].runs.tolist()) if objective and objective in experiment.points else None
     title = ""
-    while (groups := split(experiment, chosen)) is not None:
+    while (groups := split_runs(experiment, chosen)) is not None:
         group_sizes = {t: len(g if with_objective is None else with_objective & set(g)) for t, g in groups.items()}
         largest_group = max(groups, key=lambda t: (group_sizes[t], max(groups[t])))
         others += [(t, members) for t, members in groups.items() if t != largest_group]

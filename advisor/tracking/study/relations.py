@@ -55,7 +55,7 @@ class DependentParameter:
     """A hyperparameter whose value follows from other hyperparameters."""
 
     name: str
-    others: tuple[str, ...]
+    determinants: tuple[str, ...]
     formula: str | None
     """Formula for a study file; None if other hyperparameters determine the values but no formula is known."""
 

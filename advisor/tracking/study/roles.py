@@ -25,7 +25,7 @@ class ParameterRoles:
     lengths: Mapping[str, Parameter]
     """Parameters that are the length of training, according to the last steps of the trials. Lengths of training are fixed,
     because no study searches them."""
-    left_out: frozenset[str]
+    omitted_names: frozenset[str]
     """Parameters to omit: duplicates of other parameters, and numbers that other parameters determine by an unknown formula."""
     steps: tuple[int | None, ...]
     """Planned number of steps of each trial, read from a parameter in `lengths`; None if unknown."""
@@ -53,7 +53,7 @@ def parameter_roles(
     dependents = relations.find_dependent_parameters([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
     derived = {dependent.name: p for dependent in dependents if (p := _derived_parameter(dependent, left)) is not None}
     omitted = [dependent for dependent in dependents if dependent.name not in derived]
-    reasons = {t: f"{clean(t.name)} follows from {listed(map(clean, t.others))}" for t in dependents}
+    reasons = {t: f"{clean(t.name)} follows from {listed(map(clean, t.determinants))}" for t in dependents}
     texts = [
         *(f"{clean(n)} has the values of {clean(other)} in every trial, so it is omitted." for n, other in copies.items()),
         *(f"{text} and is not searched: {clean(t.formula)}." for t, text in reasons.items() if t.name in derived),
@@ -94,7 +94,7 @@ def _derived_parameter(
     dependent: relations.DependentParameter, params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> Parameter | None:
     is_integer = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
-    why = f"inferred: it follows from {listed(dependent.others)} in the trials"
+    why = f"inferred: it follows from {listed(dependent.determinants)} in the trials"
     try:
         return Parameter(role="derived", formula=dependent.formula, type="int" if is_integer else "float", why=why)
     except ValidationError:

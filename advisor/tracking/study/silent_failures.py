@@ -155,7 +155,7 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     min_gain: minimum gain that counts, because a smaller gain may be chance.
     """
     curve = costs.curves[trial].finite
-    first, best = costs.start(trial), float(curve.values.min())
+    first, best = costs.start_cost(trial), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
     is_constant = np.abs(curve.values - level) <= max(_MAX_CONSTANT_DISTANCE * gain, 1e-12)
     length = _count_trailing_true(is_constant)
@@ -241,7 +241,7 @@ def _lost_loss_levels(loss: FloatArray, share: float) -> tuple[float, float] | N
 def _cost_before_learning(costs: ObjectiveCosts, trial: int, metric: str, loss: Curve) -> float:
     """Return the cost before learning: the first cost, or the first training loss if it measures the same quantity as the
     objective."""
-    first_cost = costs.start(trial)
+    first_cost = costs.start_cost(trial)
     if (
         metric_direction.quantity_words(costs.metric) != metric_direction.quantity_words(metric)
         or loss.steps[0] >= costs.curves[trial].finite.steps[0]

@@ -46,13 +46,13 @@ def build_space(
     roles: undeclared parameters with a known role, such as parameters that follow from others.
     """
     params = [t.params for t in trials]
-    stated, warnings = from_study_file.parameters(spec, params)
+    stated, warnings = from_study_file.check_declared_parameters(spec, params)
     inferred_parameters = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
     inferred_parameters |= {name: p for name, p in roles.items() if name in inferred_parameters}
     runs = {run.id: run for run in experiment.runs}
     by_tuner = {
         name: p.model_copy(update={"when": inferred_parameters[name].when})
-        for name, p in declared.parameters([runs[t.id] for t in trials], params).items()
+        for name, p in declared.tuner_parameters([runs[t.id] for t in trials], params).items()
         if name in inferred_parameters and inferred_parameters[name].role not in ("derived", "fixed")
     }
     inferred_parameters |= by_tuner
@@ -80,7 +80,7 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
     If these trials planned different lengths, the length of the best trial is used. If every trial was pruned or stopped early,
     the length of the longest trial is returned, which is a lower bound.
     """
-    lengths = {t.index: axes.length(c) for t in trials if len(c := block.curve(t.index))}
+    lengths = {t.index: axes.curve_length(c) for t in trials if len(c := block.curve(t.index))}
     full_trials = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _SHORTENED_STATUSES]
     if full_trials:
         plans = [t.fact("max_train_steps") for t in full_trials]

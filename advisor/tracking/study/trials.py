@@ -51,7 +51,7 @@ def build_trials(
     if spec is not None:
         params = [spec.with_computed_values(trial) for trial in params]
     blocks, start, last_steps = curves.blocks, curves.start, axes.last_steps(curves.blocks)
-    fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
+    fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.tuner_parameters(runs, params)}
     roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
     are_steps_epochs = axes.are_steps_epochs(last_steps, params)
     costs = objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
@@ -66,7 +66,7 @@ def build_trials(
             id=run.id,
             name=name,
             status=how.ends[i].status,
-            params={name: value for name, value in params[i].items() if name not in roles.left_out},
+            params={name: value for name, value in params[i].items() if name not in roles.omitted_names},
             seed=_seed_of_run(run),
             facts=facts[i],
             started=run.started,

@@ -133,4 +133,4 @@ def test_trials_on_one_axis_raise_no_warning(other):
     ],
 )
 def test_steps_that_count_from_0_are_one_more_than_the_last_one(steps, length):
-    assert axes.length(block((steps, np.arange(len(steps)))).curve(0)) == length
+    assert axes.curve_length(block((steps, np.arange(len(steps)))).curve(0)) == length

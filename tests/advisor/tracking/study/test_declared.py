@@ -27,20 +27,20 @@ LOG = "FloatDistribution(high=0.1, log=True, low=1e-05, step=None)"
     ],
 )
 def test_distributions_in_tags_are_ranges_and_other_tags_declare_nothing(text, value, domain):
-    found = declared.parameters([trial(x_distribution=text)], [{"x": value}])
+    found = declared.tuner_parameters([trial(x_distribution=text)], [{"x": value}])
     assert {name: (p.low, p.high, p.scale, p.type) for name, p in found.items()} == ({"x": domain} if domain else {})
 
 
 def test_ranges_that_changed_are_joined():
     texts = [f"FloatDistribution(high={h}, log=False, low=0.0, step=None)" for h in (0.1, 0.5)]
-    found = declared.parameters([trial(x_distribution=t) for t in texts], [{"x": 0.05}, {"x": 0.4}])
+    found = declared.tuner_parameters([trial(x_distribution=t) for t in texts], [{"x": 0.05}, {"x": 0.4}])
     assert (found["x"].low, found["x"].high) == (0.0, 0.5)
 
 
 def test_the_direction_in_tags():
-    assert declared.direction([trial(direction="MAXIMIZE")]) == "maximize"
-    assert declared.direction([trial(direction="['MINIMIZE', 'MAXIMIZE']")]) is None
-    assert declared.direction([Run("id", "name", "FINISHED", {}, {"direction": "MAXIMIZE"})]) is None
+    assert declared.tuner_direction([trial(direction="MAXIMIZE")]) == "maximize"
+    assert declared.tuner_direction([trial(direction="['MINIMIZE', 'MAXIMIZE']")]) is None
+    assert declared.tuner_direction([Run("id", "name", "FINISHED", {}, {"direction": "MAXIMIZE"})]) is None
 
 
 def test_a_study_of_optunas_callback_is_read_as_declared(tmp_path):

@@ -20,13 +20,13 @@ METRICS = ("train_loss", "eval_loss", "eval_f1", "eval_accuracy", "val/acc")
     ],
 )
 def test_the_objective_that_runs_state(params, objective):
-    assert from_params.objective([params, {}], METRICS) == objective
+    assert from_params.best_model_metric([params, {}], METRICS) == objective
 
 
 def test_the_direction_that_runs_state():
-    assert from_params.direction([{"greater_is_better": "True"}]) == "maximize"
-    assert from_params.direction([{"checkpoint.mode": "min"}]) == "minimize"
-    assert from_params.direction([{"mode": "fast"}]) is None
+    assert from_params.best_model_direction([{"greater_is_better": "True"}]) == "maximize"
+    assert from_params.best_model_direction([{"checkpoint.mode": "min"}]) == "minimize"
+    assert from_params.best_model_direction([{"mode": "fast"}]) is None
 
 
 def test_planned_steps_are_believed_where_trials_end_there():

@@ -30,7 +30,7 @@ def random_settings(n=20, seed=0):
 def test_a_tie_has_a_formula(name, value, others):
     settings = [s | {name: value(s)} for s in random_settings()]
     (tie,) = find_dependent_parameters(settings)
-    assert {tie.name, *tie.others} == {name, *others}
+    assert {tie.name, *tie.determinants} == {name, *others}
     for s in settings:
         assert parse_formula(tie.formula).value(s) == pytest.approx(s[tie.name], rel=1e-4, abs=1)
 
@@ -39,7 +39,7 @@ def test_tokens_follow_from_the_steps():
     for steps in ("max_steps", "total_steps", "num_train_steps"):
         renamed = [{steps if n == "steps_per_run" else n: v for n, v in s.items()} for s in random_settings()]
         (tie,) = find_dependent_parameters([s | {"tokens": s[steps] * s["batch_size"] * 512} for s in renamed])
-        assert (tie.name, set(tie.others)) == ("tokens", {steps, "batch_size"})
+        assert (tie.name, set(tie.determinants)) == ("tokens", {steps, "batch_size"})
 
 
 def test_independent_hyperparameters_are_not_tied():
@@ -61,7 +61,7 @@ def test_the_number_of_weights_follows_without_a_formula():
         depth, width = int(rng.integers(1, 5)), int(rng.choice([32, 64, 128]))
         settings.append({"depth": depth, "width": width, "size_of_model": depth * width**2 + 10 * width})
     (tie,) = find_dependent_parameters(settings)
-    assert (tie.name, tie.others, tie.formula) == ("size_of_model", ("depth", "width"), None)
+    assert (tie.name, tie.determinants, tie.formula) == ("size_of_model", ("depth", "width"), None)
 
 
 def test_ties_are_found_among_many_hyperparameters():
@@ -73,7 +73,7 @@ def test_ties_are_found_among_many_hyperparameters():
         sizes = {"depth": depth, "width": width, "size_of_model": depth * width**2 + 10 * width}
         unusual = {"min_lr": 1e-6} if rng.uniform() < 0.02 else {"min_lr": s["lr"] / 10}
         settings.append(s | others | sizes | unusual | {"x3_turned": 2 - others["x3"]})
-    found = {tie.name: tie.others for tie in find_dependent_parameters(settings)}
+    found = {tie.name: tie.determinants for tie in find_dependent_parameters(settings)}
     assert found == {"min_lr": ("lr",), "x3_turned": ("x3",), "size_of_model": ("depth", "width")}
 
 

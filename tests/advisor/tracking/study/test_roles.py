@@ -10,7 +10,7 @@ def trials(n=12):
 
 def test_duplicates_and_tied_hyperparameters_are_not_searched():
     roles = parameter_roles(trials(), (), [10] * 12)
-    assert roles.left_out == {"learning_rate"}
+    assert roles.omitted_names == {"learning_rate"}
     assert roles.derived["min_lr"].formula == "0.1 * lr"
     assert [d.text for d in roles.decisions] == [
         "learning_rate has the values of lr in every trial, so it is omitted.",
@@ -21,7 +21,7 @@ def test_duplicates_and_tied_hyperparameters_are_not_searched():
 
 def test_declared_parameters_keep_their_role():
     roles = parameter_roles(trials(), ("min_lr", "learning_rate", "lr"), [10] * 12)
-    assert (roles.derived, roles.left_out) == ({}, set())
+    assert (roles.derived, roles.omitted_names) == ({}, set())
 
 
 def test_the_length_of_training_is_fixed_under_any_name():
