@@ -1,5 +1,5 @@
-"""Names of metrics, tags and files that adapters write and the analysis reads. Neither adapters nor the analysis depend on each
-other; both depend only on these names.
+"""Names of metrics, tags and files that adapters write and the analysis reads. Adapters and the analysis share only this
+module; neither imports the other.
 
 Training jobs import this module, so it uses only the standard library, which imports quickly. Names may be added to this
 module, but never changed, because existing experiments contain them.
@@ -11,12 +11,12 @@ SCHEMA = "1"
 """Version of all names in this module, logged as the tag `TAG_SCHEMA`."""
 
 DENSELY_LOGGED_STEPS = 500
-"""Number of optimizer steps at the start of a training that are each logged as a point of their own. Later steps are averaged
-over windows of several steps."""
+"""Number of optimizer steps at the start of a training at which every step is logged as a point. Later steps are averaged over
+windows of several steps."""
 
-# Metrics of the training loop. After the first DENSELY_LOGGED_STEPS steps, each point of a metric NAME is a mean over a window,
-# and NAME.min and NAME.max are its extremes, all logged at the window's last step. The separator is a dot, because a file store
-# cannot hold both "a" and "a/b".
+# Metrics of the training loop. After step DENSELY_LOGGED_STEPS, each point of the metric NAME is the mean of a window of steps.
+# The metrics NAME.min and NAME.max are the extremes of the window. All three points are logged at the window's last step.
+# The separator is a dot, because a file store cannot hold both "a" and "a/b".
 TRAIN_LOSS = "train/loss"
 GRAD_NORM = "train/grad_norm"
 """Global L2 norm of the gradient before any clipping."""
@@ -62,8 +62,7 @@ MIN_SUFFIX = ".min"
 MAX_SUFFIX = ".max"
 GROUP_SUFFIX = ".group"
 
-# Tags of a run. Facts about a run are logged as tags, so that its params are exactly the user's hyperparameters, whatever their
-# names.
+# Tags of a run. Facts about a run are tags, not params, because the params of a run are the user's hyperparameters.
 TAG_PREFIX = "advisor."
 TAG_SCHEMA = "advisor.schema"
 TAG_OBJECTIVE = "advisor.objective"
@@ -93,7 +92,7 @@ TAG_CHECKPOINTS = "advisor.checkpoints"
 """JSON: {"policy": "best-3" | "best-3+last" | "last" | "all" | "all+last" | "none",
 "kept": [{"step", "value", "path"}], "chosen": step or null, "resumes": true if the training resumes from the last one}."""
 TAG_SKIPPED_STEPS = "advisor.skipped_steps"
-"""Number of steps that a gradient scaler skipped in the whole training, including those after the last completed step. The tag
+"""Number of steps that a gradient scaler skipped in the whole training, including steps after the last completed step. The tag
 is absent if no steps were skipped, or if the optimizer is fused."""
 TAG_MICRO_BATCHES = "advisor.micro_batches"
 """Number of micro-batches whose gradients are accumulated for one optimizer step."""
@@ -170,7 +169,8 @@ TAG_PROBE = "advisor.probe"
 """Kind of the probe (short diagnostic study) that the run belongs to: "batch-size", "learning-rate", "early-instability",
 "warmup" or "steps"; absent for other runs."""
 TAG_REPORT = "advisor.report"
-"""Tag of the run that holds the reports on an experiment: the SHA-256 of the reports, or "begun". This run is not a trial."""
+"""Tag of the run that holds the reports on an experiment: the SHA-256 of the reports, or "begun". The run that holds the
+reports is not a trial."""
 TAG_HEADLINE = "advisor.headline"
 """Tag of the run that holds the reports: the headline of the report, which is one sentence about the study."""
 TAG_VERDICT = "advisor.verdict."

@@ -36,7 +36,7 @@ def write_verdict(path: Path, verdict: GuardVerdict) -> None:
 
 
 def read_verdict(path: Path) -> GuardVerdict | None:
-    """Return the latest verdict; None if there is none yet or the file is damaged."""
+    """Return the latest verdict, or None if the verdict file is missing or damaged."""
     try:
         data = json.loads(path.read_bytes())
         if not isinstance(data["stop"], bool):

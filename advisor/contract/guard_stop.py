@@ -19,11 +19,11 @@ class GuardStop:
     step: int
     """Last evaluated step."""
     reason: str
-    """Message of the guard, if the record contains one."""
+    """Message of the guard, or an empty text if the record contains no message."""
     at: float = 0.0
-    """Seconds since 1970; 0 if the record contains none."""
+    """Time of the stop in seconds since 1970, or 0 if the record contains no time."""
     length: float | None = None
-    """Planned number of steps of the training; None if unknown."""
+    """Planned number of steps of the training, or None if unknown."""
 
     @property
     def status(self) -> str:
@@ -36,7 +36,7 @@ class GuardStop:
         return _STOP_PREDICATES.get(self.state, "had another reason")
 
     def tag_text(self) -> str:
-        """Return the text for the tag; a reason that is too long is truncated."""
+        """Return the text for the tag, in which a long reason is truncated."""
         content = asdict(self)
         if self.length is None:
             del content["length"]
@@ -49,7 +49,7 @@ def is_last_step(step: float, length: float | None) -> bool:
 
 
 def read_guard_stop(text: str | None) -> GuardStop | None:
-    """Return the record from the text of the tag; None without a tag or with invalid text."""
+    """Parse the tag `contract.TAG_GUARD_STOP`. Return None if the tag is missing or invalid."""
     try:
         record = json.loads(text or "")
         state, step, at, length = record["state"], int(record["step"]), float(record.get("at", 0.0)), record.get("length")

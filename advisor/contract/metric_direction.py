@@ -37,7 +37,7 @@ _HIGHER_IS_BETTER = frozenset(
     "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
 _VAGUE_WORDS = frozenset("score average match".split())
-"""They imply "higher is better" only if no other word names the quantity, as "score" does not in "FID score"."""
+"""Words that imply "higher is better" only if no other word of the name implies a direction: a lower "FID score" is better."""
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
 """Words whose direction is reversed by a preceding "negative". The word "negative" does not reverse other words: "negative
 precision" may be the precision on negative examples."""
@@ -61,7 +61,7 @@ def quantity_words(name: str) -> tuple[str, ...]:
 
 
 def direction_of_metric(name: str) -> Direction | None:
-    """Return the direction in which the metric improves; None if its name does not show it."""
+    """Return the direction in which the metric improves, or None if the metric's name implies no direction."""
     whole, parts = _split_name(name)
     if "to" in whole[1:] and _TARGET_EFFORT_WORDS & set(whole[: whole.index("to", 1)]):
         return "minimize"  # an effort to reach a target, such as time_to_accuracy
@@ -73,18 +73,19 @@ def direction_of_metric(name: str) -> Direction | None:
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
-    """Return True if the name clearly implies the opposite direction; vague words such as "score" do not."""
+    """Return True if the metric's name implies the opposite of `direction` by a word that is not vague (see
+    `_VAGUE_WORDS`)."""
     implied = direction_of_metric(name)
     return implied is not None and implied != direction and _deciding_word(*_split_name(name)) not in _VAGUE_WORDS
 
 
 def _split_name(name: str) -> tuple[list[str], tuple[str, ...]]:
-    # The whole words are not split at capital letters, which would cut "mAP" and "mIoU" into pieces.
+    # Split the first list only at punctuation: splitting at capital letters would cut "mAP" and "mIoU" into pieces.
     return [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLIT_BY_WORD], quantity_words(name)
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
-    """Return the last word that implies a direction; a vague one such as "score" counts only without others."""
+    """Return the last word that implies a direction. A vague word such as "score" counts only if no other word implies one."""
     directed_words = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
     return next((w for w in directed_words if w not in _VAGUE_WORDS), directed_words[0] if directed_words else None)
 

@@ -1,7 +1,8 @@
 """Removes passwords and other secrets from messages, tags and files, using only the standard library.
 
-`register_address_secrets` parses every address that the user provides; then `redact` hides its password in every text, however
-it is quoted. Regular expressions are used only for text of unknown origin; their running time is proportional to its length.
+`register_address_secrets` parses every address that the user provides; from then on, `redact` hides the address's password in
+every text and in every form of quoting. Regular expressions are used only for text of unknown origin; their running time is
+proportional to the length of the text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from functools import lru_cache, partial
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO_PATTERN = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""User and password of an address; their length is limited, because the password may contain a slash or an @."""
+"""User and password of an address. The password may contain a slash or an @, so a maximum length bounds the search for the
+last @."""
 _ASSIGNMENT_PATTERN = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _SECRET_VARIABLE_PATTERN = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
@@ -31,12 +33,12 @@ _DATABASE_DIALECTS = {"postgresql", "postgres", "mysql", "mariadb", "mssql", "or
 """SQLAlchemy dialects whose drivers split passwords from addresses differently than `urllib` does."""
 
 _secret_replacements: dict[str, str] = {}
-"""Replacement of each text to hide: the user's addresses and their passwords in every form of quoting."""
+"""Maps each text to hide, such as a password in any form of quoting, to the text that replaces it."""
 
 
 def register_address_secrets(address: str) -> str:
-    """Return an address without its secrets, and hide these in all texts from now on. A value that is not an address is
-    returned unchanged.
+    """Return an address without its secrets, and make `redact` hide these secrets from now on. A value that is not an address
+    is returned unchanged.
 
     address: one complete address from the user. `urllib` splits user and password from a web address; in a database address,
     they end at the last @, whatever characters they contain.
@@ -67,7 +69,7 @@ def redact(text: str) -> str:
 
 
 def redact_value(value: str) -> str:
-    """Redact a whole value, such as that of a parameter; if it is an address, its secrets are hidden from now on."""
+    """Redact a whole value, such as the value of a parameter. If the value is an address, register its secrets first."""
     return redact(register_address_secrets(value))
 
 
@@ -94,7 +96,7 @@ def _alternatives_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=2)
 def _environment_secrets_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    """Return a pattern of the environment's secrets, raw or URL-quoted, longest first; None without any."""
+    """Return a pattern that matches the secrets of the environment in all forms, or None if the environment has no secrets."""
     forms = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
     ordered = sorted((value for value in forms if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value))
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, ordered))})(?!\w)") if ordered else None

@@ -80,7 +80,7 @@ class BackwardFault(_RecordPart):
 
 
 class BatchFacts(_RecordPart):
-    """The batch of the first non-finite value, None if the hook did not hold it, and the following batches."""
+    """The batch of the first non-finite value (None if the hook did not keep the batch), and the following batches."""
 
     step: int = 0
     batch: tuple[TensorFacts, ...] | None = None
@@ -135,7 +135,7 @@ class AutopsyRecord(BatchFacts):
     start_norm: float = 0.0
     """L2 norm of all parameters at the start of training."""
     scale: float | None = None
-    """Loss scale of the gradient scaler; None if the training uses no gradient scaler."""
+    """Loss scale of the gradient scaler, or None if the training uses no gradient scaler."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()

@@ -26,8 +26,8 @@ class SetRange(FrozenModel):
     """True if no later study may exceed the high end, because the machine cannot train with higher values."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the new range, clipped to the declared limits. The parameter keeps its type and role; one that
-        was not searched becomes a nuisance parameter."""
+        """Return the spec with the new range, clipped to the declared limits. The parameter keeps its type and role; a
+        parameter that was not searched becomes a nuisance parameter."""
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
@@ -50,7 +50,8 @@ class FixParameter(FrozenModel):
     for_now: bool = False
     """True if the final study, with an adaptive sampler, searches the hyperparameter again."""
     new_scores: bool = False
-    """True if results with this value are not comparable with earlier results, as after a longer maximum length of completions."""
+    """True if results with this value are not comparable with earlier results, for example because completions may be
+    longer."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         old = spec.parameters.get(self.parameter)
@@ -61,7 +62,7 @@ class FixParameter(FrozenModel):
 
 
 class DropValues(FrozenModel):
-    """Removes values of a hyperparameter from a comparison, with all hyperparameters that exist only with these values."""
+    """Removes values of a hyperparameter from a comparison, and all hyperparameters that exist only with these values."""
 
     kind: Literal["drop-values"] = "drop-values"
     parameter: str
@@ -140,7 +141,7 @@ class RepeatTrial(FrozenModel):
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, HyperparameterValue]
     rivals: tuple[dict[str, HyperparameterValue], ...] = ()
-    """Other settings that are repeated as often, to compare them."""
+    """Other settings to repeat with the same number of seeds, for a comparison with `parameters`."""
     seeds: Annotated[int, Field(ge=1)]
     why: str
 
@@ -190,16 +191,16 @@ class Reparametrise(FrozenModel):
     by: str
     """Combination of hyperparameters to search instead."""
     formula: str
-    """Computes the old hyperparameter from `by` and others."""
+    """Formula that computes the old hyperparameter from `by` and other hyperparameters."""
     equals: str
-    """Computes `by` from the old hyperparameter and others, for earlier trials."""
+    """Formula that computes `by` from the hyperparameters of earlier trials."""
     low: float
     high: float
     scale: AxisScale
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return a spec that searches `by` and computes the old parameter from it; unchanged if the old one is missing."""
+        """Return a spec that searches `by` and computes `parameter` from it. A spec without `parameter` stays unchanged."""
         old = spec.parameters.get(self.parameter)
         if old is None:
             return spec
@@ -224,7 +225,7 @@ class Advise(FrozenModel):
     text: str
     """One imperative sentence."""
     new_scores: bool = False
-    """True if later scores cannot be compared with earlier ones, because the validation data change."""
+    """True if the advice changes the validation data, so that later scores cannot be compared with earlier scores."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
@@ -247,7 +248,8 @@ class RunPlan(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the reason as a further note; the design itself depends on the whole analysed study."""
+        """Return the spec with the reason as a note. The plan needs the whole analysed study, so `advisor.planning.designs`
+        applies it."""
         return Advise(text=f"{self.why}.").apply(spec)
 
 

@@ -38,5 +38,5 @@ def convert_os_errors(what: str, hint: str = "") -> Iterator[None]:
 
 
 def convert_write_errors(folder: Path) -> AbstractContextManager[None]:
-    """Turn an OSError while writing to this folder into an AdvisorError that asks for another `--out`."""
+    """Turn an OSError while writing to `folder` into an AdvisorError that asks for another `--out`."""
     return convert_os_errors(f"cannot write to {str(folder)!r}", "choose another folder with --out")

@@ -41,7 +41,7 @@ class AxisEvidence(FrozenModel):
     lines: tuple[Line, ...] = ()
     """Values that the plot marks, such as the edge of a region in which trials fail."""
     next_low: float | None = None
-    """Lower end of the recommended range of the hyperparameter; None if no range is recommended."""
+    """Lower end of the recommended range of the hyperparameter, or None if no range is recommended."""
     next_high: float | None = None
 
 
@@ -86,11 +86,11 @@ Evidence = Annotated[AnyEvidence, Field(discriminator="kind")]
 
 
 TableRow: TypeAlias = "tuple[str, MessagePart | float] | tuple[str, MessagePart | float, MessagePart | float]"
-"""Row of a table: (label, value with its unit), or with the limit of the value as a third item."""
+"""Row of a table: (label, value with its unit), or (label, value, limit of the value)."""
 
 
 def table(*rows: TableRow) -> FigureEvidence:
-    """Return the table of the numbers behind a finding. The limit of a percentage is a share."""
+    """Return the table of the numbers behind a finding. If a value is a `Percent`, its limit is a number from 0 to 1."""
     return FigureEvidence(rows=tuple((label, _value_with_limit(*value)) for label, *value in rows))
 
 

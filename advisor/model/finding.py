@@ -20,7 +20,7 @@ Severity = Literal["critical", "warning", "note"]
 Goal = Literal[
     "pipeline", "stability", "infeasible", "boundary", "sampling", "steps", "regularisation", "efficiency", "exploitation"
 ]
-"""Topic of a finding, in the order of the Deep Learning Tuning Playbook: work on it pays off only after all earlier topics."""
+"""Topic of a finding. The topics are in the order in which the Deep Learning Tuning Playbook works on them."""
 
 
 MissingDataKind = Literal[
@@ -75,7 +75,7 @@ class Explanation(FrozenModel):
     because: str
     """Sentence on why the cause leads to the finding."""
     waits: bool = True
-    """True if the finding's changes wait until its cause is fixed, because that may resolve the finding."""
+    """True if the finding's changes wait until its cause is fixed, because fixing the cause may resolve the finding."""
 
 
 class Finding(FrozenModel):
@@ -138,5 +138,5 @@ class Verdict(FrozenModel):
     """Reason why the rule could not judge the study or is broken. If the rule found nothing, the reason may name the data that
     it checked."""
     needs: DataNeed | None = None
-    """Data that the rule needs but the study lacks; None if no data are missing."""
+    """Data that the rule needs but the study lacks, or None if no data are missing."""
     findings: tuple[Finding, ...] = ()

@@ -37,7 +37,7 @@ class Formula:
     """Syntax tree of the formula. Do not change it: `parse_formula` returns the same formula again for the same text."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
-        """Return the value; None if a hyperparameter is missing or no number, or if the value is not finite."""
+        """Return the value, or None if a hyperparameter is missing or not a number, or if the value is not finite."""
         try:
             value = _evaluate_node(self.syntax_tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
@@ -47,8 +47,8 @@ class Formula:
 
 @lru_cache(maxsize=1000)
 def parse_formula(text: str) -> Formula:
-    """Parse a formula. A name that is no Python identifier is in braces, as in `{optimizer/lr}`. Raises ValueError if it is not
-    arithmetic."""
+    """Parse a formula. A name that is no Python identifier is in braces, as in `{optimizer/lr}`. Raises ValueError if the text
+    is not an arithmetic formula."""
     if len(text) > _MAX_FORMULA_LENGTH:
         raise ValueError(f"a formula has at most {_MAX_FORMULA_LENGTH} characters")
     aliases: dict[str, str] = {}

@@ -9,8 +9,8 @@ from advisor.model.study import Study, Trial
 
 
 def searched_learning_rates(study: Study) -> tuple[str, FloatArray] | None:
-    """Return (name of the searched learning rate, its value in each trial); None if none is searched. Of several, one per
-    optimizer, it is the first that the best trial has."""
+    """Return (name of the searched learning rate, its value in each trial), or None if the study searches no learning rate. If
+    each optimizer has its own learning rate, the first learning rate of the best trial counts."""
     rate_names = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
     if not rate_names:
         return None
@@ -21,7 +21,7 @@ def searched_learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
 
 def rate_name(study: Study) -> str | None:
-    """Return the name of the study's learning rate; None if the study has none. A learning rate that the study or its baseline
+    """Return the name of the study's learning rate, or None if the study has none. A learning rate that the study or its baseline
     searches takes precedence over other learning rates."""
     rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
     searched_names = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
@@ -29,7 +29,7 @@ def rate_name(study: Study) -> str | None:
 
 
 def peak_learning_rate(study: Study, trial: Trial) -> float:
-    """Return the peak learning rate, from hyperparameters or else from logged facts; NaN if unknown."""
+    """Return the peak learning rate, from hyperparameters or else from logged facts, or NaN if unknown."""
     rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
     values = (as_number(trial.params[n]) for n in rates)
     return next((v for v in values if v > 0), trial.fact("optimizer.learning_rate"))

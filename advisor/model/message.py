@@ -117,13 +117,13 @@ MessagePart: TypeAlias = "str | Name | Code | Number | Objective | Setting | Per
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A sentence of literal text and typed values; `say` creates one. Messages are equal if their plain texts are, so that a
-    report equals its copy that was read from JSON."""
+    """A sentence of literal text and typed values; `say` creates one. Two messages with the same plain text are equal, so that
+    a report equals its copy that was read from JSON."""
 
     parts: tuple[MessagePart, ...]
 
     def render(self, show: Callable[[MessagePart], str]) -> str:
-        """Return the sentence as text; `show` formats each part, also of nested messages."""
+        """Return the sentence as text; `show` formats each part, including the parts of nested messages."""
         return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -194,7 +194,7 @@ def join_items(items: Iterable[MessagePart], separator: str = ", ") -> Message:
 
 
 def p_value_text(p: float) -> str:
-    """Return a p-value as text, such as `p = 0.02`; `p < 0.001` for smaller values."""
+    """Return a p-value as text, such as `p = 0.02`; `p < 0.001` for values below 0.001."""
     text = str(Probability(p))
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
@@ -206,7 +206,7 @@ def end_with_full_stop(message: Message | str) -> Message:
 
 
 def first_sentence(message: Message) -> Message:
-    """Return the first sentence with a full stop. One inside a name or a value does not end the sentence."""
+    """Return the first sentence with a full stop. A full stop inside a name or a value does not end the sentence."""
     parts: list[MessagePart] = []
     for part in _flatten_message(message):
         if parts and isinstance(part, str) and part[:1].isspace() and isinstance(parts[-1], str) and parts[-1][-1:] == ".":

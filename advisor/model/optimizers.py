@@ -57,12 +57,12 @@ _OPTIMIZER_BY_WORD = {
     "adamw": "adamw",
     "adam": "adam",
 }
-"""Maps words in optimizer names to the optimizer that they denote. If a name contains several of these words, the first one in
-this order counts."""
+"""Maps words in optimizer names to the optimizer that they denote. If the name of an optimizer contains several of these
+words, the word that comes first in this mapping counts."""
 
 
 def optimizer_in_value(value: HyperparameterValue) -> str | None:
-    """Return the optimizer in a value such as `torch.optim.SGD` or `adamw_torch`; None if it is unknown."""
+    """Return the optimizer that a value such as `torch.optim.SGD` or `adamw_torch` names, or None if the value names none."""
     text = "".join(words_of_name(str(value).partition("(")[0].rpartition(".")[2]))
     return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
 
@@ -80,7 +80,7 @@ def denotes_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
 
 
 def need_different_ranges(values: Iterable[HyperparameterValue]) -> bool:
-    """Return True if the optimizers need different ranges; an unknown one differs from all others."""
+    """Return True if the optimizers need different ranges. An unknown optimizer counts as different from all others."""
     return len({HYPERPARAMETERS_BY_OPTIMIZER.get(optimizer_in_value(v) or "", v) for v in values}) > 1
 
 

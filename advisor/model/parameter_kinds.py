@@ -99,7 +99,7 @@ def concerns_machine_only(name: str) -> bool:
 
 
 def batch_size(trial: Trial) -> float:
-    """Return the training batch size, from logged facts or else from hyperparameters; NaN if unknown."""
+    """Return the training batch size, from logged facts or else from hyperparameters, or NaN if unknown."""
     size = trial.fact("batch_size")
     if size > 0:
         return size

@@ -1,7 +1,7 @@
 """Defines the placeholders through which a training command receives settings of the study that are no hyperparameters.
 
 `{max_train_steps}` and `{evaluate_every}` are numbers of steps, `{schedule}` is the kind of learning-rate schedule, and
-`{schedule.decay_steps}` one of its numbers. `{seed}` differs in each run of the study.
+`{schedule.decay_steps}` is a number of this schedule. `{seed}` differs in each run of the study.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ UnitShare = Annotated[float, Field(ge=0, le=1)]
 
 
 _MIN_LEAD_CONFIDENCE = 0.9
-"""Confidence that the lead of a better trial is not due to its seed, if the standard deviation between seeds is known."""
+"""Minimum confidence that a better trial's lead is not due to its seed, if the standard deviation between seeds is known."""
 
 
 class _FiniteModel(FrozenModel):
@@ -40,14 +40,14 @@ class BestBeyond(_FiniteModel):
     end: float
     """End of the range before it was extended."""
     than: float | None = None
-    """Best objective value so far; None if the next study changes more than the search space, so that results are not
+    """Best objective value so far, or None if the next study changes more than the search space, so that results are not
     comparable."""
     noise: float = 0.0
     """Standard deviation of the objective between seeds; 0 if unknown."""
 
     @property
     def min_lead(self) -> float:
-        """Minimum lead of the best trial beyond the end that is not due to its seed."""
+        """Minimum lead of the best trial beyond the old end at which its seed alone is an unlikely explanation."""
         return NormalDist().inv_cdf(_MIN_LEAD_CONFIDENCE) * math.sqrt(2) * self.noise
 
 

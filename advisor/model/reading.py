@@ -28,7 +28,7 @@ class Reading(FrozenModel):
     population: str | None = None
     """Runs to analyse if an experiment contains several groups of runs: "all" or `PARAMETER=VALUE`."""
     kind: WorkloadKind | None = None
-    """Kind of workload, such as "language-model"; None if the analysis should infer it."""
+    """Kind of workload, such as "language-model", or None if the analysis should infer it."""
 
 
 class Decision(FrozenModel):
@@ -39,6 +39,6 @@ class Decision(FrozenModel):
     text: str
     """The decision and the reason for it, in one or two sentences."""
     overrule: str | None = None
-    """Command-line option that overrides the decision, such as `--ignore tokens`; None if there is none."""
+    """Command-line option that overrides the decision, such as `--ignore tokens`, or None if there is none."""
     parameters: tuple[str, ...] = ()
     """Parameters that have one value in the analysed runs, but other values in runs that were left out."""

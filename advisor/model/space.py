@@ -23,10 +23,11 @@ IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 RELATIVE_VALUE_TOLERANCE = 1e-6
-"""Maximum relative difference of equal values, because 32-bit floats and text round logged ones."""
+"""Maximum relative difference at which two values count as equal, because 32-bit floats and text round logged values."""
 
 MAX_FINITE_VALUE = 1e100
-"""Maximum absolute value that counts as finite. Only diverged runs exceed it, and squares below do not overflow."""
+"""Maximum absolute value that counts as finite. Only diverged runs log larger values, and the square of this value is
+finite."""
 
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
 """(Name, value as text) of each hyperparameter, sorted by name."""
@@ -38,8 +39,8 @@ AxisScale = Literal["linear", "log", "reverse-log"]
 
 
 def setting_key(params: Mapping[str, HyperparameterValue]) -> SettingKey:
-    """Return a key that is equal for equal settings. Numbers are rounded to seven digits: text and 32-bit floats change later
-    ones."""
+    """Return a key that is equal for equal settings. Numbers are rounded to seven significant digits, because text and 32-bit
+    floats change the digits after that."""
     is_number = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in params.items()}
     return tuple(sorted((n, f"{float(v):.7g}" if is_number[n] else str(v)) for n, v in params.items()))
 
@@ -144,8 +145,8 @@ class Domain(BaseModel):
         return float(log_ends[1] - log_ends[0]) / math.log(10)
 
     def to_positions(self, values: Sequence[HyperparameterValue] | FloatArray) -> FloatArray:
-        """Return the positions of `values` on the scale of the range, (n,): 0 at `low`, 1 at `high`, and beyond outside the
-        range.
+        """Return the positions of `values`, shape (n,), on the scale of the range: 0 at `low`, 1 at `high`, outside 0 to 1 for
+        values outside the range.
 
         A choice has the position index / (number of choices - 1). Values without a position, such as an unknown choice, text in
         a range, or zero on a log scale, get NaN.
@@ -177,9 +178,9 @@ class Domain(BaseModel):
     def draw(self, position: float) -> HyperparameterValue:
         """Return the value for a random `position`, uniformly distributed in [0, 1).
 
-        Unlike `value_at_position`, all integers of a linear range have equal probability; on a log scale, it is proportional to
-        the length of the interval that is rounded to the integer. Floats are rounded to 12 significant digits, because the last
-        bit of logarithms differs between platforms.
+        Unlike with `value_at_position`, all integers of a linear range have equal probability. On a log scale, the probability
+        of an integer is proportional to the length of the interval that is rounded to it. Floats are rounded to 12 significant
+        digits, because the last bit of logarithms differs between platforms.
         """
         if not self.numeric:
             return self.value_at_position(position)
@@ -193,7 +194,8 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: HyperparameterValue) -> bool:
-        """Return True if the domain contains `value`, with `RELATIVE_VALUE_TOLERANCE` range widths at each end."""
+        """Return True if the domain contains `value`, with a tolerance of `RELATIVE_VALUE_TOLERANCE` range widths at each
+        end."""
         position = float(self.to_positions([value])[0])
         return -RELATIVE_VALUE_TOLERANCE <= position <= 1 + RELATIVE_VALUE_TOLERANCE
 
@@ -220,7 +222,8 @@ def equal_values(value: HyperparameterValue, other: HyperparameterValue) -> bool
 
 
 def transform_to_scale(values: FloatArray, scale: AxisScale) -> FloatArray:
-    """Transform `values`, (n,), to numbers that increase uniformly along the scale; NaN for values without a position on it."""
+    """Transform `values`, (n,), to numbers that increase uniformly along the scale, or to NaN if the scale has no position for
+    the value."""
     if scale == "linear":
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -229,7 +232,8 @@ def transform_to_scale(values: FloatArray, scale: AxisScale) -> FloatArray:
 
 
 def round_significant(value: float, digits: int = 3) -> float:
-    """Round to `digits` significant digits; of a value just below 1, the distance from 1, so that 0.9995 does not become 1."""
+    """Round to `digits` significant digits. Just below 1, round the distance from 1 instead, so that 0.9995 does not become
+    1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
@@ -246,7 +250,7 @@ MAX_RANGE_END_DIGITS = 6
 
 
 def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range away from the range, to two significant digits, or to more if these would move it by more than 1
+    """Round the end of a range outwards, to two significant digits, or to more digits if two would move the end by more than 1
     % of its value or of `width`."""
     value = float(f"{value:.12g}")  # remove the rounding errors of earlier computations
     if not value or round_significant(value) == value:
@@ -281,7 +285,8 @@ _NONNEGATIVE_PARAMETER_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l
 
 
 def natural_limits_of_name(name: str, kind: ParameterType | None = None) -> tuple[float, float]:
-    """Return the limits (low, high) that a hyperparameter's name implies, as 0 and 1 for momentum; infinite if it implies none."""
+    """Return the limits (low, high) that a hyperparameter's name implies, as 0 and 1 for momentum; infinite if the name
+    implies no limits."""
     phrases = _word_sequences(name)
     if phrases & _OPEN_INTERVAL_NAMES or "oneminusmomentum" in phrases:
         return 0.0, 1.0
@@ -325,7 +330,7 @@ def is_number_of_epochs(name: str) -> bool:
 
 
 def is_transformers_schedule_name(name: str) -> bool:
-    """Return True if Transformers, whose names study files use, calls the kind of schedule so."""
+    """Return True if the text names a kind of schedule in Transformers, whose names study files use."""
     return words_of_name(name)[-3:] == ["lr", "scheduler", "type"]
 
 
@@ -353,10 +358,10 @@ def is_learning_rate(name: str) -> bool:
 
 
 def scale_of_new_range(name: str, low: float, high: float, scale: AxisScale) -> AxisScale:
-    """Return the scale of a new range: `scale`, unless the name implies another one.
+    """Return the scale of a new range: `scale`, unless the hyperparameter's name implies another scale.
 
-    A learning rate gets a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps: if this number differs
-    tenfold over the range, the scale is reverse-log, because few trials on a linear scale would lie near 1.
+    A learning rate gets a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps: if this number of
+    steps differs tenfold over the range, the scale is reverse-log, because a linear scale would place few trials near 1.
     """
     if is_learning_rate(name) and low > 0:
         return "log"

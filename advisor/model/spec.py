@@ -17,11 +17,11 @@ from advisor.model.space import Domain, HyperparameterValue
 Direction = Literal["minimize", "maximize"]
 ParameterRole = Literal["scientific", "nuisance", "fixed", "derived"]
 MAX_TRIALS = 1_000_000
-"""A larger number is probably a typing error and would take hours to draw."""
+"""Maximum number of trials in a study file. Drawing a larger number, probably a typing error, would take hours."""
 MAX_SEEDS = 10_000
 ProbeKind = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME_CHARS = 500
-"""Most experiment trackers have a lower limit."""
+"""Maximum number of characters in a name. Most experiment trackers have a lower limit."""
 SAME_IN_ALL_TRIALS = "the same in every trial"
 """Reason for a fixed parameter whose value is the same in all trials. A study file lists parameters with this reason under
 `constants`."""
@@ -121,7 +121,7 @@ class Parameter(Domain):
         return self.role not in ("fixed", "derived") and self.has_several_values
 
     def fix_value(self, value: HyperparameterValue, *, why: str) -> Parameter:
-        """Return the parameter with a fixed value; it keeps its declared limits, unless the value lies outside."""
+        """Return the parameter with a fixed value; its declared limits stay, unless the value lies outside these limits."""
         is_within_limits = isinstance(value, str) or self.declared_limits[0] <= value <= self.declared_limits[1]
         limits = self.limits if is_within_limits else None
         kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
@@ -170,7 +170,7 @@ class Region(BaseModel):
     why: str | None = None
 
     def contains(self, trial: Mapping[str, HyperparameterValue]) -> bool:
-        """Return True if a trial {parameter: value} lies in the region; False if it lacks a bounded parameter."""
+        """Return True if a trial {parameter: value} lies in the region, or False if the trial lacks a bounded parameter."""
         return all(name in trial and bounds.contains(trial[name]) for name, bounds in self.where.items())
 
 
@@ -208,7 +208,7 @@ class StudySpec(BaseModel):
     objective: Objective
     parameters: Mapping[Name, Parameter] = {}
     forbidden: tuple[Region, ...] = ()
-    """Regions without trials, because earlier trials in them failed."""
+    """Regions of the search space in which no trial is drawn, because earlier trials failed there."""
     settings: tuple[Mapping[Name, HyperparameterValue], ...] = ()
     """Settings of the searched parameters to train in this order, instead of settings drawn from the search space."""
     trials: Annotated[int, Field(ge=1, le=MAX_TRIALS)] | None = None
@@ -229,7 +229,7 @@ class StudySpec(BaseModel):
     """Number of optimizer steps of the final model if trials are shorter; the Deep Learning Tuning Playbook calls it the
     production length."""
     probe: ProbeKind | None = None
-    """Kind of diagnostic measurement if the study does not compare settings (see `advisor.contract.TAG_PROBE`); None for normal
+    """Kind of diagnostic measurement if the study does not compare settings (see `advisor.contract.TAG_PROBE`), or None for normal
     studies."""
     starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
     """Inputs that a probe's settings are computed from, such as {unstable_learning_rate: 0.1, times: 10}."""
@@ -315,7 +315,7 @@ class StudySpec(BaseModel):
         return {n: p.value for n, p in self.parameters.items() if p.role == "fixed" and p.value is not None}
 
     def searches_within(self, other: StudySpec) -> bool:
-        """Return True if the other study's search space contains every range and choice that this one searches."""
+        """Return True if the other study's search space contains every range and choice that this study searches."""
         other_parameters = other.searched
         for name, new in self.searched.items():
             old = other_parameters.get(name)
@@ -327,12 +327,12 @@ class StudySpec(BaseModel):
         return True
 
     def fix_value(self, name: str, value: HyperparameterValue, *, why: str) -> Parameter:
-        """Return the parameter as a fixed one; unchanged if it is already a constant with this value."""
+        """Return the parameter fixed at `value`. A constant with this value keeps its own reason."""
         constant = Parameter(role="fixed", value=value, why=SAME_IN_ALL_TRIALS)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
-        """Return a copy of the study with the parameter; a new one comes last."""
+        """Return a copy of the study with the parameter; a new parameter comes last."""
         return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})
 
 

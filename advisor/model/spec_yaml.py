@@ -28,8 +28,8 @@ _MAX_SHOWN_CHARACTERS = 60
 
 
 class _StudyFileLoader(yaml.SafeLoader):
-    """YAML loader with YAML 1.2 scalars, without tags, unpaired surrogates, and aliases, by which a small file can expand to a
-    large one."""
+    """YAML loader with YAML 1.2 scalars. It rejects tags, unpaired surrogates, and aliases, with which a small file could
+    expand to a huge text."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -111,7 +111,7 @@ def parse_study_file(text: str, *, source: str = "study file") -> StudySpec:
 
 
 def _validation_message(error: ErrorDetails) -> str:
-    """Return what is wrong with an entry of a study file."""
+    """Return a message about a wrong entry of a study file."""
     if error["type"] == "extra_forbidden":
         similar_keys = get_close_matches(str(error["loc"][-1]), _keys_beside(error["loc"]), n=1)
         return f"is not a key of a study file{f'; did you mean {similar_keys[0]!r}?' if similar_keys else ''}"
@@ -188,8 +188,7 @@ def _line_of_key(node: Any, location: tuple[str, ...]) -> int:
 
 def study_file_schema() -> dict[str, Any]:
     full_schema = StudySpec.model_json_schema()
-    # StudySpec refers to itself, so pydantic moves its schema to $defs. Users of the schema expect the keys of StudySpec at the
-    # top level.
+    # StudySpec refers to itself, so pydantic moves its schema to $defs; users expect its keys at the top level.
     study_schema = full_schema["$defs"]["StudySpec"]
     value = {"anyOf": [{"type": kind} for kind in ("boolean", "integer", "number", "string")]}
     study_schema["properties"]["constants"] = {

@@ -78,7 +78,7 @@ class Curve:
     steps: IntArray
     values: FloatArray
     times: FloatArray
-    """Seconds since the start of the trial; NaN if unknown."""
+    """Seconds since the start of the trial, or NaN if unknown."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -98,7 +98,7 @@ class Curve:
 
 
 def round_to_result_digits(value: float) -> float:
-    """Round a result to `RESULT_DIGITS` significant digits: sums of the same numbers may differ in the last ones."""
+    """Round a result to `RESULT_DIGITS` significant digits, because sums of the same numbers may differ in the last digits."""
     return float(f"{value:.{RESULT_DIGITS}g}")
 
 
@@ -142,12 +142,12 @@ class Trial:
     round: int | None = None
     """Number of the earlier round to which the trial belongs, if any."""
     reason: str = ""
-    """Reason for an inferred status, such as "its training loss is NaN from step 300 on"; empty for a recorded one."""
+    """Reason for an inferred status, such as "its training loss is NaN from step 300 on"; empty for a recorded status."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags that the user set on the run."""
 
     def fact(self, name: str) -> float:
-        """Return a recorded fact as a number; NaN if it is missing or no number."""
+        """Return a recorded fact as a number, or NaN if the fact is missing or not a number."""
         try:
             return float(self.facts.get(name, "nan"))
         except ValueError:
@@ -160,7 +160,7 @@ class Trial:
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """True if the trial crashed with an error that reports it."""
+        """True if the trial crashed with an out-of-memory error."""
         return self.status == "infeasible" and self.facts.get("error", "").lower().startswith("out of memory")
 
     def parsed_fact(self, name: str) -> Any:
@@ -171,7 +171,8 @@ class Trial:
             raise ValueError(f"the fact {name!r} is nested too deeply") from None
 
     def json_fact(self, name: str, kind: type[T]) -> T:
-        """Return a recorded fact that is JSON of this type; an empty value if it is missing or something else."""
+        """Return a recorded fact that is JSON of the given type, or an empty value of this type if the fact is missing or
+        malformed."""
         try:
             value = self.parsed_fact(name)
         except ValueError:
@@ -195,14 +196,14 @@ class Study:
     warnings: tuple[str, ...] = ()
     """Warnings about the data, each one sentence."""
     unit: StepUnit = "step"
-    """Optimizer steps, epochs if only these were logged, or a unit of time."""
+    """Unit of the steps: optimizer steps, epochs if metrics were logged only by epoch, or a unit of time."""
     kind: WorkloadKind = "unknown"
     target: float | None = None
     """Objective value at which all trials stopped, so that results are equal by design, if any."""
     lengths: Mapping[str, float] = field(default_factory=dict)
     """Steps per unit of each fixed hyperparameter that sets the training length although its name does not say so."""
     decisions: tuple[Decision, ...] = ()
-    """How the experiment was read as a study, as the report states."""
+    """Decisions on how the experiment was read as a study, which the report lists."""
     outside: tuple[Trial, ...] = ()
     """Trials of earlier rounds outside of the search space; their indices are not valid in this study."""
 
@@ -244,7 +245,8 @@ class Study:
         return _EMPTY_CURVE if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the maximum in each logging window, because means hide spikes; without logged maxima, the curve itself."""
+        """Return the curve of the maxima of the logging windows, because means hide spikes, or the metric's curve if no maxima
+        were logged."""
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY_CURVE
@@ -273,14 +275,14 @@ class Study:
         return train_eval_curve if len(train_eval_curve) else self.curve(trial, "train_loss")
 
     def planned_steps(self, trial: Trial) -> float:
-        """Return the number of steps that the trial, or else the study, planned; NaN if unknown."""
+        """Return the number of steps that the trial, or else the study, planned, or NaN if unknown."""
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0:
             return own
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
     def planned_length(self, trial: Trial, last: int) -> int:
-        """Return the trial's planned steps, or its `last` step if its plan is unknown and it was not cut short."""
+        """Return the trial's planned steps, or its `last` step if the plan is unknown and the trial was not cut short."""
         planned_steps = self.planned_steps(trial)
         # If steps are counted from 0, a training of 200 steps ends at step 199.
         counts_from_0 = planned_steps == last + 1
@@ -292,8 +294,8 @@ class Study:
         return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return True if the trial was pruned or stopped early, or evaluated for less than 90 % of its planned steps; if these
-        are unknown, if it was stopped."""
+        """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps. If
+        the planned steps are unknown, a trial with the status `stopped` was cut short."""
         if trial.status in ("pruned", "early_stopped"):
             return True
         evaluated_steps = self.cost_curve(trial).steps
@@ -309,7 +311,7 @@ class Study:
 
     @cached_property
     def costs(self) -> FloatArray:
-        """Lowest cost of each trial, over all trials; NaN without a finite cost."""
+        """Lowest cost of each trial, shape (trials,), or NaN for a trial without a finite cost."""
         best_costs = np.full(len(self.trials), np.nan)
         for trial in self.trials:
             finite_curve = self.cost_curve(trial).finite
@@ -331,7 +333,7 @@ class Study:
     @cached_property
     def comparable(self) -> BoolArray:
         """Mask of the feasible trials with a result at full length: not pruned or stopped before 90 % of their planned steps.
-        If no trial is complete, all feasible ones."""
+        If no trial has such a result, all feasible trials are selected."""
         has_full_result = self.feasible & np.array([not self._is_full_result_unknown(t) for t in self.trials], dtype=np.bool_)
         return has_full_result if has_full_result.any() else self.feasible
 
@@ -354,7 +356,8 @@ class Study:
         return sorted(comparable_trials, key=self.rank_key)
 
     def rank_key(self, trial: Trial) -> tuple[float, float]:
-        """Return (best cost, mean cost in the second half of training), by which trials are sorted; equal keys tie."""
+        """Return the key by which trials are sorted: (best cost, mean cost in the second half of training). Trials with equal
+        keys tie."""
         return round_to_result_digits(self.costs[trial.index]), round_to_result_digits(self.late_cost(trial))
 
     def late_cost(self, trial: Trial) -> float:
@@ -366,6 +369,7 @@ class Study:
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Return each trial's position in the range of a parameter: 0 at the low end, 1 at the high end, NaN without it."""
+        """Return each trial's position in the range of a parameter: 0 at the low end, 1 at the high end, NaN if the trial
+        lacks it."""
         chosen_trials = self.trials if trials is None else trials
         return self.spec.parameters[name].to_positions([t.params.get(name, "") for t in chosen_trials])

@@ -8,7 +8,8 @@
 | fine-tuning of all weights, except with SGD | 1e-7 to 1e-4 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805 |
 | fine-tuning with adapters, except with SGD | 1e-6 to 1e-3 | 2e-4: Hu et al. 2021, arXiv:2106.09685 |
 
-The sources of fine-tuning recipes (`advisor.planning.recipes`) lie in these ranges; those for adapters are about ten times as high.
+The learning rates in the sources of `advisor.planning.recipes` lie in these ranges; adapters need rates about ten times as
+high.
 
 These limits are not strict: if the best trials lie at one of them, the search extends a small step beyond it.
 """
@@ -58,7 +59,7 @@ RATES_BY_OPTIMIZER = {
     "adafactor": ADAM_RATES._replace(training="Adafactor"),
     "lion": LION_RATES,
 }
-"""By word in optimizer names: adamw_torch and paged_adamw_8bit both count as AdamW."""
+"""Usual learning rates by a word in the optimizer's name: adamw_torch and paged_adamw_8bit both count as AdamW."""
 
 MAX_SEARCHED_CHARS = 200
 """Maximum number of characters that are searched for words."""
@@ -69,7 +70,7 @@ _PRETRAINED_WORD_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"
 
 
 def rates_of_optimizer(name: str) -> UsualRates | None:
-    """Return the usual learning rates of the named optimizer; None if it is unknown."""
+    """Return the usual learning rates of the named optimizer, or None for an unknown optimizer."""
     words = [*re.split(r"[^a-z]+", name.lower()), optimizers.optimizer_in_value(name)]
     return next((RATES_BY_OPTIMIZER[w] for w in words if w in RATES_BY_OPTIMIZER), None)
 

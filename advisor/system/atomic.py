@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-if sys.platform != "win32":  # Windows has no such locks, so temporary files of killed processes stay there
+if sys.platform != "win32":  # Windows has no locks on folders, so temporary files of killed processes stay there
     import fcntl
 
 UNFINISHED_SUFFIX = ".advisor-unfinished"

@@ -31,7 +31,7 @@ class Notification:
     event: str
     study: str
     trial: str | None
-    """Name of the trial; None for the whole study."""
+    """Name of the trial, or None for the whole study."""
     step: int | None
     message: str
 

@@ -26,7 +26,8 @@ class RayCluster:
     """A connection to a Ray cluster. `disconnect` closes it, unless the process was already connected before."""
 
     def __init__(self, address: str | None) -> None:
-        """address: of the cluster's head node; "auto" to find a running cluster; None for RAY_ADDRESS or else a new local cluster.
+        """address: address of the cluster's head node, "auto" to find a running cluster, or None for the address in
+        RAY_ADDRESS, without which a new local cluster is started.
 
         Raises AdvisorError if Ray is not installed or no Ray cluster responds.
         """
@@ -50,7 +51,7 @@ class RayCluster:
                 raise AdvisorError(f"no Ray cluster responds at {shown_address}: {str(error).splitlines()[0]}") from None
 
     def disconnect(self) -> None:
-        """Close the connection. Ray then cancels all its tasks and actors."""
+        """Close the connection. After the disconnection, Ray cancels all tasks and actors of this process."""
         if self._connected_here:
             self.ray.shutdown()
 
@@ -80,8 +81,8 @@ def map_on_ray(
 class _RayTasks:
     def __init__(self, ray: Any, work: Callable[[Any], Any], tasks: Iterable[Any], failed: Callable[[Any, str], Any]):
         self._ray, self._failed = ray, failed
-        # Ray's own retries would repeat a task that runs out of memory again and again. The SPREAD strategy distributes the
-        # disk and network load of the tasks over the nodes.
+        # Ray's own retries would repeat a task that runs out of memory again and again. SPREAD distributes the disk and
+        # network load.
         self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(lambda work, task: work(task))
         self._work = ray.put(work)
         self._waiting = deque((task, _MAX_NODE_FAILURES) for task in tasks)
@@ -100,7 +101,7 @@ class _RayTasks:
                 self._ray.cancel(reference, force=True)
 
     def _yield_result(self, done: Any) -> Iterator[Any]:
-        """Yield a task's result. Yield nothing if its node failed and the task will run again on another node."""
+        """Yield the result of a task, or nothing if the task's node failed and the task will run again on another node."""
         errors = self._ray.exceptions
         task, nodes = self._submitted.pop(done)
         try:

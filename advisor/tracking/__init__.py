@@ -54,8 +54,8 @@ def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the URL of run pages in MLflow's UI, without a run id at the end and without user and password; None if the store is
-    not a server. Raises the same AdvisorErrors as `read_study`."""
+    """Return the URL of run pages in MLflow's UI, without a run id and without credentials, or None if the store is not a
+    server. Raises the same AdvisorErrors as `read_study`."""
     location = parse_tracking_uri(tracking_uri)
     if location.kind != "server":
         return None

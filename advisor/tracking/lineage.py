@@ -33,11 +33,11 @@ class StudyInExperiment:
     study: str
     experiment: str
     spec: StudySpec | None
-    """The study file; None if the experiment has none."""
+    """The study file, or None if the experiment has none."""
 
     @property
     def parent(self) -> str | None:
-        """Name of the preceding study (the earlier round); None if there is none."""
+        """Name of the preceding study (the earlier round), or None for a first round."""
         return self.spec.parent if self.spec is not None else None
 
 

@@ -32,7 +32,7 @@ class ReportRun:
     run: str
     """Id of the report run."""
     url: str | None
-    """URL of the run's page; None if the store is not a server."""
+    """URL of the run's page, or None if the store is not a server."""
     changed: bool
     """False if the report run already contained the same files and tags."""
 

@@ -24,7 +24,7 @@ class Run:
     params: Mapping[str, str]
     tags: Mapping[str, str]
     started: float | None = None
-    """Start time in seconds since 1970; None if unknown."""
+    """Start time in seconds since 1970, or None if unknown."""
     ended: float | None = None
     autopsy: str = ""
     """Record of the run's first non-finite value, as JSON (`advisor.model.autopsy`); empty if the run has none."""
@@ -43,7 +43,7 @@ class Points:
     steps: NDArray[np.int64]
     values: FloatArray
     times: FloatArray
-    """Time of each point in seconds since 1970; NaN if unknown."""
+    """Time of each point in seconds since 1970, or NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,12 @@ def study_file_tags(spec: StudySpec) -> dict[str, str]:
 
 
 def latest_study_file(tags: Mapping[str, str]) -> str | None:
-    """Return the text of the most recently stored study file; None if there is none."""
+    """Return the text of the most recently stored study file, or None if there is none."""
     return _unpack_from_tags(contract.TAG_STUDY_FILE, tags)
 
 
 def latest_spec(tags: Mapping[str, str]) -> StudySpec | None:
-    """Return the most recently stored study file; None if it is missing or invalid."""
+    """Return the most recently stored study file, or None if it is missing or invalid."""
     return _parse_study_file(latest_study_file(tags))
 
 

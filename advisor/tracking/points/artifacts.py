@@ -48,7 +48,7 @@ def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Pa
 
 
 def local_folder(root: str) -> Path | None:
-    """Return the local folder of an artifact location; None if the location is not local."""
+    """Return the local folder of an artifact location, or None if the location is not local."""
     url = urlsplit(root)
     if url.scheme == "file":
         return Path(url2pathname(url.path))

@@ -172,8 +172,8 @@ def _delete_files(paths: Iterable[Path]) -> None:
 
 
 def _load_file(path: Path, wanted: dict[str, int], collector: PointCollector) -> list[int]:
-    """For the runs in `wanted` that the cache file contains: add their points to the collector, remove them from `wanted`, and
-    return their indices.
+    """Add the points of the cached runs to the collector, and return the indices of these runs. wanted: runs by cache key; the
+    cached runs are removed from it.
 
     A damaged cache file is deleted.
     """

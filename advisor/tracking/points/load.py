@@ -21,7 +21,7 @@ class LastPoint(NamedTuple):
 
 
 class StoredRun(NamedTuple):
-    """A run, and what its store tells about its points without reading them."""
+    """A run, and the facts about its points that the store returns without reading the points."""
 
     run: Run
     artifact_root: str
@@ -47,8 +47,8 @@ def read_points(
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
     """Return (points by metric, warnings).
 
-    tracking_uri: the server of the runs; None for a database, which is so fast that only curves that it holds as windows are
-    read from sidecars. min_points_to_cache: minimum number of new points for which a cache file is written.
+    tracking_uri: the server of the runs, or None for a database. A database is so fast that only curves that it stores as
+    windows are read from sidecars. min_points_to_cache: minimum number of new points for which a cache file is written.
     """
     of_database = tracking_uri is None
     sources = [_sidecar_source(run, only_for_windows=of_database) for run in stored]
@@ -75,7 +75,7 @@ def _sidecar_source(stored: StoredRun, *, only_for_windows: bool) -> SidecarSour
 
 
 def _cache_key(stored: StoredRun, source: SidecarSource | None, max_points: int) -> str | None:
-    """Return a digest of the run's data in the store except its points; None if the run may still change."""
+    """Return a digest of the run's data in the store except its points, or None if the run may still change."""
     if stored.run.unfinished:
         return None
     run = stored.run

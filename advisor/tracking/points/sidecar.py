@@ -155,7 +155,7 @@ def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Poi
 
 
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
-    """Return a function that selects the store's points of `metric` that a sidecar replaces; None if there are no such points.
+    """Return a function that selects the store's points of `metric` that a sidecar replaces, or None if there are no such points.
 
     A sidecar replaces the points within its range of steps and times. Points from other programs or from earlier parts of the
     training are kept.
@@ -194,7 +194,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
     parts = []
     for path, rows, from_step, to_step in _parse_tag(source.sidecar_tag):
         if not reducing and rows > limit * len(source.last_stored_ms):
-            continue  # in this case, nearly all curves in the file exceed the maximum number of points
+            continue  # nearly all curves in such a file exceed the maximum number of points
         with open_artifact(source.artifact_root, path, tracking_uri) as file:
             try:
                 parts.append(_read_part(file, source, (rows, from_step, to_step), limit, reducing))

@@ -101,7 +101,7 @@ class _CurveQueue:
     def record_batch(self, batch: Sequence[CurveRequest], counts: dict[int, int] | None) -> None:
         """Record the result of a bulk request.
 
-        counts: number of points by run, for complete metric histories; None if the server does not support bulk requests.
+        counts: number of points by run, for complete metric histories, or None if the server does not support bulk requests.
         """
         with self._lock:
             sizes = counts or {}

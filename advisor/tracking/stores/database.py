@@ -60,7 +60,7 @@ _RUNS_QUERY = """
 """
 # The name `key` is reserved in MySQL unless it follows the name of a table.
 _PARAMS_QUERY = f"SELECT t.run_uuid, t.key, substr(t.value, 1, {collect.MAX_TEXT_CHARS}) FROM params t WHERE t.run_uuid IN "
-# A run may have millions of tags of its user, so only those are read that `collect.select_tags` can keep.
+# A run may have millions of user-defined tags, so the query reads only tags that `collect.select_tags` can keep.
 _NUMBERED_TAGS_QUERY = f"""
     SELECT t.run_uuid, t.key, substr(t.value, 1, {collect.MAX_TEXT_CHARS}) AS text,
     CASE WHEN substr(t.key, 1, 8) = 'advisor.' OR substr(t.key, 1, 14) = 'mlflow.source.' OR t.key IN {collect.MLFLOW_TAGS}
@@ -89,8 +89,8 @@ class RunDatabase(Protocol):
         """Return a function that reads the points of runs. metrics: index of each metric to read, by name."""
 
     def read_in_shares(self, items: Sequence[Item], read: Callable[[RunDatabase, Sequence[Item]], Result]) -> Sequence[Result]:
-        """Return the results of `read` for shares of the items, each read by a connection of its own to the same snapshot; at
-        least one share."""
+        """Divide the items into one or more shares, call `read` for each share with its own connection to the same snapshot,
+        and return the results."""
 
 
 class SqlTrackingStore(ABC):

@@ -29,7 +29,7 @@ class StoreLocation:
     """Tracking URI in the form that MLflow's client accepts. The tracking URI may contain a password, so messages show
     `display` instead."""
     path: Path | None = None
-    """Absolute path of the database file (kind `sqlite`) or folder (kind `files`); None for other kinds."""
+    """Absolute path of the database file (kind `sqlite`) or folder (kind `files`), or None for other kinds."""
 
     @property
     def display(self) -> str:
@@ -37,8 +37,8 @@ class StoreLocation:
         return str(self.path) if self.path is not None else redact(self.uri)
 
     def run_page_prefix(self, experiment_id: str) -> str | None:
-        """Return the URL of run pages in MLflow's UI, without a run id at the end and without user and password; None if the
-        store is not a server."""
+        """Return the URL of run pages in MLflow's UI, without a run id and without credentials, or None if the store is not a
+        server."""
         if self.kind != "server":
             return None
         url = urlsplit(self.uri)
@@ -48,7 +48,7 @@ class StoreLocation:
 
 
 def parse_tracking_uri(tracking_uri: str | None) -> StoreLocation:
-    """Return the store at `tracking_uri`, which may also be the path of a file or folder; None stands for MLflow's default.
+    """Return the store at `tracking_uri`, which may also be the path of a file or folder, or None for the default store of MLflow.
 
     MLflow's default is the environment variable MLFLOW_TRACKING_URI, which `mlflow.set_tracking_uri` also sets. If
     MLFLOW_TRACKING_URI is not set, the default is the folder `mlruns` in the working directory if this folder contains

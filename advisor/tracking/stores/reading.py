@@ -46,7 +46,7 @@ def read_experiment(
 ) -> Experiment:
     """Read all active runs of an experiment, with their parameters, tags and all points of their metrics.
 
-    tracking_uri: an MLflow tracking URI, or the path of a database file or folder; None for MLflow's default store. filter: an
+    tracking_uri: an MLflow tracking URI, or the path of a database file or folder, or None for MLflow's default store. filter: an
     MLflow filter string for runs. Metrics named `system/...` are left out.
 
     Runs are sorted by start time, and points by run, time and step. The data are not corrected: steps may be repeated or

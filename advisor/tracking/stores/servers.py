@@ -207,14 +207,13 @@ class PostgresDatabase(ServerDatabase):
 
     @cached_property
     def _connections(self) -> list[PostgresDatabase]:
-        """This connection and others to the same snapshot, at most as many as the server's parallel workers per query. If the
-        server refuses some or all of these, there are fewer or none; some services do not support shared snapshots."""
+        """This connection and others to the same snapshot, at most as many as the server's parallel workers per query. Fewer
+        are used if the server refuses connections, and none if it does not support shared snapshots."""
         import psycopg
 
         connections = [self]
         with suppress(psycopg.Error):
-            # The check runs in a nested transaction, so that an error ends only the check. PostgreSQL cannot export the
-            # snapshot of a nested transaction.
+            # Only this check runs in a nested transaction, whose errors are harmless but whose snapshot cannot be exported.
             with self._connection.transaction():
                 ((granted,),) = self.query("SELECT has_function_privilege(to_regprocedure('pg_export_snapshot()'), 'EXECUTE')")
             if not granted:
@@ -238,14 +237,16 @@ class PostgresDatabase(ServerDatabase):
         with ThreadPoolExecutor(connection_count) as pool:
             try:
                 return list(pool.map(read, self._connections, [items[k::connection_count] for k in range(connection_count)]))
-            except BaseException:  # also after an interrupt, so that nobody waits for the queries of other connections
+            except (
+                BaseException
+            ):  # also after an interrupt, so that the pool does not wait for the queries of other connections
                 for connection in self._connections:
                     connection._connection.cancel()
                 raise
 
     def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
         def read(ids: Sequence[str]) -> database.PointBlock:
-            # To exclude system metrics takes a fifth of the server's time.
+            # Excluding system metrics takes a fifth of the server's time, so it is done only if a run has any.
             has_system = f"SELECT 1 FROM latest_metrics m WHERE m.run_uuid = ANY(%s) AND {_IS_SYSTEM_METRIC} LIMIT 1"
             condition = f"AND NOT {_IS_SYSTEM_METRIC}" if self.query(has_system, ids) else ""
             sql = _POSTGRES_CURVES_QUERY.format(condition=condition)

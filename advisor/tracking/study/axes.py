@@ -152,8 +152,8 @@ def _first_step_number(block: CurveBlock) -> int:
 
 
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
-    """Return the number of optimizer steps per epoch if `curve` is logged by epoch; None if it may be logged by step. `clock`
-    is a curve that is logged by optimizer step."""
+    """Return the number of optimizer steps per epoch if `curve` is logged by epoch, or None if the curve may be logged by
+    step. `clock` is a curve that is logged by optimizer step."""
     if (
         min(len(curve), len(clock)) < _MIN_COMPARED_POINTS
         or not _are_times_increasing(clock.times)
@@ -215,8 +215,8 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
 
 
 def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, HyperparameterValue]]) -> bool:
-    """Return whether all metrics are logged by epoch: the last step of some trial equals its parameter for the number of epochs,
-    and no trial has a later step than this number. Trials that a tuner pruned, or that crashed, end before it."""
+    """Return whether all metrics are logged by epoch: the last step of some trial equals its parameter for the number of
+    epochs, and no trial has a later step than this number. Trials that a tuner pruned, or that crashed, end earlier."""
     remaining_epochs = (planned_epochs(params) - last_steps)[last_steps >= 1]
     return bool(np.isin(remaining_epochs, (0, 1)).any() and (remaining_epochs >= 0).all())
 

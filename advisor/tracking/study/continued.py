@@ -1,5 +1,5 @@
-"""Joins each run that continues an interrupted run, for example after preemption, with the interrupted run. Otherwise, both
-parts of a trial would count as repeats."""
+"""Joins each run that continues an interrupted run, for example after preemption, with the interrupted run. Without this step,
+both runs would count as repeats of one setting."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ class _Continuation(NamedTuple):
 
 
 def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Return the experiment with each interrupted run and its continuation joined into one run, and the decisions about these
-    runs.
+    """Join each interrupted run and its continuation into one run. Return the experiment and the decisions about these runs.
 
     The joined run has the id of its last part. If two parts have points at the same steps, the points of the later part are
     used.
@@ -87,8 +86,8 @@ def _is_continuation(earlier: _TrialPart, later: _TrialPart, usual_first_step: i
 
     usual_first_step: first step of runs that are not continuations. If the steps of `later` start where the steps of `earlier`
     ended, `later` continues `earlier`, whatever the status of `earlier`. A killed run is also continued by a run that repeats
-    the training from the start and reaches a later step. The same holds for a run that counts from zero, if both runs together
-    are as long as the longest run.
+    the training from the start and reaches a later step. A killed run is also continued by a run that counts its steps from
+    zero, if both runs together are as long as the longest run.
     """
     if later.started < earlier.ended:
         return None
@@ -149,7 +148,7 @@ def _find_trial_parts(experiment: Experiment) -> dict[int, _TrialPart]:
 
 
 _TRIAL_END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
-"""Tags that tell how a run ended. If the run is an interrupted part of a trial, they do not tell how the trial ended."""
+"""Tags that tell how a run ended. The tags of an interrupted part of a trial do not tell how the trial ended."""
 _MISSING_STEP = np.iinfo(np.int64).max
 """Value that stands for the first step of a run without points."""
 

@@ -97,8 +97,7 @@ def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: Float
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not are_rows_ascending(trials, steps):
         is_last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
-        # Loggers repeat equal values, such as the epoch. Information is lost only if points at the same step have different
-        # values.
+        # Loggers repeat equal values, such as the epoch. Only different values are a loss.
         dropped_count = int(np.sum(~is_last[:-1] & (values[:-1] != values[1:])))
         trials, steps, values, times = trials[is_last], steps[is_last], values[is_last], times[is_last]
     if (huge := np.abs(values) > MAX_FINITE_VALUE).any():

@@ -30,7 +30,7 @@ def has_tuner_tags(run: Run) -> bool:
 
 
 def tuner_direction(runs: Sequence[Run]) -> Direction | None:
-    """Return the direction that the tuner's tags declare in most runs; None if they declare no direction or several."""
+    """Return the direction that the tuner's tags declare in most runs, or None if they declare no direction or several."""
     tags = Counter(run.tags.get("direction", "").rpartition(".")[2].lower() for run in runs if has_tuner_tags(run))
     direction_counts = {text: n for text, n in tags.items() if text in ("minimize", "maximize")}
     if not direction_counts:
@@ -86,7 +86,7 @@ def _parse_distribution(text: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _declared_parameter(distributions: Sequence[tuple[str, dict[str, Any]]], as_text: bool) -> Parameter | None:
-    """Return the declared parameter; None if it has a single value or a study file cannot express it."""
+    """Return the declared parameter, or None if the declaration has a single value or cannot be written into a study file."""
     classes = {kind for kind, _ in distributions}
     fields = [values for _, values in distributions]
     try:

@@ -21,8 +21,8 @@ _ACCUMULATION_WORDS = ("accumulation", "accumulate", "accum")
 
 
 def best_model_metric(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
-    """Return the metric that selects the best model according to the parameters of most runs; None if they name none of
-    `metrics`.
+    """Return the metric that selects the best model according to the parameters of most runs, or None if the parameters name
+    none of `metrics`.
 
     The value "loss" alone is ignored, because tools set it by default.
     """
@@ -58,7 +58,7 @@ def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
 
 
 def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
-    """Return the direction that the parameters `greater_is_better` or `mode` state in most runs; None if no run has them."""
+    """Return the direction that the parameters `greater_is_better` or `mode` state in most runs, or None if no run has them."""
     votes: Counter[Direction] = Counter()
     for run in params:
         for name, value in run.items():
@@ -71,7 +71,7 @@ def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | Non
 
 
 def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: Sequence[int]) -> list[int | None]:
-    """Return the planned optimizer steps of each trial from its parameters; None for all trials if most of them ended at a
+    """Return the planned optimizer steps of each trial from its parameters, or None for all trials if most of them ended at a
     different step.
 
     ends: last logged step of each trial, shape (trials,). A parameter is ignored if the last steps of most trials contradict
@@ -84,8 +84,8 @@ def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: S
 
 
 def batch_size(params: Mapping[str, HyperparameterValue]) -> float:
-    """Return the number of examples per optimizer step (all micro-batches together) from the trial's parameters; NaN if they do
-    not state it."""
+    """Return the number of examples per optimizer step (all micro-batches together) from the trial's parameters, or NaN if the
+    parameters do not state it."""
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
     for name in names:
         if (size := parse_count(params[name])) >= 1:

@@ -49,7 +49,7 @@ def check_declared_parameters(
 
 
 def find_spec(experiment: Experiment, params: Sequence[Mapping[str, HyperparameterValue]]) -> StudySpec | None:
-    """Return the study file in the experiment's tags; None if there is none or it does not match the trials."""
+    """Return the study file in the experiment's tags, or None if the file is missing or does not match the trials."""
     text = study_tags.latest_study_file(experiment.tags)
     try:
         spec = None if text is None else spec_yaml.parse_study_file(text)

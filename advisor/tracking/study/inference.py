@@ -48,7 +48,7 @@ _BOOL_BY_WORD = {"true": True, "false": False}
 
 
 def parse_value(text: str) -> HyperparameterValue | None:
-    """Return the value of a logged parameter as bool, int, float or text; None for "None", "null", "nan" and the empty string."""
+    """Parse a logged parameter as bool, int, float or text. Return None for "None", "null", "nan" and the empty string."""
     stripped_text = text.strip()
     if not stripped_text:
         return None
@@ -122,7 +122,7 @@ def _add_none_choices(
 def _none_is_choice(
     name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, HyperparameterValue]], names: Sequence[str]
 ) -> bool:
-    """Return whether None is one of the parameter's choices. If it is not, the trials that logged None do not have the
+    """Return whether None is one of the parameter's choices. If None is no choice, the trials that logged None do not have the
     parameter.
 
     None is not a choice if the value of a different parameter determines which trials have it; for example, Adam has no

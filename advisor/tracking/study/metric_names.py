@@ -41,7 +41,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     Order of preference: validation before test; reported quantities (accuracy, error) before losses, and losses before an
     entropy or the accuracy of single tokens; curves before metrics of the best value so far; metrics of more trials;
     alphabetical order. If there are no validation or test metrics, return the only quality metric without a split in its name,
-    or else the only loss without a split; None if there is none or more than one.
+    or else the only loss without a split, or None if there is no such metric, or more than one.
     """
     directed_metrics = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
     candidates = [m for m in directed_metrics if split_of_metric(m) in ("valid", "test")]
@@ -99,8 +99,7 @@ def find_signal_metrics(
         # Beside val_accuracy, Keras calls the training metric accuracy.
         train_counterparts = [m for m in names if words_of_metric(m) == words]
     train_counterparts = [m for m in train_counterparts if m not in summaries and m != objective]
-    # A loss of the same quantity is comparable if it has at most twice as many points as the objective; a noisy loss of single
-    # batches is not.
+    # A metric with more than twice as many points as the objective is probably a noisy metric of single batches.
     train_counterparts = [m for m in train_counterparts if points[m] <= 2 * points.get(objective, 0)]
     if split_of_metric(objective) != "train" and train_counterparts:
         signals["train_objective"] = min(train_counterparts, key=lambda m: (points[m], m))

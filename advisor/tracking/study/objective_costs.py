@@ -16,9 +16,9 @@ from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study.metric_names import find_policy_metrics
 
 _MIN_DIFFERING_EXAMPLES = 5
-"""Minimum difference between two accuracies in validation examples. A smaller difference does not show a plateau, or that a
-trial gained and lost accuracy. If two equally good models disagree on five examples, the probability that a given one of them
-is right on all five is 1/32 (sign test).
+"""Minimum difference between two accuracies in validation examples. A smaller difference may be chance, so it is no evidence
+that a trial gained or lost accuracy. If two equally good models disagree on five examples, the probability that a given one of
+them is right on all five is 1/32 (sign test).
 """
 _MIN_ACCURACY_DIFFERENCE = 1e-5
 """Minimum relative difference between two accuracies; smaller differences are rounding errors of 32-bit floats."""
@@ -55,7 +55,7 @@ class ObjectiveCosts:
 
     @cached_property
     def cost_range(self) -> float:
-        """Range of the finite costs of all trials; NaN if no cost is finite."""
+        """Range of the finite costs of all trials, or NaN if no cost is finite."""
         extremes = [v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))]
         finite_costs = [v for v in extremes if math.isfinite(v)]
         return max(finite_costs) - min(finite_costs) if finite_costs else math.nan

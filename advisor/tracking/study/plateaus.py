@@ -98,8 +98,8 @@ def _find_trials_no_better_than_plateau(
 def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: float) -> int:
     """Return the maximum number of consecutive evaluations that a trial spent at `level` before it left this level.
 
-    For example, the success rate of a policy may be zero for some time. A trial that has left a level once may leave it a
-    second time.
+    For example, the success rate of a policy may be zero for some time. If a trial has left a level before, another trial at
+    this level may only need more time.
     """
     max_evaluations = 0
     for curve in curves:
@@ -115,7 +115,7 @@ def has_curve_fallen(values: FloatArray, distance: float) -> bool:
 
 
 def _plateau_level(costs: ObjectiveCosts, trial: int, best: float) -> float:
-    """Return the level of a curve whose range is small relative to its distance from the best result `best`; NaN for other
+    """Return the level of a curve whose range is small relative to its distance from the best result `best`, or NaN for other
     curves."""
     values = costs.curves[trial].finite.values
     second_half = _values_in_last_half(values)

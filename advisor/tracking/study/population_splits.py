@@ -32,7 +32,7 @@ RunGroups = dict[str, list[int]]
 
 
 def split_runs(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Return the groups into which the first sufficient evidence separates the chosen runs; None if there is no such evidence."""
+    """Separate the chosen runs into groups by the first sufficient evidence. Return None if no evidence is sufficient."""
     if len(chosen) < 2:
         return None
     for test in _SPLIT_FUNCTIONS:

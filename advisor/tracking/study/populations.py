@@ -79,8 +79,7 @@ def _largest_population(
             f"analyze one kind with a filter ({_format_groups(experiment, groups)}), or all with --population all"
         )
     run_count = len(chosen) + sum(len(members) for _, members in others)
-    # Titles of groups, such as "a sweep" or "cnn", are not filters, so each group is listed with a filter that selects exactly
-    # its runs.
+    # The title of a group, such as "a sweep", is not a filter, so a filter for exactly its runs is listed as well.
     other_groups_text = _format_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
@@ -172,7 +171,7 @@ def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[
 
 
 def filter_of_runs(experiment: Experiment, members: Collection[int]) -> str | None:
-    """Return the shortest filter that selects exactly the runs with the indices `members`; None if no filter does."""
+    """Return the shortest filter that selects exactly the runs with the indices `members`, or None if no filter does."""
     wanted_runs = frozenset(members)
     # Values and keys with quotes would need escape sequences, which MLflow's filters do not have.
     return next((text for text, runs in _candidate_filters(experiment, wanted_runs) if runs == wanted_runs), None)
@@ -200,8 +199,8 @@ def _candidate_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterat
 
 
 def _start_time_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield filters by start time in milliseconds. They select all runs before the first unwanted run, or all runs from the
-    first wanted run on."""
+    """Yield filters by start time in milliseconds. The filters select all runs before the first unwanted run, or all runs from
+    the first wanted run on."""
     start_times = [run.started for run in experiment.runs]
     known_times = [s for s in start_times if s is not None]
     if len(known_times) < len(start_times):

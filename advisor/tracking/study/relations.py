@@ -57,7 +57,7 @@ class DependentParameter:
     name: str
     determinants: tuple[str, ...]
     formula: str | None
-    """Formula for a study file; None if other hyperparameters determine the values but no formula is known."""
+    """Formula for a study file, or None if other hyperparameters determine the values but no formula is known."""
 
 
 def find_dependent_parameters(
@@ -96,12 +96,12 @@ def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[
     it.
     """
     pairs = [(as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1]
-    # A pair that equals the pair of the preceding trial is not evidence; see `_relation_holds`.
+    # Equal lengths have equal ends by design, so a pair that repeats the preceding pair is no evidence of a relation.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
     if len({v for v, _ in pairs}) < _MIN_DIFFERENT_VALUES:
         return None
     length, end = np.array(pairs, dtype=np.float64).T
-    # Steps may count from 0 or from 1: in most trials, the ratio to the stated length equals the largest ratio.
+    # Steps may count from 0 or from 1. The right choice gives most trials the same, largest ratio of end to stated length.
     ratios = {o: np.max((end + o) / length) for o in (1, 0)}
     first_step_offset = max(ratios, key=lambda o: int(np.sum(np.abs(end + o - ratios[o] * length) < 0.5)))
     factor = float(ratios[first_step_offset])
@@ -186,8 +186,7 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
         for p, q in _EXPONENT_PAIRS:
             ratio = own - p * log_values[a] - q * log_values[b]
             finite = ratio[np.isfinite(ratio)]
-            # The factor must be the same in most settings. Testing a few settings first keeps the search fast for hundreds of
-            # parameters.
+            # The factor must be the same in most settings; testing a few of them first keeps the search fast.
             if len(finite) >= _MIN_DIFFERENT_VALUES and np.mean(np.abs(finite[:12] - np.median(finite[:12])) < 0.1) > 0.5:
                 yield from _product_of_powers(values, ((a, others[a], p), (b, others[b], q)))
 
@@ -270,8 +269,8 @@ def _formula_name(name: str) -> str:
 def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
     """Return whether the values agree with the predicted values in nearly all trials, and more often than by chance.
 
-    A trial is evidence for a relation only if its values differ from those of the preceding trial. Values that are the same as
-    in the preceding trial agree by design.
+    A trial with the same values as the preceding trial is not counted, because it only repeats the agreement or disagreement
+    of that trial.
     """
     is_new_pair = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[is_new_pair], predicted[is_new_pair]
@@ -362,8 +361,8 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 
 
 def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool:
-    """Return whether the keys determine the values more often than by chance. A trial is not evidence if it has the same key as
-    the preceding trial."""
+    """Return whether trials with the same key always have the same value, and more often than by chance. A trial that repeats
+    the key and value of the preceding trial is no evidence of a relation, so it is not counted."""
     value_count = int(values.max()) + 1
     pairs = np.sort(keys * value_count + values)
     if ((np.diff(pairs) != 0) & (np.diff(pairs // value_count) == 0)).any():

@@ -28,7 +28,7 @@ class ParameterRoles:
     omitted_names: frozenset[str]
     """Parameters to omit: duplicates of other parameters, and numbers that other parameters determine by an unknown formula."""
     steps: tuple[int | None, ...]
-    """Planned number of steps of each trial, read from a parameter in `lengths`; None if unknown."""
+    """Planned number of steps of each trial, read from a parameter in `lengths`, or None if unknown."""
     steps_per_unit: Mapping[str, float]
     """Number of steps per unit of each parameter in `lengths`."""
     decisions: tuple[Decision, ...]

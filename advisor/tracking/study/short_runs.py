@@ -36,8 +36,8 @@ _SEARCHED_LENGTH_P_VALUES = 0.001, 0.05
 """Maximum p-values (usual limit, limit at rungs) at which short trials that ended normally count as pruned, if a hyperparameter
 sets the length of training."""
 _MAX_RUNG_P_VALUE = 0.001
-"""Maximum p-value at which trials count as ending at rungs. The p-value is the probability that trials with random ends have so
-few different lengths."""
+"""Maximum p-value at which trials count as ending at rungs, the few steps at which a tuner such as Hyperband prunes. The
+p-value is the probability that trials with random ends have so few different lengths."""
 _MAX_STEPS_AFTER_EVALUATION = 0.05
 """Maximum distance between a pruned trial's last evaluation and its last logged step, as a fraction of the interval between
 evaluations. Tuners prune a trial right after an evaluation."""
@@ -124,7 +124,7 @@ class _LastRank:
 
     step: int
     better_trials: float
-    """Number of trials that continued past the trial's last evaluation and were better at that step; ties count half."""
+    """Number of trials that continued past the trial's last evaluation and were better at its step; ties count half."""
     continued_trials: int
     """Number of trials that continued past the trial's last evaluation."""
 
@@ -169,10 +169,10 @@ class _ContinuedTrials:
         self._others: dict[int, FloatArray] = {}
 
     def last_rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
-        """Return the trial's rank among the trials that continued past its last evaluation; None if no trial continued.
+        """Return the trial's rank among the trials that continued past its last evaluation, or None if no trial continued.
 
-        repeats: whether to count a longer trial if another run of the same setting ended by this step. Set it only for trials
-        that end at rungs, because a person may have trained a good setting longer.
+        repeats: whether to count a longer trial if another run of the same setting ended by this step. True is right only for
+        trials that end at rungs, because a person may have trained a good setting longer.
         """
         curve = self._curves[trial]
         if not len(curve):
@@ -229,7 +229,7 @@ def _evaluation_interval(curve: Curve) -> float:
 def find_early_stopped_trials(
     blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trials: Sequence[int], is_short: BoolArray
 ) -> EarlyStoppingPatience | None:
-    """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
+    """Return the trials that stopped a constant number of evaluations after their best evaluation, or None if no number fits.
 
     The number must fit nearly all short trials, and almost no trial may have continued longer without an improvement. The
     number of evaluations is computed with several common values of `min_delta`; the value that explains the ends of most trials
@@ -251,8 +251,8 @@ def find_early_stopped_trials(
 def _fit_patience(
     waits: Sequence[Sequence[int]], trials: Sequence[int], is_short: BoolArray
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return the patience that ended most of the short trials, with all trials that it ended; None if it does not explain
-    enough trials.
+    """Return the patience that ended most of the short trials, with all trials that it ended, or None if the patience does not
+    explain the end of enough trials.
 
     waits: for each trial, the evaluations without improvement; see `_count_evaluations_without_improvement`.
     """

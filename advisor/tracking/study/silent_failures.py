@@ -127,8 +127,8 @@ def _median_interval_steps(curve: Curve) -> float:
 def _has_training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
     """Return whether training continued after a loss became non-finite at `step`: the objective still improved.
 
-    single: whether only the last logged loss is non-finite. A single skipped batch can cause this, unless the objective also
-    fell back to its first value.
+    single: whether only the last logged loss is non-finite. A single skipped batch can make the last loss non-finite, unless
+    the objective also fell back to its first value.
     """
     finite_curve = curve.finite
     before, after = finite_curve.values[finite_curve.steps < step], finite_curve.values[finite_curve.steps >= step]
@@ -230,8 +230,8 @@ def _has_fallen_clearly(loss: FloatArray) -> bool:
 
 
 def _lost_loss_levels(loss: FloatArray, share: float) -> tuple[float, float] | None:
-    """Return (lowest level, level at the end) of a training loss that lost the fraction `share` of its decrease; None if it did
-    not."""
+    """Return (lowest level, level at the end) of a training loss that lost the fraction `share` of its decrease, or None if
+    the loss stayed low."""
     last_losses = loss[-max(MIN_PLATEAU_EVALUATIONS, int(_MIN_CONSTANT_TAIL_FRACTION * len(loss))) :]
     minimum = float(_moving_median(loss).min())
     # The lowest of the last points is used, because losses of single batches are noisy.

@@ -31,7 +31,7 @@ _BEST_SO_FAR_WARNING = (
 class StudyTrials:
     trials: tuple[Trial, ...]
     spec: StudySpec | None
-    """Study file that declares the search space of the trials; None if there is none."""
+    """Study file that declares the search space of the trials, or None if there is none."""
     unit: StepUnit
     """Value for `Study.unit`, the unit of the logged steps."""
     warnings: tuple[str, ...]
@@ -56,7 +56,8 @@ def build_trials(
     are_steps_epochs = axes.are_steps_epochs(last_steps, params)
     costs = objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     how = find_trial_ends(runs, blocks, costs, objective, params, lengths=roles.lengths, steps_are_epochs=are_steps_epochs)
-    epochs = axes.planned_epochs(params) if are_steps_epochs else None  # one more than the last step if steps count from 0
+    # If steps count from 0, the planned number of epochs is one more than the last step.
+    epochs = axes.planned_epochs(params) if are_steps_epochs else None
     facts = _facts_of_trials(runs, params, roles, last_steps, start, epochs)
     for i, error in how.errors.items():
         facts[i].setdefault("error", error)
