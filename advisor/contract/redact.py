@@ -41,7 +41,7 @@ def register_address_secrets(address: str) -> str:
     is returned unchanged.
 
     address: one complete address from the user. `urllib` splits user and password from a web address; in a database address,
-    they end at the last @, whatever characters they contain.
+    user and password end at the last @.
     """
     scheme, user, host = _split_address(address)
     if scheme is None:

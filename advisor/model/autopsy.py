@@ -15,7 +15,7 @@ class _RecordPart(BaseModel):
 
 
 class TensorFacts(_RecordPart):
-    """One tensor. `bad` is the number of non-finite values; `max` and `rms` come from the finite ones."""
+    """One tensor. `bad` is the number of non-finite values; `max` and `rms` come from the finite values."""
 
     name: str = ""
     shape: tuple[int, ...] = ()
@@ -35,7 +35,8 @@ class TensorFacts(_RecordPart):
 
 
 class TensorList(_RecordPart):
-    """Summary of several tensors: names of non-finite ones, and facts about the first non-finite and the largest ones."""
+    """Summary of several tensors: names of the non-finite tensors, and facts about the first non-finite and the largest
+    tensors."""
 
     tensors: int = 0
     bad: int = 0
@@ -59,7 +60,8 @@ class OptimizerFacts(_RecordPart):
 
 
 class ForwardFault(_RecordPart):
-    """The first operation of the forward pass with a non-finite result, and the parameters used just before and after it."""
+    """The first operation of the forward pass with a non-finite result, and the parameters used just before and after this
+    operation."""
 
     operation: str = ""
     why: str = ""
@@ -153,7 +155,7 @@ class AutopsyRecord(BatchFacts):
 
 
 def read_autopsy_record(text: bytes | str) -> AutopsyRecord:
-    """Parse a record from JSON. Raises AdvisorError if it is damaged."""
+    """Parse a record from JSON. Raises AdvisorError if the record is damaged."""
     try:
         return AutopsyRecord.model_validate_json(text)
     except (ValidationError, KeyError, TypeError) as error:

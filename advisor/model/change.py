@@ -70,7 +70,7 @@ class DropValues(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec without the dropped values; unchanged if fewer than two values would remain."""
+        """Return the spec without the dropped values, or unchanged if fewer than two values would remain."""
         old = spec.parameters.get(self.parameter)
         remaining_choices = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
         if old is None or len(remaining_choices) < 2:
@@ -88,7 +88,7 @@ class AddParameter(FrozenModel):
     parameter: Parameter
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the added parameter; unchanged if it is already searched."""
+        """Return the spec with the added parameter, or unchanged if the spec already searches this parameter."""
         old = spec.parameters.get(self.name)
         if old is not None and old.searched:
             return spec

@@ -14,7 +14,7 @@ class AdvisorError(Exception):
     exit_status: ClassVar[int] = 2
 
 
-class TrialsFailed(AdvisorError):  # noqa: N818 - it reports the outcome of trials, not a mistake in the input
+class TrialsFailed(AdvisorError):  # noqa: N818 - the exception reports the outcome of trials, not a mistake
     """Raised if a launch or a search ends early because too many consecutive trials failed."""
 
     exit_status: ClassVar[int] = 1

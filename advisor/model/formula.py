@@ -34,7 +34,7 @@ class Formula:
     names: frozenset[str]
     """Names of the hyperparameters that occur in the formula."""
     syntax_tree: ast.expr
-    """Syntax tree of the formula. Do not change it: `parse_formula` returns the same formula again for the same text."""
+    """Syntax tree of the formula. Do not change the tree: `parse_formula` returns the same formula again for the same text."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the value, or None if a hyperparameter is missing or not a number, or if the value is not finite."""

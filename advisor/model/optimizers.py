@@ -21,7 +21,7 @@ class TunableHyperparameter:
     name: str
     min_trials: int
     default: float
-    """Value in studies with too few trials to tune it."""
+    """Value of the hyperparameter in studies that have too few trials to tune the hyperparameter."""
     low: float
     high: float
     scale: AxisScale = "log"

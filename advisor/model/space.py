@@ -123,7 +123,7 @@ class Domain(BaseModel):
 
     @property
     def declared_limits(self) -> tuple[float, float]:
-        """Limits (minimum, maximum) that the study file declares; infinite if it declares none."""
+        """Limits (minimum, maximum) that the study file declares; infinite if the study file declares none."""
         minimum, maximum = self.limits or (None, None)
         return -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
 

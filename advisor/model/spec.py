@@ -134,8 +134,8 @@ class Parameter(Domain):
 
 
 class Bounds(BaseModel):
-    """Part of a hyperparameter's domain: some of its choices, or a range. A range without `low` has no lower bound, and one
-    without `high` has no upper bound."""
+    """Part of a hyperparameter's domain: some of its choices, or a range. A range without `low` has no lower bound, and a
+    range without `high` has no upper bound."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -180,7 +180,7 @@ class Checkpoints(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     keep_best: Annotated[int, Field(ge=1)] | None = None
-    """Number of checkpoints to keep: those with the best objective values."""
+    """Number of checkpoints with the best objective values to keep."""
     every: Annotated[int, Field(ge=1)] | None = None
     """Number of optimizer steps between two checkpoints."""
 
@@ -236,7 +236,7 @@ class StudySpec(BaseModel):
     reading: Reading | None = None
     """The user's decisions about how to read the experiment."""
     baseline: StudySpec | None = None
-    """The study that follows this study and uses its results."""
+    """The study to run after this probe, with settings that follow from the probe's results."""
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:

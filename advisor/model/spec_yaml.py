@@ -28,8 +28,8 @@ _MAX_SHOWN_CHARACTERS = 60
 
 
 class _StudyFileLoader(yaml.SafeLoader):
-    """YAML loader with YAML 1.2 scalars. It rejects tags, unpaired surrogates, and aliases, with which a small file could
-    expand to a huge text."""
+    """YAML loader with YAML 1.2 scalars. The loader rejects tags, unpaired surrogates, and aliases, with which a small file
+    could expand to a huge text."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]

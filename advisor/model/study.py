@@ -32,7 +32,7 @@ TrialStatus = Literal[
     "no_data",
     "running",
 ]
-"""`advisor.contract.STATUSES` explains those that adapters write; all others are inferred from the curves."""
+"""`advisor.contract.STATUSES` explains the statuses that adapters write; all other statuses are inferred from the curves."""
 
 RESULT_DIGITS = 6
 """Number of significant digits in which results are compared; results that agree in these digits tie."""
@@ -117,7 +117,7 @@ class CurveBlock:
     """The points of trial i have the indices offsets[i] to offsets[i + 1] - 1."""
 
     def curve(self, trial: int) -> Curve:
-        """Return a view of the curve of the trial with this index; empty if it did not log the metric."""
+        """Return a view of the curve of the trial with this index; empty if the trial did not log the metric."""
         point_slice = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
         return Curve(self.steps[point_slice], self.values[point_slice], self.times[point_slice])
 
@@ -164,7 +164,8 @@ class Trial:
         return self.status == "infeasible" and self.facts.get("error", "").lower().startswith("out of memory")
 
     def parsed_fact(self, name: str) -> Any:
-        """Return a recorded fact, parsed from JSON. Raises ValueError if it is missing, malformed or nested too deeply."""
+        """Return a recorded fact, parsed from JSON. Raises ValueError if the fact is missing, malformed or nested too
+        deeply."""
         try:
             return json.loads(self.facts.get(name, ""))
         except RecursionError:
@@ -326,7 +327,7 @@ class Study:
 
     @cached_property
     def feasible(self) -> BoolArray:
-        """Mask of the trials with a finite objective that did not fail, including pruned ones."""
+        """Mask of the trials with a finite objective that did not fail, including pruned trials."""
         is_feasible = np.array([t.status in _FEASIBLE_STATUSES for t in self.trials], dtype=np.bool_)
         return is_feasible & np.isfinite(self.costs)
 

@@ -95,7 +95,7 @@ def mentions_pretrained(text: str) -> bool:
 
 
 def is_fine_tuning(study: Study) -> bool:
-    """Return True if the study's name or facts of its trials say that it fine-tunes a pretrained model."""
+    """Return True if the study's name or facts of its trials say that the study fine-tunes a pretrained model."""
     return mentions_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)
 
 

@@ -34,7 +34,8 @@ def _is_unsafe_char(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text` and, beyond `length`, cut out its middle, because names often differ only at their start or end."""
+    """Clean `text`. Cut the middle out of a text longer than `length`, because names often differ only at their start or
+    end."""
     text = clean(text)
     if len(text) <= length:
         return text

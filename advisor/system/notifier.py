@@ -122,7 +122,8 @@ class Notifier:
 
 
 def to_json_message(notices: Sequence[Notification]) -> dict[str, Any]:
-    """Return one JSON object: the first message with the texts of all and, if there are several, a list of them."""
+    """Return one JSON object: the first message. If there are several, it contains the texts of all, and a list of the
+    messages."""
     fields = asdict(notices[0])
     if len(notices) == 1:
         return fields

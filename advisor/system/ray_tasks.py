@@ -19,7 +19,7 @@ _CONNECT_TIMEOUT_S = 10.0
 _MIN_SUBMITTED_TASKS = 64
 """Minimum number of tasks submitted at a time, so that an autoscaling cluster adds nodes."""
 _MAX_NODE_FAILURES = 3
-"""Node failures after which the interrupted task counts as failed; a single one is not enough on spot machines."""
+"""Node failures after which the interrupted task counts as failed; a single failure is usual on spot machines."""
 
 
 class RayCluster:
@@ -66,9 +66,10 @@ def map_on_ray(
 ) -> Iterator[Result]:
     """Compute `work(task)` for each task on a Ray cluster, and yield the results in order of completion.
 
-    `work`, the tasks and the results must be picklable. jobs: maximum number of parallel tasks (None: the CPUs of the cluster).
-    address: as for `RayCluster`. failed: returns the result of a task whose process or node failed, from the reason. Raises
-    AdvisorError if Ray is not installed, no cluster responds, no node can run `work`, or `work` raises it.
+    `work`, the tasks and the results must be picklable. jobs: maximum number of parallel tasks (None: the CPUs of the
+    cluster). address: as for `RayCluster`. failed: returns the result of a task whose process or node failed, from the reason.
+    Raises AdvisorError if Ray is not installed, no cluster responds, no node can run `work`, or `work` itself raises an
+    AdvisorError.
     """
     cluster = RayCluster(address)
     try:

@@ -77,8 +77,8 @@ def _read_own_study(
     reader = StudyReader(tracking_uri, filter, on_progress)
     all_runs = reader.experiment(experiment)
     declared_spec = spec or latest_spec(all_runs.tags)
-    # A study file from a different source may name the study differently than the runs do. If the study has an earlier round,
-    # the runs must carry the study's name, because trials of the earlier round must not be counted.
+    # A study file that the user passes may have another name than the runs' tags; all runs are then analysed.
+    # If the study has an earlier round, the names must agree, because trials of the earlier round must not count.
     strict = spec is None or spec.parent is not None
     study_runs = all_runs if declared_spec is None else select_study_runs(all_runs, declared_spec.study, strict=strict)
     study = assemble(study_runs, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)

@@ -37,7 +37,7 @@ def latest_study_file(tags: Mapping[str, str]) -> str | None:
 
 
 def latest_spec(tags: Mapping[str, str]) -> StudySpec | None:
-    """Return the most recently stored study file, or None if it is missing or invalid."""
+    """Return the most recently stored study file, or None if the file is missing or invalid."""
     return _parse_study_file(latest_study_file(tags))
 
 

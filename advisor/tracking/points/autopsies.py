@@ -18,7 +18,7 @@ _MAX_THREADS = 8
 
 
 def read_autopsy_text(file: Path) -> str:
-    """Return the content of an autopsy file. Raises UnusableFileError if it is no text or too large."""
+    """Return the content of an autopsy file. Raises UnusableFileError if the file is not text or too large."""
     if file.stat().st_size > MAX_AUTOPSY_BYTES:
         raise UnusableFileError("is larger than any autopsy can be")
     try:
@@ -28,7 +28,7 @@ def read_autopsy_text(file: Path) -> str:
 
 
 def add_autopsies(stored: Sequence[StoredRun], tracking_uri: str | None) -> tuple[list[StoredRun], tuple[str, ...]]:
-    """Return the runs, each with its autopsy if it has one, and a warning about each kind of unusable autopsy.
+    """Return the runs, with their autopsies where they exist, and a warning about each kind of unusable autopsy.
 
     tracking_uri: the server of the runs; if None, only local folders are searched.
     """

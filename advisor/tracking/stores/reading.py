@@ -24,7 +24,7 @@ class Store(Protocol):
     location: StoreLocation
 
     def experiments(self) -> list[ExperimentListing]:
-        """Return all experiments of the store, including deleted ones, oldest first."""
+        """Return all experiments of the store, oldest first, including deleted experiments."""
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
         """Return (name, tags) of each active experiment, oldest first. The tags include at least the tags that hold study

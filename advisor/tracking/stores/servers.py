@@ -163,9 +163,9 @@ def explain_error(error: Any, where: str, kind: type[ServerDatabase]) -> Advisor
 
 # --- PostgreSQL -----------------------------------------------------------------------------------------------------------------
 
-# A binary COPY returns the steps, values and times of each curve as packed numbers that NumPy reads directly. With one subquery
-# per run, the server uses the index on points even if its table statistics are out of date. No selected column is NULL, because
-# all of them belong to the table's primary key.
+# A binary COPY returns the steps, values and times of each curve as packed numbers that NumPy reads directly.
+# One subquery per run makes the server use the index on points even if its table statistics are out of date.
+# All selected columns belong to the primary key of the table, so no value is NULL.
 _IS_SYSTEM_METRIC = f"starts_with(m.key, '{collect.SYSTEM_METRIC_PREFIX}')"
 _POSTGRES_CURVES_QUERY = """
     COPY (SELECT w.i - 1, c.* FROM unnest(%s::text[]) WITH ORDINALITY AS w(id, i) CROSS JOIN LATERAL (

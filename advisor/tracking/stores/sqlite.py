@@ -107,9 +107,9 @@ def _read_only_uri(path: Path) -> str:
         raise AdvisorError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     if not header.startswith(b"SQLite format 3\0"):
         raise AdvisorError(f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to")
-    # A reader of a database in write-ahead-log mode creates two files in the database's folder. If there is no write-ahead log,
-    # no process has the database open, and the database file is complete. If the database file is complete, the option
-    # `immutable` avoids the two files, so that databases in read-only folders can be read.
+    # A reader of a database in write-ahead-log mode creates two files in the database's folder, which may be read-only.
+    # Without a write-ahead log, no process has the database open, so the database file is complete.
+    # The option `immutable` then avoids the two files.
     write_ahead = header[18:19] == b"\2"
     is_complete = write_ahead and not path.with_name(path.name + "-wal").exists()
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if is_complete else ''}"

@@ -20,7 +20,7 @@ from advisor.model.space import FloatArray, HyperparameterValue, IntArray, as_nu
 from advisor.model.study import Curve, CurveBlock
 
 _MIN_COMPARED_POINTS = 3
-"""Minimum number of points in a curve for comparing its timestamps with those of other curves."""
+"""Minimum number of points in a curve for comparing its timestamps with the timestamps of other curves."""
 _MIN_EPOCH_STEPS = 1.5
 """Minimum number of optimizer steps between a metric's logged steps, estimated from timestamps, at which the logged steps count
 as epochs."""
@@ -160,7 +160,7 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
         or not _are_times_increasing(curve.times)
     ):
         return None
-    # Steps are interpolated at the times of the curve, and extrapolated by at most one interval of the clock.
+    # Steps are interpolated at the times of the curve, and extrapolated by at most one logging interval of the clock.
     interval = float(np.median(np.diff(clock.steps)))
     steps_per_second = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
     extrapolated_steps = np.clip((curve.times - clock.times[-1]) * steps_per_second, 0.0, interval)
@@ -222,7 +222,8 @@ def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Hyperpa
 
 
 def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
-    """Return the number of epochs that each trial's parameters state, shape (trials,); -9 if they state none."""
+    """Return the number of epochs that each trial's parameters state, shape (trials,); -9 for a trial whose parameters state
+    none."""
     return np.array(
         [next((as_number(v) for n, v in p.items() if is_number_of_epochs(n)), -9.0) for p in params], dtype=np.float64
     )

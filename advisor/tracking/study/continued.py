@@ -1,5 +1,5 @@
-"""Joins each run that continues an interrupted run, for example after preemption, with the interrupted run. Without this step,
-both runs would count as repeats of one setting."""
+"""Joins each run that continues an interrupted run, for example after preemption, with the interrupted run. Two runs that are
+not joined would count as repeats of one setting."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class _Continuation(NamedTuple):
 
 
 def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Join each interrupted run and its continuation into one run. Return the experiment and the decisions about these runs.
+    """Join each interrupted run and its continuation into one run. Return the experiment and the decisions about the joined
+    runs.
 
     The joined run has the id of its last part. If two parts have points at the same steps, the points of the later part are
     used.

@@ -88,7 +88,7 @@ def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: Float
     if len(stepless_points):
         trials, steps = np.delete(trials, stepless_points), np.delete(steps, stepless_points)
         values, times = np.delete(values, stepless_points), np.delete(times, stepless_points)
-    # The steps are unusable if one is too large, or if all are equal although there are more points than trials.
+    # Steps are unusable if a step is too large, or if all steps are equal although there are more points than trials.
     low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
     are_steps_equal = len(steps) > len(start_times) and bool((steps == steps[0]).all())
     has_no_steps = max(-low, high) > _MAX_USABLE_STEP or are_steps_equal

@@ -176,8 +176,7 @@ _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
 
 # --- policies that are trained by rewards or preferences --------------------------------------------------------------------------
 
-# Only the whole names that TRL, verl and slime log are compared, because their words also occur elsewhere: a classifier has an
-# entropy, and optimizers clip gradients.
+# Only whole names that TRL, verl and slime log count, because single words such as "entropy" also occur in other trainings.
 
 _METRIC_NAMES_BY_SIGNAL: Mapping[Signal, tuple[str, ...]] = {
     "policy_reward": ("reward", "critic/score/mean", "critic/rewards/mean", "objective/scores", "rollout/raw_reward"),
@@ -206,7 +205,7 @@ _PREFERENCE_METRIC_SIGNALS: Mapping[str, Signal] = {
 """Role in the rules of each metric that TRL logs in preference training, by the name without a prefix."""
 _PREFERENCE_REWARD_METRICS = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
 """Names of TRL's metrics about the rewards that preference training assigns to answers. These rewards are functions of the
-model's own log probabilities. Except for the accuracies, they grow with beta."""
+model's own log probabilities. All reward metrics except the accuracies grow with beta."""
 
 
 def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:

@@ -111,7 +111,7 @@ def _direction_warnings(metric: str, stated_direction: Direction, *, followed: b
         used, unused = (stated_direction, other_direction) if followed else (other_direction, stated_direction)
         yield (
             f"The stated direction contradicts the objective's name: {stated_direction} {metric}, whose {better_values} values are "
-            f"better by its name. The analysis will {used} it; --direction {unused} changes this."
+            f"better by its name. The analysis will {used} the metric; --direction {unused} changes this."
         )
 
 

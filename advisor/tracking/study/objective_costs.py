@@ -112,8 +112,8 @@ def is_best_so_far(costs: ObjectiveCosts) -> bool:
     """Return whether the objective is the best value so far instead of the value of each evaluation: no evaluation is worse than
     an earlier one, and values often repeat before they jump.
 
-    If values repeated by chance, each repeated value could as well have been a worse one (sign test). Repeated values before the
-    smallest possible improvement do not count, because a smooth curve that was rounded has these as well.
+    If values repeated by chance, each repeated value could as well have been a worse one (sign test). Repeated values before
+    the smallest possible improvement do not count, because rounding makes the values of a smooth curve repeat as well.
     """
     changes = [np.diff(c.finite.values) for c in costs.curves if len(c.finite) > 1]
     all_changes = np.concatenate(changes) if changes else np.empty(0)

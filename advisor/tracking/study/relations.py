@@ -41,7 +41,7 @@ _FORMULA_TEST_TRIALS = 24, 192
 """Numbers of trials on which a formula is tested first, before it is tested on all trials. A formula that most of these trials
 contradict cannot hold in nearly all trials."""
 _TRIALS_TESTED_FIRST = 64
-"""Number of trials on which we first test whether two hyperparameters determine a third one."""
+"""Number of trials on which we first test whether two hyperparameters determine a third hyperparameter."""
 _TRAINING_LENGTH_WORDS = frozenset(
     "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
 )
@@ -65,9 +65,9 @@ def find_dependent_parameters(
 ) -> tuple[DependentParameter, ...]:
     """Return the hyperparameters that follow from other hyperparameters. params: values of each trial, shape (trials,).
 
-    Among related hyperparameters, the least important one counts as dependent. The order of importance, from low to high, is:
-    lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens counts as dependent on the
-    number of steps. keep: names that never count as dependent, because the study file declares them.
+    Among related hyperparameters, the least important hyperparameter counts as dependent. The order of importance, from low to
+    high, is: lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens counts as
+    dependent on the number of steps. keep: names that never count as dependent, because the study file declares them.
     """
     numeric_values = _numeric_parameters(params)
     dependents: list[DependentParameter] = []
@@ -85,15 +85,15 @@ def find_dependent_parameters(
 
 
 def has_unknown_role(name: str) -> bool:
-    """Return whether the name is unlike those of common hyperparameters, so that only the trials' values can show its role."""
+    """Return whether no common hyperparameter has such a name, so that only the trials' values can show the parameter's
+    role."""
     return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
 def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[int]) -> float | None:
     """Return the number of steps per unit of a parameter if the parameter is the length of training, else None.
 
-    ends: last logged step of each trial, shape (trials,). A trial can end before the stated length of training, but not after
-    it.
+    ends: last logged step of each trial, shape (trials,). A trial can end before the stated length of training, but not later.
     """
     pairs = [(as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1]
     # Equal lengths have equal ends by design, so a pair that repeats the preceding pair is no evidence of a relation.
@@ -133,8 +133,8 @@ def _numeric_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> 
 
 
 def _importance_rank(name: str) -> tuple[int]:
-    """Return the importance rank of a hyperparameter, derived from its name. Among related hyperparameters, the one with the
-    lowest rank counts as dependent."""
+    """Return the importance rank of a hyperparameter, derived from its name. Among related hyperparameters, the hyperparameter
+    with the lowest rank counts as dependent."""
     if is_training_length(name) or _TRAINING_LENGTH_WORDS & set(words_of_name(name)):
         return (0,)
     if is_batch_size(name):  # if a learning rate was scaled with the batch size, it depends on the batch size

@@ -67,7 +67,7 @@ def parameter_roles(
 def _lengths_under_unusual_names(
     params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
-    """Return (parameters that are the length of training although their names do not say so, planned steps, steps per unit).
+    """Return (names of parameters that set the length of training under unusual names, planned steps, steps per unit).
 
     The planned steps have shape (trials,).
     """

@@ -150,7 +150,8 @@ def _count_trailing_true(mask: BoolArray) -> int:
 
 
 def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
-    """Return a clause that says that the trial lost its improvement and then stayed constant; empty if it did not.
+    """Return a clause that says that the trial lost its improvement and then stayed constant, or an empty text for other
+    trials.
 
     min_gain: minimum gain that counts, because a smaller gain may be chance.
     """
@@ -175,8 +176,8 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
 
 
 def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
-    """Return a clause that says that the trial's objective and training loss both lost most of their improvement; empty if they
-    did not.
+    """Return a clause that says that the trial's objective and training loss both lost most of their improvement, or an empty
+    text for other trials.
 
     A failed classifier may guess one class after another, so its accuracy need not be constant.
     """
@@ -204,7 +205,7 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 
 
 def _fallen_rewards(costs: ObjectiveCosts, trials: Sequence[int]) -> dict[int, str]:
-    """Return the trials whose policy earns less than at its start, each with a clause that says so.
+    """Return the trials whose policy earns less than at its start, each with a clause that states the fall of the reward.
 
     The training reward must fall by more than noise. After the first training step, the objective must neither exceed the
     initial reward nor improve. The p-values are corrected for the number of trials (Holm).
@@ -251,8 +252,8 @@ def _cost_before_learning(costs: ObjectiveCosts, trial: int, metric: str, loss: 
 
 
 def _count_lost_evaluations(values: FloatArray, start: float, range_of_costs: float, share: float) -> int:
-    """Return the number of final evaluations at which the fraction `share` of the improvement over `start` was lost; 0 if it
-    was not lost."""
+    """Return the number of final evaluations at which the fraction `share` of the improvement over `start` was lost; 0 if the
+    improvement was kept."""
     gain = start - float(values.min())
     length = _count_trailing_true(values >= values.min() + share * gain)
     if (

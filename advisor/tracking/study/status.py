@@ -50,7 +50,7 @@ class TrialEnds:
     ends: tuple[TrialEnd, ...]
     """How each trial ended, shape (trials,)."""
     errors: Mapping[int, str]
-    """Error text by trial, for trials that logged one; it starts with "out of memory" if memory ran out."""
+    """Error text by trial, for trials that logged an error. The text starts with "out of memory" if memory ran out."""
     decisions: tuple[Decision, ...]
 
 
