@@ -32,7 +32,7 @@ CLIPPED = "train/clipped"
 COMPUTE_TIME = "train/compute_time_s"
 """Seconds from the arrival of a batch to the end of its optimizer step, measured on the GPU if there is one."""
 SKIPPED_STEPS = "train/skipped_steps"
-"""Number of steps just before the logged step that the gradient scaler skipped because gradients overflowed; absent without a
+"""Steps that the gradient scaler skipped just before the logged step, because gradients overflowed; absent without a
 scaler."""
 LOSS_SCALE = "train/loss_scale"
 """Factor by which the gradient scaler multiplies the loss."""
@@ -170,8 +170,7 @@ TAG_PROBE = "advisor.probe"
 """Kind of the probe (short diagnostic study) that the run belongs to: "batch-size", "learning-rate", "early-instability",
 "warmup" or "steps"; absent for other runs."""
 TAG_REPORT = "advisor.report"
-"""Tag of the run that holds the reports on an experiment: the SHA-256 of the reports, or "begun". The run that holds the
-reports is not a trial."""
+"""Tag of the run, not a trial, that holds the reports on an experiment: the SHA-256 of the reports, or "begun"."""
 TAG_HEADLINE = "advisor.headline"
 """Tag of the run that holds the reports: the headline of the report, which is one sentence about the study."""
 TAG_VERDICT = "advisor.verdict."

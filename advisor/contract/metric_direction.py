@@ -73,8 +73,7 @@ def direction_of_metric(name: str) -> Direction | None:
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
-    """Return True if the metric's name implies the opposite of `direction` by a word that is not vague (see
-    `_VAGUE_WORDS`)."""
+    """Return True if a word of the name implies the opposite of `direction` and is not vague, such as "score"."""
     implied = direction_of_metric(name)
     return implied is not None and implied != direction and _deciding_word(*_split_name(name)) not in _VAGUE_WORDS
 

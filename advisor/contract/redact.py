@@ -1,8 +1,7 @@
 """Removes passwords and other secrets from messages, tags and files, using only the standard library.
 
-`register_address_secrets` parses every address that the user provides; from then on, `redact` hides the address's password in
-every text and in every form of quoting. Regular expressions are used only for text of unknown origin; their running time is
-proportional to the length of the text.
+`register_address_secrets` parses each address of the user; from then on, `redact` hides its password in every text and form of
+quoting. Regular expressions with a running time proportional to the text's length find other secrets.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from functools import lru_cache, partial
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO_PATTERN = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""User and password of an address. The password may contain a slash or an @, so a maximum length bounds the search for the
-last @."""
+"""User and password of an address. A password may contain a slash or an @, so its length is limited."""
 _ASSIGNMENT_PATTERN = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _SECRET_VARIABLE_PATTERN = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"

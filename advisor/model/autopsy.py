@@ -35,7 +35,7 @@ class TensorFacts(_RecordPart):
 
 
 class TensorList(_RecordPart):
-    """Summary of several tensors: names of the non-finite tensors, and facts about the first non-finite and the largest
+    """Summary of several tensors: names of non-finite tensors, and facts about the first non-finite and the largest
     tensors."""
 
     tensors: int = 0
@@ -60,7 +60,7 @@ class OptimizerFacts(_RecordPart):
 
 
 class ForwardFault(_RecordPart):
-    """The first operation of the forward pass with a non-finite result, and the parameters used just before and after this
+    """First operation of the forward pass with a non-finite result, and the parameters used just before and after this
     operation."""
 
     operation: str = ""

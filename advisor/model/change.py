@@ -50,8 +50,7 @@ class FixParameter(FrozenModel):
     for_now: bool = False
     """True if the final study, with an adaptive sampler, searches the hyperparameter again."""
     new_scores: bool = False
-    """True if results with this value are not comparable with earlier results, for example because completions may be
-    longer."""
+    """True if results with this value are not comparable with earlier results, as after a change of the completion length."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         old = spec.parameters.get(self.parameter)
@@ -248,8 +247,7 @@ class RunPlan(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the reason as a note. The plan needs the whole analysed study, so `advisor.planning.designs`
-        applies it."""
+        """Return the spec with the reason as a note. `advisor.planning.designs` plans the study itself."""
         return Advise(text=f"{self.why}.").apply(spec)
 
 

@@ -26,8 +26,7 @@ RELATIVE_VALUE_TOLERANCE = 1e-6
 """Maximum relative difference at which two values count as equal, because 32-bit floats and text round logged values."""
 
 MAX_FINITE_VALUE = 1e100
-"""Maximum absolute value that counts as finite. Only diverged runs log larger values, and the square of this value is
-finite."""
+"""Maximum absolute value that counts as finite; its square is finite, too. Only diverged runs log larger values."""
 
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
 """(Name, value as text) of each hyperparameter, sorted by name."""
@@ -194,8 +193,7 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: HyperparameterValue) -> bool:
-        """Return True if the domain contains `value`, with a tolerance of `RELATIVE_VALUE_TOLERANCE` range widths at each
-        end."""
+        """Return True if the domain contains `value`. Tolerance at each end: `RELATIVE_VALUE_TOLERANCE` range widths."""
         position = float(self.to_positions([value])[0])
         return -RELATIVE_VALUE_TOLERANCE <= position <= 1 + RELATIVE_VALUE_TOLERANCE
 
@@ -222,8 +220,7 @@ def equal_values(value: HyperparameterValue, other: HyperparameterValue) -> bool
 
 
 def transform_to_scale(values: FloatArray, scale: AxisScale) -> FloatArray:
-    """Transform `values`, (n,), to numbers that increase uniformly along the scale, or to NaN if the scale has no position for
-    the value."""
+    """Transform `values`, (n,), to numbers that increase uniformly along the scale; values without a position become NaN."""
     if scale == "linear":
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -232,8 +229,7 @@ def transform_to_scale(values: FloatArray, scale: AxisScale) -> FloatArray:
 
 
 def round_significant(value: float, digits: int = 3) -> float:
-    """Round to `digits` significant digits. Just below 1, round the distance from 1 instead, so that 0.9995 does not become
-    1."""
+    """Round to `digits` significant digits. Just below 1, round the distance from 1, so that 0.9995 does not become 1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
@@ -285,8 +281,7 @@ _NONNEGATIVE_PARAMETER_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l
 
 
 def natural_limits_of_name(name: str, kind: ParameterType | None = None) -> tuple[float, float]:
-    """Return the limits (low, high) that a hyperparameter's name implies, as 0 and 1 for momentum; infinite if the name
-    implies no limits."""
+    """Return the limits (low, high) that a hyperparameter's name implies, as 0 and 1 for momentum, or else infinite limits."""
     phrases = _word_sequences(name)
     if phrases & _OPEN_INTERVAL_NAMES or "oneminusmomentum" in phrases:
         return 0.0, 1.0

@@ -164,16 +164,15 @@ class Trial:
         return self.status == "infeasible" and self.facts.get("error", "").lower().startswith("out of memory")
 
     def parsed_fact(self, name: str) -> Any:
-        """Return a recorded fact, parsed from JSON. Raises ValueError if the fact is missing, malformed or nested too
-        deeply."""
+        """Return a recorded fact, parsed from JSON. Raises ValueError if the fact is missing, malformed or too deeply
+        nested."""
         try:
             return json.loads(self.facts.get(name, ""))
         except RecursionError:
             raise ValueError(f"the fact {name!r} is nested too deeply") from None
 
     def json_fact(self, name: str, kind: type[T]) -> T:
-        """Return a recorded fact that is JSON of the given type, or an empty value of this type if the fact is missing or
-        malformed."""
+        """Return a recorded fact that is JSON of the given type, or an empty value if the fact is missing or malformed."""
         try:
             value = self.parsed_fact(name)
         except ValueError:
@@ -246,8 +245,8 @@ class Study:
         return _EMPTY_CURVE if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the curve of the maxima of the logging windows, because means hide spikes, or the metric's curve if no maxima
-        were logged."""
+        """Return the maxima of the logging windows, because means hide spikes, or the metric's curve if no maxima were
+        logged."""
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY_CURVE
@@ -357,8 +356,7 @@ class Study:
         return sorted(comparable_trials, key=self.rank_key)
 
     def rank_key(self, trial: Trial) -> tuple[float, float]:
-        """Return the key by which trials are sorted: (best cost, mean cost in the second half of training). Trials with equal
-        keys tie."""
+        """Return the key by which trials are sorted: (best cost, mean cost in the second half of training); equal keys tie."""
         return round_to_result_digits(self.costs[trial.index]), round_to_result_digits(self.late_cost(trial))
 
     def late_cost(self, trial: Trial) -> float:
@@ -370,7 +368,7 @@ class Study:
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Return each trial's position in the range of a parameter: 0 at the low end, 1 at the high end, NaN if the trial
-        lacks it."""
+        """Return each trial's position in the range of a parameter: 0 at the low end, 1 at the high end, NaN for a missing
+        value."""
         chosen_trials = self.trials if trials is None else trials
         return self.spec.parameters[name].to_positions([t.params.get(name, "") for t in chosen_trials])

@@ -8,7 +8,7 @@
 | fine-tuning of all weights, except with SGD | 1e-7 to 1e-4 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805 |
 | fine-tuning with adapters, except with SGD | 1e-6 to 1e-3 | 2e-4: Hu et al. 2021, arXiv:2106.09685 |
 
-The learning rates in the sources of `advisor.planning.recipes` lie in these ranges; adapters need rates about ten times as
+The learning rates in the sources of `advisor.planning.recipes` lie in these ranges; rates of adapters are about ten times as
 high.
 
 These limits are not strict: if the best trials lie at one of them, the search extends a small step beyond it.

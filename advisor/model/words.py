@@ -34,8 +34,7 @@ def _is_unsafe_char(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text`. Cut the middle out of a text longer than `length`, because names often differ only at their start or
-    end."""
+    """Clean `text`, and cut the middle out of long text, because names often differ only at their start or end."""
     text = clean(text)
     if len(text) <= length:
         return text

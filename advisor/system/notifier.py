@@ -122,8 +122,8 @@ class Notifier:
 
 
 def to_json_message(notices: Sequence[Notification]) -> dict[str, Any]:
-    """Return one JSON object: the first message. If there are several, it contains the texts of all, and a list of the
-    messages."""
+    """Return the first message as a JSON object that also contains the texts and a list of all messages if there are
+    several."""
     fields = asdict(notices[0])
     if len(notices) == 1:
         return fields

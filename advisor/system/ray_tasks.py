@@ -26,8 +26,7 @@ class RayCluster:
     """A connection to a Ray cluster. `disconnect` closes it, unless the process was already connected before."""
 
     def __init__(self, address: str | None) -> None:
-        """address: address of the cluster's head node, "auto" to find a running cluster, or None for the address in
-        RAY_ADDRESS, without which a new local cluster is started.
+        """address: the cluster's head node, "auto" for a running cluster, or None for RAY_ADDRESS or else a new local cluster.
 
         Raises AdvisorError if Ray is not installed or no Ray cluster responds.
         """
@@ -68,8 +67,7 @@ def map_on_ray(
 
     `work`, the tasks and the results must be picklable. jobs: maximum number of parallel tasks (None: the CPUs of the
     cluster). address: as for `RayCluster`. failed: returns the result of a task whose process or node failed, from the reason.
-    Raises AdvisorError if Ray is not installed, no cluster responds, no node can run `work`, or `work` itself raises an
-    AdvisorError.
+    Raises AdvisorError if Ray is not installed, no cluster responds, no node can run `work`, or `work` raises an AdvisorError.
     """
     cluster = RayCluster(address)
     try:

@@ -30,8 +30,8 @@ def move_columns_to_file(columns: ColumnArrays, *, fits: bool) -> ColumnArrays:
 
 
 def move_tables_to_file(tables: Sequence[ColumnArrays]) -> list[ColumnArrays]:
-    """Move tables, whose columns have the same types, to one file, and return them as read-only arrays. Raises AdvisorError if
-    the file cannot be written."""
+    """Move tables with the same column types to one file, and return read-only arrays. Raises AdvisorError if writing
+    fails."""
     if os.name != "posix":  # Windows cannot delete an open file
         return list(tables)
     # /tmp is in memory on many systems.

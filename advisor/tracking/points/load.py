@@ -33,8 +33,7 @@ class StoredRun(NamedTuple):
 
 
 ReadFromStore: TypeAlias = Callable[[Sequence[int], Sequence[SidecarCurves | None], PointCollector], None]
-"""Function that adds the points of the runs with these indices to the collector. The function may omit curves that a sidecar
-covers."""
+"""Function that adds the points of the runs with these indices to the collector, except curves that a sidecar covers."""
 
 
 def read_points(

@@ -135,9 +135,7 @@ def filter_error(filter: str, error: BaseException) -> AdvisorError:
     hint = ""
     if re.search(r"\bparam(eter)?s?\.", filter, re.I):
         hint = "; parameters can only be compared as text, with =, != and LIKE; numeric comparisons need metrics"
-    return AdvisorError(
-        f"--filter {filter!r} is not a filter that MLflow understands: {one_line_error(error).rstrip('.')}{hint}"
-    )
+    return AdvisorError(f"--filter {filter!r} is no filter that MLflow understands: {one_line_error(error).rstrip('.')}{hint}")
 
 
 def driver_hint(uri: str) -> str:

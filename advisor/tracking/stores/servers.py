@@ -237,9 +237,7 @@ class PostgresDatabase(ServerDatabase):
         with ThreadPoolExecutor(connection_count) as pool:
             try:
                 return list(pool.map(read, self._connections, [items[k::connection_count] for k in range(connection_count)]))
-            except (
-                BaseException
-            ):  # also after an interrupt, so that the pool does not wait for the queries of other connections
+            except BaseException:  # also after an interrupt, so that the pool waits for no other connection's query
                 for connection in self._connections:
                     connection._connection.cancel()
                 raise

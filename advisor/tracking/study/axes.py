@@ -200,9 +200,7 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
             mixed.append(f"{name} ({len(epochs)} trials by epoch, {len(strides)} by step)")
     if not mixed:
         return []
-    return [
-        f"Logged by epoch in some trials and by step in others, so their steps cannot be compared: {_format_metrics(mixed)}."
-    ]
+    return [f"Logged by epoch in some trials and by step in others, so steps cannot be compared: {_format_metrics(mixed)}."]
 
 
 def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
@@ -222,8 +220,7 @@ def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Hyperpa
 
 
 def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
-    """Return the number of epochs that each trial's parameters state, shape (trials,); -9 for a trial whose parameters state
-    none."""
+    """Return the number of epochs that each trial's parameters state, shape (trials,); -9 if unknown."""
     return np.array(
         [next((as_number(v) for n, v in p.items() if is_number_of_epochs(n)), -9.0) for p in params], dtype=np.float64
     )

@@ -23,8 +23,8 @@ _MIN_COMPARED_TRIALS = 8
 """Minimum number of trials for testing whether two metrics prefer different settings."""
 _MODEL_COST_WORDS = frozenset("latency vram flops macs".split())
 """Words in the names of metrics that measure the cost of running a trained model."""
-_RESOURCE_WORDS = frozenset(("memory", "energy"))
-_RESOURCE_UNITS = frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split())
+_COST_WORDS = frozenset(("memory", "energy"))
+_COST_UNITS = frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split())
 """Names of resources that also occur in the names of quality metrics, and units that show that a metric measures the resource."""
 _NON_QUALITY_WORDS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
 """Words that have a better direction (lower or higher) but do not name a quality: words for the cost of a model, such as
@@ -124,9 +124,7 @@ def _model_cost_warning(study: Study) -> Iterator[str]:
 def _measures_cost(study: Study, name: str) -> bool:
     own = name == study.spec.objective.metric or name in study.signals.values()
     words = metric_direction.words_of_metric(name)
-    of_model = not _MODEL_COST_WORDS.isdisjoint(words) or not (
-        _RESOURCE_WORDS.isdisjoint(words) or _RESOURCE_UNITS.isdisjoint(words)
-    )
+    of_model = not _MODEL_COST_WORDS.isdisjoint(words) or not (_COST_WORDS.isdisjoint(words) or _COST_UNITS.isdisjoint(words))
     names_quality = metric_direction.direction_of_metric("_".join(w for w in words if w not in _NON_QUALITY_WORDS)) is not None
     return not own and not metric_names.is_window_or_system_metric(name) and of_model and not names_quality
 

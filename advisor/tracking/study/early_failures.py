@@ -27,7 +27,7 @@ _PROGRAM_ERROR_PATTERN = re.compile(
     re.I,
 )
 """Pattern for errors in a program, its command line or its machine, which do not depend on hyperparameters."""
-_SIGNIFICANCE_LEVEL = 0.01
+_MAX_P_VALUE = 0.01
 """Maximum p-value: the probability that random failures hit exactly the trials with the largest batch sizes."""
 
 
@@ -69,7 +69,7 @@ def find_memory_failures(
         sizes = [as_number(p.get(name, math.nan)) for p in params]
         failing = [i for i in failed_trials if math.isfinite(sizes[i])]
         trained = [i for i in range(len(params)) if not is_silent[i] and math.isfinite(sizes[i])]
-        if not failing or not trained or 1 / math.comb(len(failing) + len(trained), len(failing)) > _SIGNIFICANCE_LEVEL:
+        if not failing or not trained or 1 / math.comb(len(failing) + len(trained), len(failing)) > _MAX_P_VALUE:
             continue
         limit = min(sizes[i] for i in failing)
         failures = [start for i in failing if (start := started[i]) is not None]

@@ -94,8 +94,7 @@ def batch_size(params: Mapping[str, HyperparameterValue]) -> float:
 
 
 def micro_batches(params: Mapping[str, HyperparameterValue]) -> int:
-    """Return the number of gradient accumulation steps from the trial's parameters; 1 if the parameters do not state this
-    number."""
+    """Return the number of gradient accumulation steps from the trial's parameters; 1 if the number is unknown."""
     for name, value in params.items():
         if any(word in _ACCUMULATION_WORDS for word in words_of_name(name)) and (number := parse_count(value)) >= 1:
             return int(number)

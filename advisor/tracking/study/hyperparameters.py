@@ -1,6 +1,5 @@
 """Removes logged parameters that are not hyperparameters: measurements such as the number of weights or the best epoch, run
-names, and parameters that the user wants to ignore. Because this is done first, all later decisions agree on which runs have
-the same setting."""
+names, and parameters that the user wants to ignore. All later decisions then agree on which runs share a setting."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import declared, inference
 from advisor.tracking.study.probes import PARENT_RUN_TAG
 
-_SIGNIFICANCE_LEVEL = 0.01
+_MAX_P_VALUE = 0.01
 """Maximum p-value of each test, which is the probability that runs of one search look like separate populations by chance."""
 _MIN_SAMPLED_NUMBER_DIGITS = 6
 """Minimum number of significant digits at which a number counts as drawn by a sampler; people type numbers with a smaller
@@ -227,4 +227,4 @@ def _are_ranges_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bo
     if len(sorted_groups) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(sorted_groups)):
         return False
     log_orders = math.lgamma(sum(map(len, sorted_groups)) + 1) - sum(math.lgamma(len(g) + 1) for g in sorted_groups)
-    return math.lgamma(len(sorted_groups) + 1) - log_orders <= math.log(_SIGNIFICANCE_LEVEL / tests)
+    return math.lgamma(len(sorted_groups) + 1) - log_orders <= math.log(_MAX_P_VALUE / tests)

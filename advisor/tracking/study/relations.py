@@ -26,7 +26,7 @@ from advisor.model.space import (
     words_of_name,
 )
 
-_SIGNIFICANCE_LEVEL = 0.01
+_MAX_P_VALUE = 0.01
 """Maximum probability, per study, that independent hyperparameters appear to be related."""
 _MIN_AGREEING_TRIALS_FRACTION = 0.95
 """Minimum fraction of the trials in which a relation must hold."""
@@ -85,8 +85,7 @@ def find_dependent_parameters(
 
 
 def has_unknown_role(name: str) -> bool:
-    """Return whether no common hyperparameter has such a name, so that only the trials' values can show the parameter's
-    role."""
+    """Return whether no common hyperparameter has such a name, so that only the trials' values can show its role."""
     return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
@@ -110,7 +109,7 @@ def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[
     chance_agreement = _chance_of_agreement(end, np.maximum(1.0, 0.02 * end))
     n, k = len(is_at_expected_end), int(is_at_expected_end.sum())
     has_enough_evidence = 2 * k >= n and len(set(length[is_at_expected_end].tolist())) >= _MIN_DIFFERENT_VALUES
-    return factor if has_enough_evidence and special.bdtrc(k - 2, n - 1, chance_agreement) <= _SIGNIFICANCE_LEVEL else None
+    return factor if has_enough_evidence and special.bdtrc(k - 2, n - 1, chance_agreement) <= _MAX_P_VALUE else None
 
 
 # --- formulas -------------------------------------------------------------------------------------------------------------------
@@ -284,9 +283,7 @@ def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bo
         or len(set(predicted.tolist())) < _MIN_DIFFERENT_VALUES
     ):
         return False
-    return bool(
-        special.bdtrc(agreeing_count - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _SIGNIFICANCE_LEVEL / tests
-    )
+    return bool(special.bdtrc(agreeing_count - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _MAX_P_VALUE / tests)
 
 
 def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
@@ -371,4 +368,4 @@ def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool
     keys, values = keys[is_new_pair], values[is_new_pair]
     shares = np.bincount(values) / len(values)
     repeated_count = len(keys) - len(np.unique(keys))
-    return bool((shares**2).sum() ** repeated_count <= _SIGNIFICANCE_LEVEL / tests)
+    return bool((shares**2).sum() ** repeated_count <= _MAX_P_VALUE / tests)

@@ -150,8 +150,7 @@ def _count_trailing_true(mask: BoolArray) -> int:
 
 
 def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
-    """Return a clause that says that the trial lost its improvement and then stayed constant, or an empty text for other
-    trials.
+    """Return a clause that says that the trial lost its improvement and then stayed constant, or else an empty text.
 
     min_gain: minimum gain that counts, because a smaller gain may be chance.
     """

@@ -75,8 +75,8 @@ def build_space(
 
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
-    """Return the planned length of training, from the trials that trained to their end, or None if no trial states or logged a
-    number of steps.
+    """Return the planned length of training, from the trials that trained to their end, or None if no trial states or logged
+    steps.
 
     If these trials planned different lengths, the length of the best trial is used. If every trial was pruned or stopped early,
     the length of the longest trial is returned, which is a lower bound.

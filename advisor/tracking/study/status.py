@@ -19,6 +19,7 @@ from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, HyperparameterValue, as_number, words_of_name
 from advisor.model.spec import Objective
 from advisor.model.study import CurveBlock, TrialStatus
+from advisor.model.words import count
 from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
 from advisor.tracking.study.early_failures import find_launch_failures, find_memory_failures
@@ -50,7 +51,7 @@ class TrialEnds:
     ends: tuple[TrialEnd, ...]
     """How each trial ended, shape (trials,)."""
     errors: Mapping[int, str]
-    """Error text by trial, for trials that logged an error. The text starts with "out of memory" if memory ran out."""
+    """Error text by trial, for trials that logged an error; the text starts with "out of memory" if memory ran out."""
     decisions: tuple[Decision, ...]
 
 
@@ -262,11 +263,7 @@ def _failed_evaluations_decision(ends: Sequence[TrialEnd], costs: ObjectiveCosts
     missing_counts = [len(c) - len(c.finite) for c in trained_curves if len(c) > len(c.finite) > 0]
     if not missing_counts:
         return []
-    many = (
-        f"{sum(missing_counts)} evaluations of {costs.metric} are"
-        if sum(missing_counts) > 1
-        else f"1 evaluation of {costs.metric} is"
-    )
-    where = f"{len(missing_counts)} trials" if len(missing_counts) > 1 else "1 trial"
-    text = f"{many} not finite, in {where} whose training continued. They are omitted; check the evaluation at these steps."
+    total = sum(missing_counts)
+    subject = f"{count(total, 'evaluation')} of {costs.metric} {'is' if total == 1 else 'are'}"
+    text = f"{subject} not finite, in {count(len(missing_counts), 'trial')} whose training continued. They are omitted; check the evaluation at these steps."
     return [Decision(topic="status", text=text)]

@@ -61,7 +61,7 @@ def test_a_server_gives_the_same(odd_database: Path, serve: Callable[[Path], Any
         "no experiment named 'Odds'", "Odds", tracking_uri=address
     )
     refused("was deleted", "gone", tracking_uri=address)
-    refused("is not a filter that MLflow understands", "odd", tracking_uri=address, filter="lr >")
+    refused("is no filter that MLflow understands", "odd", tracking_uri=address, filter="lr >")
 
 
 def test_a_server_returns_many_histories_at_once(

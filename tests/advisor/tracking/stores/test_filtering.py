@@ -37,5 +37,5 @@ def test_a_filter_compares_parameters_as_text(odd_database: Path, odd_files: Pat
 
 
 def test_an_error_without_parameters_does_not_mention_them(odd_database: Path) -> None:
-    message = refused("not a filter that MLflow understands", "odd", tracking_uri=str(odd_database), filter="lr >")
+    message = refused("no filter that MLflow understands", "odd", tracking_uri=str(odd_database), filter="lr >")
     assert "parameters" not in message
