@@ -10,8 +10,6 @@ from typing import TypedDict
 
 
 class GuardVerdict(TypedDict):
-    """A verdict of the guard on one run."""
-
     state: str
     """State of the trial, as in `advisor.engine.guard`: doomed, not_finite, diverging, stuck, fine or unknown."""
     step: int

@@ -70,7 +70,6 @@ def plain_number(value: float | None, digits: int = 4) -> str:
 
 
 def setting(value: HyperparameterValue | None, digits: int = 4) -> str:
-    """Return the value of a hyperparameter as text."""
     if value is None:
         return MISSING_VALUE_TEXT
     if isinstance(value, bool):

@@ -75,8 +75,6 @@ _LAST_POINTS_QUERY = (
 
 
 class RunDatabase(Protocol):
-    """An open database."""
-
     points_per_query: int
     """Approximate maximum number of points that one query returns."""
     revision_query: str

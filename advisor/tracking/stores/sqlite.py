@@ -194,8 +194,6 @@ _POINTS_QUERY = f"""
 
 
 class _SqliteDatabase:
-    """A `database.RunDatabase` for SQLite."""
-
     points_per_query = 250_000  # queries are short, because processes that write to the file wait until the query ends
     revision_query = f"SELECT max(m.rowid) FROM metrics m INDEXED BY {_POINTS_INDEX} WHERE m.run_uuid = r.run_uuid"
 

@@ -21,8 +21,6 @@ _MAX_LISTED_METRICS = 12
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveChoice:
-    """The objective of a study."""
-
     objective: Objective
     inferred: Mapping[str, str]
     """Entries for `Study.inferred`, which lists the inferred facts and their reasons."""

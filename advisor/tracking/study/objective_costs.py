@@ -62,7 +62,6 @@ class ObjectiveCosts:
 
 
 def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
-    """Return the objective of each trial as a cost."""
     curves = [blocks[objective].curve(i) for i in range(trials)]
     if minimize:
         return ObjectiveCosts(objective, curves, 1)

@@ -33,8 +33,6 @@ _MAX_FILTER_IDS = 5
 
 @dataclass(frozen=True, slots=True)
 class RunPopulation:
-    """The runs to analyse."""
-
     experiment: Experiment
     decisions: tuple[Decision, ...] = ()
     warnings: tuple[str, ...] = ()

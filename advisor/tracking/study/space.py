@@ -23,8 +23,6 @@ _SHORTENED_STATUSES = ("pruned", "early_stopped")
 
 @dataclass(frozen=True, slots=True)
 class StudySpace:
-    """The search space of a study."""
-
     spec: StudySpec
     inferred: Mapping[str, str]
     """Entries for `Study.inferred`, which lists the inferred facts and their reasons."""

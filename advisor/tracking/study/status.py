@@ -265,5 +265,6 @@ def _failed_evaluations_decision(ends: Sequence[TrialEnd], costs: ObjectiveCosts
         return []
     total = sum(missing_counts)
     subject = f"{count(total, 'evaluation')} of {costs.metric} {'is' if total == 1 else 'are'}"
-    text = f"{subject} not finite, in {count(len(missing_counts), 'trial')} whose training continued. They are omitted; check the evaluation at these steps."
+    where = f"{count(len(missing_counts), 'trial')} whose training continued"
+    text = f"{subject} not finite, in {where}. They are omitted; check the evaluation at these steps."
     return [Decision(topic="status", text=text)]
