@@ -130,7 +130,7 @@ def _complete_specs(
     """Return the next studies with their trial numbers, predicted effects and costs. limit: maximum total cost of the studies."""
     planned_specs = planning_budget.with_trial_numbers(study, next_round)
     if limit is not None:
-        planned_specs = planning_budget.within(study, planned_specs, limit)
+        planned_specs = planning_budget.fit_into_budget(study, planned_specs, limit)
     if next_round.new_scores:  # the planned change makes new objective values incomparable with earlier ones
         planned_specs = (new_scores.with_best_setting_first(study, planned_specs[0]), *planned_specs[1:])
     else:

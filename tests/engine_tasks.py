@@ -48,7 +48,7 @@ def exercise(engine, folder):
     """Run trainings that succeed, fail, are stopped, and exceed their time limit; return the first one's output."""
     kinds = {"well": "well", "fails": "fail", "stopped": "hang", "slow": "hang"}
     tasks = {n: task(folder, n, kind, timeout_s=1.0 if n == "slow" else None) for n, kind in kinds.items()}
-    assert engine.room() >= len(tasks)
+    assert engine.free_capacity() >= len(tasks)
     trainings = dict(zip(tasks, engine.start(list(tasks.values())), strict=True))
     assert exit_of(trainings["well"]).ok
     failed = exit_of(trainings["fails"])

@@ -62,7 +62,7 @@ def make_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, **more
     return LaunchPlan(
         spec=spec,
         queue=queue,
-        words=[sys.executable, str(project / "train.py")],
+        command=[sys.executable, str(project / "train.py")],
         location=location,
         experiment="e",
         folder=project / "out put",

@@ -31,7 +31,7 @@ from advisor.model.spec_yaml import format_study_file
 from advisor.planning.base import learning_rate
 from advisor.planning.designs.initial import FirstStudyRequest, first_study_of_project
 from advisor.planning.designs.one_each import one_study_per_value
-from advisor.planning.designs.per_optimizer import first_studies
+from advisor.planning.designs.per_optimizer import first_study_per_optimizer
 from advisor.planning.designs.steps_initial import initial_rate_sweep
 from advisor.system import shell
 from advisor.system.atomic import write_files
@@ -184,7 +184,7 @@ def _first_studies(wish: FirstStudyRequest, compared: str | None, find_steps: in
     if compared and parameter_kinds.chooses_optimizer(compared):
         if find_steps is not None:
             raise AdvisorError("--find-steps takes one optimizer; find the steps first, then compare optimizers")
-        return first_studies(wish, compared)
+        return first_study_per_optimizer(wish, compared)
     spec = first_study_of_project(wish)
     if find_steps is None:
         return one_study_per_value(spec, compared) if compared else (spec,)

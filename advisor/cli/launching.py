@@ -170,13 +170,13 @@ class Launcher:
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.preceding_trials),
-            words=self.command_words,
+            command=self.command_words,
             location=self.location,
             experiment=self.experiment,
             folder=folder,
             engine=engine,
             timeout_s=self.options.timeout_s,
-            append=self.options.appends_parameters,
+            append_hyperparameters=self.options.appends_parameters,
             keep_going=self.options.keep_going,
             guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds) if has_guard else None,
             stop_doomed=self.options.stop_doomed,
@@ -197,7 +197,7 @@ def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[st
             raise AdvisorError(
                 f"{name} is not one of the first {plan.queue.total} trainings of the study; pass a larger --trials"
             )
-        if entry.resumes:
+        if entry.can_resume:
             yield f"{name} continues in the same run from its last checkpoint. The guard does not stop it again."
         else:
             why = "because the training recorded no checkpoint to resume from"

@@ -1,6 +1,7 @@
 """Trains the trials of a study. MLflow records which trials began and how they ended.
 
-`worker` trains each job in a process on an engine: this machine, Ray or SLURM. `api` yields jobs to the user's Python loop.
+`worker` trains each job in a separate process; an engine starts the processes on this machine, on Ray or on SLURM. `api` yields
+jobs to the user's Python loop.
 """
 
 from advisor.execution.job import Job, jobs

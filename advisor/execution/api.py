@@ -1,4 +1,5 @@
-"""Lets the user's Python loop train the trials of a study, which are claimed and recorded in MLflow as by `advisor run`."""
+"""Lets the user's Python loop train the trials of a study. Trials are claimed and recorded in MLflow in the same way as by
+`advisor run`."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri, defaul
 
 _MAX_ERROR_CHARS = 500
 GUARD_POLL_INTERVAL_S = 1.0
-"""Seconds between two checks for a new verdict on the running trial, in the output of the early-stopping guard."""
+"""Seconds between two checks whether the early-stopping guard has a new verdict on the running trial."""
 
 
 def open_study(
@@ -47,8 +48,8 @@ def open_study(
 ) -> OpenStudy:
     """Open a study to train its trials in this process.
 
-    While the tracking store is unreachable, results are saved under `out`; the next loop or `advisor run` sends them to the
-    store.
+    While the tracking store is unreachable, results are saved in the folder `out`; the next loop or `advisor run` sends the
+    saved results to the store.
 
     Args:
         study: a study file, or a `StudySpec`.
@@ -95,21 +96,21 @@ class OpenStudy:
     def _all_trials(self, count: int | None, seed: int | None) -> Iterator[Trial]:
         trial_count(self.spec, count)  # raises AdvisorError if the number is unknown
         if self._current is not None:
-            # An exception may have ended a previous loop before it recorded the end of its trial.
+            # An exception may have ended an earlier loop before the loop recorded the end of its trial.
             self._current.record(Exit(1, interrupted=True))
         retry_while_unreachable(lambda: self._ledger.deliver_left_records(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
         queue = make_queue(
             self.spec, count, first_seed=first_seed, read_earlier=lambda: retry_while_unreachable(self._ledger.preceding_trials)
         )
-        done = {entry.key for entry in retry_while_unreachable(self._ledger.entries) if entry.state == "done"}
+        done_keys = {entry.key for entry in retry_while_unreachable(self._ledger.entries) if entry.state == "done"}
         while (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) or queue.may_return_jobs():
             if not jobs:
                 time.sleep(1.0)
-            for job in (job for job in jobs if job.key not in done):
+            for job in (job for job in jobs if job.key not in done_keys):
                 ((begun, run_id),) = retry_while_unreachable(partial(self._ledger.begin, [job]))
                 if run_id in BLOCKED_STATES:
-                    queue.refused(job, silent=run_id == "silent")
+                    queue.defer_claimed_job(job, silent=run_id == "silent")
                 else:
                     yield from self._yield_trial(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 
@@ -126,9 +127,9 @@ class OpenStudy:
                 trial.judge(verdict)
 
         send_heartbeat()
-        variables = job_environment(self.spec, job, trial.run_id, self._location, self._experiment)
+        environment = job_environment(self.spec, job, trial.run_id, self._location, self._experiment)
         with ExitStack() as contexts:
-            contexts.enter_context(_logging_to_run(absolute_uri(self._location), variables))
+            contexts.enter_context(_logging_to_run(absolute_uri(self._location), environment))
             contexts.enter_context(_repeat_in_background(HEARTBEAT_INTERVAL_S, send_heartbeat, "advisor-heartbeat"))
             if guard is not None:
                 contexts.enter_context(
@@ -152,7 +153,7 @@ class Trial:
         self.params: Mapping[str, HyperparameterValue] = job.params
         self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
         self.outcome: JobOutcome | None = None
-        """Outcome of the trial; None until it has been reported."""
+        """Outcome of the trial, or None until the outcome has been reported."""
         self.should_stop = False
         """True if the early-stopping guard asks the trial to end early; see `open_study`. A trial that ends early for this
         reason is recorded as pruned, or as diverged if its objective was not finite."""
@@ -173,7 +174,8 @@ class Trial:
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log objective values, keyed by optimizer step; without a reachable store, at the latest when the trial ends."""
+        """Log objective values, keyed by optimizer step. If the store is unreachable, they are logged later, at the latest when
+        the trial ends."""
         now = int(1000 * time.time())
         self._points |= {step: (value, now) for step, value in points.items()}
         with suppress(StoreUnreachableError):
@@ -181,32 +183,32 @@ class Trial:
             self._points = {}
 
     def judge(self, verdict: RunVerdict) -> None:
-        """Set `should_stop` if the verdict is about this trial and recommends to stop it."""
+        """Set `should_stop` if the verdict concerns this trial and recommends an early stop."""
         if verdict.run_id == self.run_id and verdict.stop and not self.should_stop:
             self._stop = verdict.as_stop()
             self.should_stop = True
 
-    def record(self, exit: Exit, status: str | None = None, error: str | None = None) -> None:
+    def record(self, process_exit: Exit, status: str | None = None, error: str | None = None) -> None:
         """Record how the trial ended; only the first call has an effect."""
         import mlflow
 
         if self._ended:
             return
         self._ended = True
-        active = mlflow.active_run()
-        if active is not None and active.info.run_id == self.run_id:  # the user's training code has not ended it
-            mlflow.end_run("FINISHED" if exit.ok else "KILLED" if exit.interrupted else "FAILED")
-        stop = self._stop if exit.ok and status is None else None
-        at, record = time.monotonic(), ExitRecord(self.name, self.run_id, exit, status, error, self._points, stop)
+        active_run = mlflow.active_run()
+        if active_run is not None and active_run.info.run_id == self.run_id:  # the user's training code has not ended it
+            mlflow.end_run("FINISHED" if process_exit.ok else "KILLED" if process_exit.interrupted else "FAILED")
+        guard_stop = self._stop if process_exit.ok and status is None else None
+        at, record = time.monotonic(), ExitRecord(self.name, self.run_id, process_exit, status, error, self._points, guard_stop)
         try:
             self.outcome = retry_while_unreachable(
                 lambda: self._ledger.deliver(record, since_s=time.monotonic() - at),
                 on_failure=lambda: self._records.keep(record),
-                patience_s=0.0 if exit.interrupted else None,
+                patience_s=0.0 if process_exit.interrupted else None,
             )
         except UnansweredError as unanswered:
             self._records.close()
-            if not exit.interrupted:
+            if not process_exit.interrupted:
                 folder = self._records.folder
                 raise UnansweredError(f"{unanswered}; the result of {self.name} is saved in {folder}") from None
         except CallRejectedError:
@@ -219,9 +221,9 @@ class Trial:
         """Return the values of the objective, keyed by optimizer step, from the argument of `report_trial`."""
         if isinstance(value, Mapping):
             return {int(step): float(v) for step, v in value.items()}
-        every = self._spec.evaluate_every or 1
+        evaluation_interval = self._spec.evaluate_every or 1
         if isinstance(value, Iterable) and getattr(value, "ndim", None) != 0:
-            return {every * (i + 1): float(v) for i, v in enumerate(value)}
+            return {evaluation_interval * (i + 1): float(v) for i, v in enumerate(value)}
         number: Any = value  # `value` may be a zero-dimensional array or tensor
         return {self._spec.max_train_steps or 0: float(number)}
 
@@ -238,7 +240,7 @@ def report_trial(
     Args:
         trial: a trial that `OpenStudy.trials` yielded.
         value: last value of the objective; or all evaluations, as {optimizer step: value} or as a list or array with one value per
-            `evaluate_every` steps; None if the training logged its values itself.
+            `evaluate_every` steps, or None if the training logged its values itself.
         status: one of `advisor.contract.STATUSES`; if None, it is inferred from the values: no_data without values, diverged if
             the last value is not finite, else complete.
         error: exception or text that explains a failed trial, whose status is then infeasible.
@@ -255,7 +257,7 @@ def report_trial(
 
 
 def _recorded_error_text(error: BaseException | str) -> str:
-    """Return the class and message of an exception, with a prefix if memory ran out."""
+    """Return the class and message of an exception, preceded by "out of memory" if memory ran out."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
     line = " ".join(redact(text).split())[:_MAX_ERROR_CHARS]
     return f"out of memory: {line}" if is_out_of_memory(line) else line
@@ -263,18 +265,18 @@ def _recorded_error_text(error: BaseException | str) -> str:
 
 @contextmanager
 def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
-    """While the block runs, make MLflow and our training hook log to the run that `variables` name."""
+    """While the block runs, make MLflow and our training hook log to the run in `variables` (environment variables by name)."""
     import mlflow
 
-    before = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}
-    tracking_uri = mlflow.get_tracking_uri()
+    previous_values = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}
+    previous_uri = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri)
     os.environ.update(variables)
     try:
         yield
     finally:
-        mlflow.set_tracking_uri(tracking_uri)
-        for name, value in before.items():
+        mlflow.set_tracking_uri(previous_uri)
+        for name, value in previous_values.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -283,11 +285,12 @@ def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _repeat_in_background(seconds: float, work: Callable[[], None], name: str, *, waits: bool = False) -> Iterator[None]:
-    """Repeat `work` in a thread while the block runs. waits: True if the end of the block waits for a running call."""
-    ended = threading.Event()
+    """Repeat `work` in a thread while the block runs. waits: whether the end of the block waits until a running call of `work`
+    has ended."""
+    block_ended = threading.Event()
 
     def repeat() -> None:
-        while not ended.wait(seconds):
+        while not block_ended.wait(seconds):
             work()
 
     thread = threading.Thread(target=repeat, name=name, daemon=True)
@@ -295,6 +298,6 @@ def _repeat_in_background(seconds: float, work: Callable[[], None], name: str, *
     try:
         yield
     finally:
-        ended.set()
+        block_ended.set()
         if waits:
             thread.join()

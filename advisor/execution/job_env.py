@@ -20,49 +20,52 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri
 
 DEFAULT_OUTPUT_FOLDER = Path("advisor-runs")
 BUILT_IN_PLACEHOLDERS = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every", SCHEDULE)
-"""Placeholders that do not stand for hyperparameters. A hyperparameter with the same name takes precedence."""
+"""Placeholders for values other than hyperparameters. If a hyperparameter has the same name, the placeholder stands for this
+hyperparameter."""
 _MAX_FINGERPRINTED_FILE_BYTES = 1_000_000
-"""Maximum size in bytes of a named file that counts in the command's fingerprint; larger ones are assumed to be data."""
+"""Maximum size in bytes of the files whose content becomes part of the command's fingerprint. Larger files are assumed to be
+data."""
 _PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
 def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
-    """Raise AdvisorError if the command has an unknown placeholder or does not pass a searched hyperparameter, unless `append` is
-    False, because the training script reads hyperparameters from environment variables."""
+    """Raise AdvisorError if the command has an unknown placeholder or does not pass a searched hyperparameter. append: if
+    False, the training script reads hyperparameters from environment variables, so the command need not pass them."""
     values = [value for parameter in spec.parameters.values() for value in (parameter.value, *parameter.options)]
     if any("\0" in text for text in (spec.study, *spec.parameters, *(v for v in values if isinstance(v, str)))):
-        raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
-    available = {*placeholder_values(spec), "trial", "seed", "json", "args", "run_id"}
-    _check_placeholders(words, {*spec.parameters, *available})
+        raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove the zero byte")
+    known_placeholders = {*placeholder_values(spec), "trial", "seed", "json", "args", "run_id"}
+    _check_placeholders(words, {*spec.parameters, *known_placeholders})
     if append:
         names = placeholder_names(words)
-        passes_all = must_append_hyperparameters(words, spec.parameters) or "{args}" in words or "json" in names
-        searched = {} if passes_all else _derived_hyperparameters(spec)
-        if missing := [substitute for name, substitute in searched.items() if not {name, substitute} & names]:
-            options = " ".join(command_option(name) for name in missing)
+        passes_all_names = must_append_hyperparameters(words, spec.parameters) or "{args}" in words or "json" in names
+        passed_names = {} if passes_all_names else _derived_hyperparameters(spec)
+        if missing_names := [substitute for name, substitute in passed_names.items() if not {name, substitute} & names]:
+            options = " ".join(command_option(name) for name in missing_names)
             raise AdvisorError(
-                f"the command does not pass {', '.join(missing)}, which the study searches; add {options}, or a word {{args}} "
-                "for all, or pass --no-args if the training reads ADVISOR_PARAMS from its environment"
+                f"the command does not pass {', '.join(missing_names)}, which the study searches; add {options}, or "
+                "{{args}} for all hyperparameters, or pass --no-args if the training reads ADVISOR_PARAMS from its environment"
             )
         if "seed" in unpassed_study_settings(spec, words):
             raise AdvisorError(
-                f"the study repeats each trial with {spec.seeds} seeds, and the command does not pass them; add --seed {{seed}}, "
-                "or pass --no-args if the training reads ADVISOR_SEED from its environment"
+                f"the study repeats each trial with {spec.seeds} seeds, but the command does not pass the seed; add "
+                "--seed {seed}, or pass --no-args if the training reads ADVISOR_SEED from its environment"
             )
 
 
 def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
-    """Return a list with at most one warning: the command does not pass a training length or schedule that the study sets."""
-    missing = [name for name in unpassed_study_settings(spec, words) if name != "seed"] if append else []
-    if not missing:
+    """Return a warning if the command does not pass a training length or schedule that the study sets; else an empty list."""
+    missing_names = [name for name in unpassed_study_settings(spec, words) if name != "seed"] if append else []
+    if not missing_names:
         return []
     values = placeholder_values(spec)
-    named = ", ".join(f"{name} {values[name]}" for name in missing)
-    variables = " and ".join(dict.fromkeys(f"ADVISOR_{name.partition('.')[0].upper()}" for name in missing))
+    settings_text = ", ".join(f"{name} {values[name]}" for name in missing_names)
+    variables_text = " and ".join(dict.fromkeys(f"ADVISOR_{name.partition('.')[0].upper()}" for name in missing_names))
+    pronoun = "it" if len(missing_names) == 1 else "them"
     return [
-        f"The study sets {named}, and the command does not pass {'it' if len(missing) == 1 else 'them'}. Go on if that is the "
-        f"training's default or if it reads {variables} from its environment. Otherwise add an option, such as "
-        f"{' '.join(map(command_option, missing))}."
+        f"The study sets {settings_text}, and the command does not pass {pronoun}. Go on if the "
+        f"training has the same default or reads {variables_text} from its environment. Otherwise add an option, such as "
+        f"{' '.join(map(command_option, missing_names))}."
     ]
 
 
@@ -71,21 +74,23 @@ def command_passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
 
 
 def unpassed_study_settings(spec: StudySpec, words: Sequence[str]) -> list[str]:
-    """Return the study settings, such as `max_train_steps`, that the command passes neither by placeholder nor literally."""
+    """Return the study settings, such as `max_train_steps`, whose values the command contains neither as a placeholder nor
+    literally."""
     values, passed = placeholder_values(spec), placeholder_names(words)
-    stated = {part for word in words for part in re.split(r"[=\s]", word)}
-    return [n for n in needed_placeholders(spec) if n not in passed and values.get(n) not in stated]
+    command_parts = {part for word in words for part in re.split(r"[=\s]", word)}
+    return [n for n in needed_placeholders(spec) if n not in passed and values.get(n) not in command_parts]
 
 
 def _derived_hyperparameters(spec: StudySpec) -> dict[str, str]:
-    """Map each searched hyperparameter to the derived one with the most similar name, or to itself if none is derived from it:
-    the study may search `effective_learning_rate`, but the training script may accept only the derived `learning_rate`."""
+    """Map each searched hyperparameter to the hyperparameter that is derived from it, or to itself if there is none. For
+    example, the study may search `effective_learning_rate`, while the training script accepts only the derived `learning_rate`.
+    Of several derived hyperparameters, take the one with the most similar name."""
     substitutes = {name: name for name in spec.searched}
     for derived, parameter in spec.parameters.items():
-        inputs = formula.parse_formula(parameter.formula).names if parameter.formula is not None else frozenset()
-        free = [name for name in substitutes if name in inputs and substitutes[name] == name]
-        if free:
-            substitutes[max(free, key=lambda n: SequenceMatcher(None, n, derived).ratio())] = derived
+        formula_inputs = formula.parse_formula(parameter.formula).names if parameter.formula is not None else frozenset()
+        unsubstituted_inputs = [name for name in substitutes if name in formula_inputs and substitutes[name] == name]
+        if unsubstituted_inputs:
+            substitutes[max(unsubstituted_inputs, key=lambda n: SequenceMatcher(None, n, derived).ratio())] = derived
     return substitutes
 
 
@@ -114,7 +119,8 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocat
 
 
 def study_folder(base: Path | None, study: str) -> Path:
-    """Return the study's output folder in `base` (None: `DEFAULT_OUTPUT_FOLDER`), another one for each study name."""
+    """Return the study's output folder, which lies in `base` (None: `DEFAULT_OUTPUT_FOLDER`) and differs for each study
+    name."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
     if re.fullmatch(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?", name):  # Windows reserves these names for devices
         name = f"study-{name}"
@@ -123,9 +129,9 @@ def study_folder(base: Path | None, study: str) -> Path:
 
 
 def create_private_folder(folder: Path) -> None:
-    """Create the folder if necessary, closed to other users, because training output may contain passwords."""
+    """Create the folder if necessary, without access for other users, because training output may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The folder may belong to another user, or the file system may lack permissions.
+    # The folder may belong to another user, or the file system may not support permissions.
     with suppress(PermissionError):
         folder.chmod(0o700)
 
@@ -137,14 +143,14 @@ def placeholder_names(words: Iterable[str]) -> set[str]:
 def _check_placeholders(words: Sequence[str], known: set[str]) -> None:
     for name in sorted(placeholder_names(words) - known):
         if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
-            raise AdvisorError(f"the command asks for {{{name}}}, which the study does not say; add it to the study file")
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {{{close[0]}}}?" if close else f"the placeholders are {', '.join(sorted(known))}"
+            raise AdvisorError(f"the command asks for {{{name}}}, which the study file does not set; add it to the file")
+        similar_names = get_close_matches(name, known, n=1)
+        hint = f"did you mean {{{similar_names[0]}}}?" if similar_names else f"the placeholders are {', '.join(sorted(known))}"
         raise AdvisorError(f"the command asks for {{{name}}}, which is no hyperparameter of the study; {hint}")
 
 
 def must_append_hyperparameters(words: Sequence[str], parameters: Iterable[str]) -> bool:
-    """Return True if the command has no placeholder for any hyperparameter, so that all must be appended."""
+    """Return True if the command has no placeholder for any hyperparameter, so that all hyperparameters must be appended."""
     names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholder_names(words)}
     return names <= set(BUILT_IN_PLACEHOLDERS) - {"json", "args"} - set(parameters)
 
@@ -153,7 +159,7 @@ def fill_placeholders(
     words: Sequence[str], params: Mapping[str, HyperparameterValue], built_in: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
     """Return the command line of a job. append: append all hyperparameters if the command has no placeholder for any of them.
-    Without a value, the word is omitted, also with the option before it, as in `--momentum {momentum}`."""
+    If a placeholder has no value, its word is omitted together with the option before it, as in `--momentum {momentum}`."""
     texts = {name: command_line_value(value) for name, value in params.items()}
     values, options = {**built_in, **texts}, [word for name, text in texts.items() for word in (f"--{name}", text)]
 
@@ -174,12 +180,13 @@ def fill_placeholders(
 
 
 def unknown_option_hint(error: str, parameters: Iterable[str]) -> str:
-    """Return how to spell hyperparameters with dashes, for a training that rejected options with underscores; else empty."""
+    """If the training script rejected options with underscores, return a hint to write these options with dashes; else an empty
+    text."""
     if not re.search("unrecognized arguments|no such option", error, re.I):
         return ""
-    rejected = [n for n in parameters if "_" in n and re.search(rf"--{re.escape(n)}(?![\w-])", error)]
-    options = [command_option(name) for name in rejected]
-    return f"if its options have dashes, write them yourself: {' '.join(options)}" if options else ""
+    rejected_names = [n for n in parameters if "_" in n and re.search(rf"--{re.escape(n)}(?![\w-])", error)]
+    options = [command_option(name) for name in rejected_names]
+    return f"if the script spells options with dashes, do so, too: {' '.join(options)}" if options else ""
 
 
 def command_fingerprint(words: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Defines the plan of a launch, the summary of its jobs' outcomes, and its description in lines of text."""
+"""Defines the plan of a launch, the summary of outcomes, and the lines of text that report ended runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from advisor.execution.engines import Engine
 from advisor.execution.guarding import GuardedStudy
-from advisor.execution.job import Key, job_name
+from advisor.execution.job import JobKey, job_name
 from advisor.execution.ledger.record import FAILED_STATUSES, JobOutcome
 from advisor.execution.queue import JobQueue
 from advisor.model.spec import StudySpec
@@ -23,7 +23,7 @@ class LaunchPlan:
 
     spec: StudySpec
     queue: JobQueue
-    words: Sequence[str]
+    command: Sequence[str]
     """Words of the command, with placeholders."""
     location: StoreLocation
     experiment: str
@@ -31,7 +31,7 @@ class LaunchPlan:
     """Folder for the output and the hyperparameter file of each job."""
     engine: Engine
     timeout_s: float | None = None
-    append: bool = True
+    append_hyperparameters: bool = True
     """If True, append all hyperparameters to a command without placeholders for them."""
     keep_going: bool = False
     """If True, continue even if all of the first trials fail."""
@@ -48,21 +48,22 @@ class Summary:
     """Outcomes of the jobs of a study that have ended by now."""
 
     total: int
-    outcomes: dict[Key, JobOutcome] = field(default_factory=dict)
+    outcomes: dict[JobKey, JobOutcome] = field(default_factory=dict)
     maximize: bool = False
 
     @property
-    def best(self) -> tuple[Key, float] | None:
-        """(Key, objective value) of the first job with the best objective value so far; None if no job has a value."""
+    def best(self) -> tuple[JobKey, float] | None:
+        """(Key, objective value) of the first job with the best objective value so far, or None while no job has a value."""
         leaders = self.leaders
         return (leaders[0], float(self.outcomes[leaders[0]].best or 0.0)) if leaders else None
 
     @property
-    def leaders(self) -> list[Key]:
-        """Keys of all jobs with the best objective value so far, in ascending order; only an analysis can choose among them."""
+    def leaders(self) -> list[JobKey]:
+        """Keys of all jobs that share the best objective value so far, in ascending order. Only an analysis can choose among
+        these jobs."""
         values = {key: o.best for key, o in self.outcomes.items() if o.best is not None}
-        best = (max if self.maximize else min)(values.values(), default=None)
-        return sorted(key for key, value in values.items() if value == best)
+        best_value = (max if self.maximize else min)(values.values(), default=None)
+        return sorted(key for key, value in values.items() if value == best_value)
 
     @property
     def failed(self) -> int:
@@ -81,10 +82,11 @@ class EndedRunLines:
 
     def __init__(self, metric: str, first_seed: int) -> None:
         self._metric, self._seed = metric, first_seed
-        self._known: set[Key] | None = None
+        self._known: set[JobKey] | None = None
 
     def new_lines(self, summary: Summary) -> list[str]:
-        """Return a line for each such run since the last call; runs that ended before the first call get none."""
+        """Return a line for each run that ended with a result since the last call. Runs that ended before the first call get no
+        line."""
         before, self._known = self._known, set(summary.outcomes)
         if before is None:
             return []
@@ -92,7 +94,7 @@ class EndedRunLines:
         for place, (key, outcome) in enumerate(summary.outcomes.items(), start=1):
             if key not in before and outcome.status == "complete":
                 value = "complete" if outcome.best is None else f"{self._metric} {outcome.best:.3g}"
-                leads = best is None or best[1] == outcome.best
-                leader = "" if leads or best is None else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
-                lines.append(f"{place} of {summary.total}: {job_name(key, self._seed)}, {value}{leader}")
+                is_leader = best is None or best[1] == outcome.best
+                leader_text = "" if is_leader or best is None else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
+                lines.append(f"{place} of {summary.total}: {job_name(key, self._seed)}, {value}{leader_text}")
         return lines

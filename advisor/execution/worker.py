@@ -15,7 +15,7 @@ from typing import Any
 from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines import Exit, Task, Training
 from advisor.execution.guarding import StudyGuard
-from advisor.execution.job import Job, Key
+from advisor.execution.job import Job, JobKey
 from advisor.execution.job_env import check_command, create_private_folder, job_command, job_environment, unknown_option_hint
 from advisor.execution.ledger import Ledger, record
 from advisor.execution.ledger.claims import HEARTBEAT_INTERVAL_S
@@ -25,34 +25,36 @@ from advisor.execution.plan import LaunchPlan, Summary, SummaryCallback
 from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError, convert_write_errors
 from advisor.system.notifier import NOTIFICATION_EVENTS, Notification
 
-_POLL_S = 0.1
+_MAX_POLL_INTERVAL_S = 0.1
 """Maximum seconds between two checks whether a training process has ended."""
-_MIN_POLL_S = 0.005
+_MIN_POLL_INTERVAL_S = 0.005
 """Minimum seconds between two checks whether a training process has ended. The pause starts at this value and doubles until a
 process ends, so that short runs follow each other without long gaps."""
 MAX_FIRST_FAILURES = 3
 """Number of first trials that must all fail, or all log nothing, for the launch to end with an error."""
 MAX_RESTARTS_OF_LOST_JOB = 3
-"""Maximum restarts of a job whose machine was lost. After one more loss, the job is recorded as stopped."""
+"""Maximum number of restarts of a job whose machine was lost. If the machine is lost once more, the job is recorded as
+stopped."""
 
 
 def launch(plan: LaunchPlan, ledger: Ledger, on_update: SummaryCallback) -> Summary:
-    """Train all jobs of a study that have not ended; call it again to resume. Raises KeyboardInterrupt after a stop request, once
-    all jobs are stopped, and AdvisorError if further trials would fail as well."""
-    check_command(plan.spec, plan.words, append=plan.append)
+    """Train all jobs of a study that have not ended. After an interruption, another call resumes the launch. Raises
+    KeyboardInterrupt after a stop request, once all jobs are stopped. Raises AdvisorError if further trials would probably
+    fail, too."""
+    check_command(plan.spec, plan.command, append=plan.append_hyperparameters)
     with convert_write_errors(plan.folder):
         create_private_folder(plan.folder)
     summary = Summary(plan.queue.total, maximize=plan.spec.objective.direction == "maximize")
-    worker = _JobLauncher(plan, ledger, summary, on_update)
+    launcher = _JobLauncher(plan, ledger, summary, on_update)
     signals = StopSignals()
     with signals.count_stop_signals():
         try:
-            worker.read_outcomes()
+            launcher.read_outcomes()
             count = len(summary.outcomes)
-            on_update(summary, f"{count} of {summary.total} had ended before." if count else "")
-            worker.run(signals)
+            on_update(summary, f"{count} of {summary.total} jobs had already ended." if count else "")
+            launcher.run(signals)
         finally:
-            worker.stop(signals)
+            launcher.stop(signals)
     if signals.count:
         raise KeyboardInterrupt("run the same command again to resume")
     return summary
@@ -65,7 +67,7 @@ class _BegunJob:
     training: Training
     log: Path
     deadline: float | None
-    """Time limit in seconds since 1970; None without a limit."""
+    """Time limit in seconds since 1970, or None without a limit."""
     exit: Exit | None = None
     ended_at: float = 0.0
     record_retry_at: float = 0.0
@@ -80,13 +82,13 @@ class _JobLauncher:
         self._begun: list[_BegunJob] = []
         self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
         self._outage = record.StoreOutage(self._report_news)
-        self._lost: dict[Key, int] = {}
+        self._lost: dict[JobKey, int] = {}
         self._new_outcomes: list[record.JobOutcome] = []
         self._guard = None if plan.guard is None else StudyGuard(plan.guard)
         self._guard_error: str | None = None
 
     def read_outcomes(self) -> None:
-        """Deliver the exit records that other launchers left on the local disk, and read all recorded outcomes."""
+        """Deliver to MLflow the exit records that other launchers left on disk, and read all recorded outcomes."""
         try:
             self._ledger.deliver_left_records(self._records)
             self._ledger.record_orphans()
@@ -95,28 +97,32 @@ class _JobLauncher:
             message = f"the tracking store does not answer: {error}; run the same command again when it does"
             raise UnansweredError(message) from None
         repeats = self._plan.spec.seeds or 1
-        of_study = (e for e in entries if e.key[1] < repeats and e.key[0] * repeats < self._summary.total)
-        self._summary.outcomes |= {e.key: e.outcome for e in of_study if e.outcome is not None}
+        study_entries = (e for e in entries if e.key[1] < repeats and e.key[0] * repeats < self._summary.total)
+        self._summary.outcomes |= {e.key: e.outcome for e in study_entries if e.outcome is not None}
 
     def run(self, signals: StopSignals) -> None:
-        pause = _MIN_POLL_S
+        pause = _MIN_POLL_INTERVAL_S
         while not signals.count:
-            began = len(self._begun)
-            more = self._begin()
-            pause = _MIN_POLL_S if self._record_ended_trainings() or len(self._begun) > began else min(2 * pause, _POLL_S)
+            begun_count = len(self._begun)
+            may_begin_more = self._begin()
+            pause = (
+                _MIN_POLL_INTERVAL_S
+                if self._record_ended_trainings() or len(self._begun) > begun_count
+                else min(2 * pause, _MAX_POLL_INTERVAL_S)
+            )
             if time.monotonic() >= max(self._next_beat, self._outage.retry_at):
                 self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
                 for item in self._begun:
                     if item.exit is None and not self._send_heartbeat(item):
                         break
             self._follow_guard()
-            if not (more or self._begun or self._plan.queue.may_return_jobs()):
+            if not (may_begin_more or self._begun or self._plan.queue.may_return_jobs()):
                 self.read_outcomes()
                 return
             if self._outage.has_lasted_too_long() and all(item.exit is not None for item in self._begun):
                 raise AdvisorError(
-                    f"the store has not answered for {record.MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command again when "
-                    f"it does: how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
+                    f"the tracking store has not answered for {record.MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command "
+                    f"again when it answers. The ends of {len(self._begun)} trainings are recorded in {self._plan.folder}"
                 )
             time.sleep(pause)
 
@@ -126,40 +132,40 @@ class _JobLauncher:
         """Start as many jobs as the engine can run now. Return True if more jobs may be started later."""
         if time.monotonic() < self._outage.retry_at:
             return True
-        claimed: list[tuple[Job, str]] = []
-        room, more = self._plan.engine.room(), True
+        claimed_jobs: list[tuple[Job, str]] = []
+        capacity, may_begin_more = self._plan.engine.free_capacity(), True
         try:
-            while room > len(claimed):
-                jobs = self._plan.queue.next(self._ledger.entries, room - len(claimed))
+            while capacity > len(claimed_jobs):
+                jobs = self._plan.queue.next(self._ledger.entries, capacity - len(claimed_jobs))
                 if not jobs:
-                    more = self._plan.queue.may_return_jobs()
+                    may_begin_more = self._plan.queue.may_return_jobs()
                     break
                 new = [job for job in jobs if job.key not in self._summary.outcomes]
-                claimed += self._claim_jobs(new)
+                claimed_jobs += self._claim_jobs(new)
                 if not new:  # the queue may return an ended job again, for example if its run was deleted in MLflow
                     break
             self._outage.end()
         except record.StoreUnreachableError:
-            self._outage.note()
-        self._start_claimed(claimed)
-        return more
+            self._outage.record_failure()
+        self._start_claimed(claimed_jobs)
+        return may_begin_more
 
     def _claim_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Claim the jobs that no other launcher has claimed. Return them with the ids of their runs."""
+        """Claim the jobs that no other launcher has claimed. Return the claimed jobs with the ids of their runs."""
         try:
-            if self._records.others:
+            if self._records.others_have_records:
                 self._ledger.deliver_left_records(self._records)
-            begun = self._ledger.begin(jobs)
+            begun_jobs = self._ledger.begin(jobs)
         except record.StoreUnreachableError:
             for job in reversed(jobs):
                 self._plan.queue.requeue(job)
             raise
-        for job, state in begun:
+        for job, state in begun_jobs:
             if state in BLOCKED_STATES:
-                self._plan.queue.refused(job, silent=state == "silent")
+                self._plan.queue.defer_claimed_job(job, silent=state == "silent")
             if state in ("done", "busy"):
                 self._report_news(f"{job.name} is or was trained by another launcher.")
-        return [(job, run_id) for job, run_id in begun if run_id not in BLOCKED_STATES]
+        return [(job, run_id) for job, run_id in begun_jobs if run_id not in BLOCKED_STATES]
 
     def _start_claimed(self, claimed: Sequence[tuple[Job, str]]) -> None:
         if not claimed:
@@ -168,32 +174,32 @@ class _JobLauncher:
         tasks = []
         for job, run_id in claimed:
             log, file = plan.folder / f"{job.name}.log", plan.folder / f"{job.name}.json"
-            words = job_command(plan.spec, job, plan.words, file, run_id, append=plan.append)
+            words = job_command(plan.spec, job, plan.command, file, run_id, append=plan.append_hyperparameters)
             environment = job_environment(plan.spec, job, run_id, plan.location, plan.experiment)
             tasks.append(Task(job.name, words, environment, log.absolute(), file.absolute(), job.params_json(), plan.timeout_s))
         try:
-            started = plan.engine.start(tasks)
+            trainings = plan.engine.start(tasks)
         except BaseException:
             for _, run_id in claimed:
                 # Otherwise, the claim expires when this launcher ends.
                 with suppress(record.StoreUnreachableError, record.CallRejectedError):
                     self._ledger.release(run_id)
             raise
-        until = None if plan.timeout_s is None else time.time() + plan.timeout_s
-        begun = [
-            _BegunJob(job, run_id, training, task.log, until)
-            for (job, run_id), training, task in zip(claimed, started, tasks, strict=True)
+        deadline = None if plan.timeout_s is None else time.time() + plan.timeout_s
+        begun_jobs = [
+            _BegunJob(job, run_id, training, task.log, deadline)
+            for (job, run_id), training, task in zip(claimed, trainings, tasks, strict=True)
         ]
-        self._begun += begun
-        for item in begun:
+        self._begun += begun_jobs
+        for item in begun_jobs:
             self._send_heartbeat(item)
 
     # --- guarding ---------------------------------------------------------------------------------------------------------------
 
     def _follow_guard(self) -> None:
         """Stop the running trials that cannot become the best, according to the latest verdicts."""
-        running = [item for item in self._begun if item.exit is None]
-        if self._guard is None or not running or (reading := self._guard.latest()) is None:
+        running_jobs = [item for item in self._begun if item.exit is None]
+        if self._guard is None or not running_jobs or (reading := self._guard.latest()) is None:
             return
         if reading.error is not None:
             if self._guard_error is None:
@@ -202,7 +208,7 @@ class _JobLauncher:
             return
         self._guard_error = None
         verdicts = {verdict.run_id: verdict for verdict in reading.running}
-        for item in running:
+        for item in running_jobs:
             verdict = verdicts.get(item.run_id)
             if verdict is None or item.stop is not None:
                 continue
@@ -212,11 +218,12 @@ class _JobLauncher:
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
 
     def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:
-        """Mark the run as stopped, and end its process, which continues while the tracking store is unreachable."""
+        """Record in MLflow that the trial is stopped, and stop its process. While the tracking store is unreachable, the
+        process continues."""
         try:
             self._ledger.mark_stop(item.run_id, stop)
         except record.StoreUnreachableError:
-            self._outage.note()
+            self._outage.record_failure()
             return
         except record.CallRejectedError:
             return  # the run was deleted, which is reported when its job ends
@@ -231,32 +238,32 @@ class _JobLauncher:
 
     def _send_heartbeat(self, item: _BegunJob) -> bool:
         """Send a heartbeat for the job. Return True if the tracking store responded."""
-        details = {**item.training.note(), **({} if item.deadline is None else {"until": item.deadline})}
+        details = {**item.training.claim_details(), **({} if item.deadline is None else {"until": item.deadline})}
         try:
             self._ledger.send_heartbeat(item.run_id, details)
             self._outage.end()
         except record.CallRejectedError:
             pass  # the run was deleted, which is reported when its job ends
         except record.StoreUnreachableError:
-            self._outage.note()
+            self._outage.record_failure()
             return False
         return True
 
     def _record_ended_trainings(self) -> bool:
-        """Record all training processes that have ended. Return True if there is any."""
-        before = len(self._begun)
+        """Record in MLflow all training processes that have ended. Return True if at least one was recorded."""
+        count_before = len(self._begun)
         for item in list(self._begun):
             if item.exit is None:
                 item.exit = item.training.poll()
                 if item.exit is None:
                     continue
                 item.ended_at = time.monotonic()
-                # If the disk is full, the record is lost only if this launcher is killed before MLflow has it.
+                # If the disk is full, the exit record is lost only if this launcher is killed before MLflow has the record.
                 with suppress(OSError):
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit, stop=item.stop))
             if time.monotonic() >= max(item.record_retry_at, self._outage.retry_at):
                 self._record_end(item, item.exit)
-        return len(self._begun) < before
+        return len(self._begun) < count_before
 
     def _record_end(self, item: _BegunJob, exit: Exit) -> None:
         lost, since = self._lost.get(item.job.key, 0), time.monotonic() - item.ended_at
@@ -264,13 +271,15 @@ class _JobLauncher:
             outcome = self._ledger.end(item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_OF_LOST_JOB, stop=item.stop)
             self._outage.end()
         except record.CallRejectedError as error:
-            self._report_news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
+            self._report_news(
+                f"The end of {item.job.name} cannot be recorded, so the next launch begins the job again: {error}"
+            )
             outcome, exit = None, Exit(1, interrupted=True)
         except record.DataPendingError:
             item.record_retry_at = time.monotonic() + record.DELIVERY_POLL_INTERVAL_S
             return
         except record.StoreUnreachableError:
-            self._outage.note()
+            self._outage.record_failure()
             return
         self._begun.remove(item)
         self._records.forget(item.job.name)
@@ -278,17 +287,17 @@ class _JobLauncher:
             self._summary.outcomes[item.job.key] = outcome
             if item.stop is not None and outcome.status != item.stop.status:
                 item.stop = None  # the training process had just ended by itself
-            failure = _describe_failure(item, outcome)
-            self._report_news(failure)
+            failure_text = _describe_failure(item, outcome)
+            self._report_news(failure_text)
             if item.stop is not None:
-                self._notify("stopped", item.job.name, item.stop.step, failure)
+                self._notify("stopped", item.job.name, item.stop.step, failure_text)
             elif outcome.status in (*record.FAILED_STATUSES, "diverged"):
-                self._notify("not_finite" if outcome.status == "diverged" else "failed", item.job.name, None, failure)
+                self._notify("not_finite" if outcome.status == "diverged" else "failed", item.job.name, None, failure_text)
             self._new_outcomes.append(outcome)
             self._check_first_outcomes()
         elif exit.lost:
             self._lost[item.job.key] = lost + 1
-            self._report_news(f"{item.job.name}: {exit.reason}; we begin it again.")
+            self._report_news(f"{item.job.name}: {exit.reason}; we begin the job again.")
             self._plan.queue.requeue(item.job)
 
     def _check_first_outcomes(self) -> None:
@@ -309,21 +318,21 @@ class _JobLauncher:
     def stop(self, signals: StopSignals) -> None:
         """Stop all running jobs. The next launch begins the unfinished jobs again."""
         self._stop_trainings(kill=False)
-        handled = signals.count
+        handled_signals = signals.count
         while any(item.exit is None for item in self._begun) or (self._begun and not self._outage.is_ongoing):
-            if signals.count > max(handled, 1):
-                handled = signals.count
+            if signals.count > max(handled_signals, 1):
+                handled_signals = signals.count
                 self._stop_trainings(kill=True)
             with suppress(AdvisorError):  # continue to stop jobs even if all of the first trials failed
                 self._record_ended_trainings()
-            time.sleep(_POLL_S)
+            time.sleep(_MAX_POLL_INTERVAL_S)
         self._records.close()
         self._plan.engine.close()
         if self._guard is not None:
             self._guard.close()
 
     def _stop_trainings(self, *, kill: bool) -> None:
-        """Ask all running training processes to stop. kill: True to kill those that were already asked."""
+        """Ask all running training processes to stop. kill: if True, kill the processes that were already asked."""
         for item in self._begun:
             if item.exit is None and (kill or item.stop is None):
                 item.training.stop()
@@ -336,8 +345,8 @@ def _describe_failure(item: _BegunJob, outcome: record.JobOutcome) -> str:
     if item.stop is not None:
         return f"{item.job.name} was stopped at step {item.stop.step:,}: {item.stop.reason}"
     reason = f": {outcome.error}" if outcome.error else ""
-    verbs = {"infeasible": "failed", "no_data": "gave no result", "stopped": "was stopped", "pruned": "was stopped"}
-    return f"{item.job.name} {verbs.get(outcome.status, outcome.status)}{reason} ({item.log})"
+    verb_by_status = {"infeasible": "failed", "no_data": "gave no result", "stopped": "was stopped", "pruned": "was stopped"}
+    return f"{item.job.name} {verb_by_status.get(outcome.status, outcome.status)}{reason} ({item.log})"
 
 
 # --- stop requests --------------------------------------------------------------------------------------------------------------
@@ -357,18 +366,18 @@ class StopSignals:
             return
         # A signal that was ignored when the process started (by `nohup`, for example) stays ignored.
         numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        used = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+        handled_numbers = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
 
         def count(*_: Any) -> None:
             self.count += 1
 
-        before: dict[int, Any] = {number: signal.signal(number, count) for number in used}
-        if signal.SIGINT not in before:
-            # A shell script starts `advisor run … &` with SIGINT ignored, as training processes would, too. Child processes do
-            # not inherit a handler.
-            before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+        previous_handlers: dict[int, Any] = {number: signal.signal(number, count) for number in handled_numbers}
+        if signal.SIGINT not in previous_handlers:
+            # In a shell script, `advisor run … &` starts with SIGINT ignored, and training processes would inherit this. They
+            # do not inherit a handler, so install one that does nothing.
+            previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)

@@ -45,8 +45,8 @@ class GateQuestion:
     at_most: Sequence[str] = ()
     at_least: Sequence[str] = ()
     allow: Collection[str] = ()
-    """Kinds of budget, such as "steps", in which the candidate may exceed the incumbent; `fairness.BUDGET_TOLERANCES` lists all
-    kinds."""
+    """Kinds of budget, such as "steps", of which the candidate may use more than the incumbent. `fairness.BUDGET_TOLERANCES`
+    lists all kinds."""
     alone: bool = False
     """True if no other question is asked about the experiment, so that significance levels need no correction for multiple
     tests."""
@@ -93,13 +93,13 @@ class Answer(FrozenModel):
     candidate: Side
     incumbent: Side
     incumbent_is: str
-    """Reason why the incumbent setting counts as the incumbent."""
+    """Reason why this setting, and no other setting, is the incumbent."""
     metric: str
     direction: str
     gain: float | None = None
     """Improvement of the candidate over the incumbent, in units of the objective."""
     interval: tuple[float, float] | None = None
-    """Interval that contains the true improvement with 95 % probability, however often the question is asked; None if the
+    """Interval that contains the true improvement with 95 % probability, however often the question is asked, or None if the
     interval is infinite."""
     noise: float | None = None
     """Standard deviation of the objective between seeds, pooled over all repeated settings."""
@@ -113,11 +113,12 @@ class Answer(FrozenModel):
     question: int | None = None
     """Position of the candidate among all settings of the experiment, counted from 1."""
     kept_before: int | None = None
-    """Number of other settings kept so far; None if the answer needed no test."""
+    """Number of other settings that were kept so far, or None if the answer needed no statistical test."""
     looks: int = 1
-    """Number of tests of the candidate so far, including the present test."""
+    """Number of statistical tests of the candidate so far, including the present test."""
     kept_at: float | None = None
-    """Time of the earlier answer that kept the candidate, in seconds since 1970; None if no earlier answer kept it."""
+    """Time of the earlier answer that kept the candidate, in seconds since 1970, or None if no earlier answer kept the
+    candidate."""
     kept_against: str = ""
     """Id of a run of the setting that the candidate replaced; empty if the candidate was never kept."""
     tags: tuple[str, ...] = ()
@@ -156,9 +157,9 @@ def describe_runs_cost(additions: Sequence[MoreRuns]) -> str:
     """Return the cost of all further runs as text that starts with a colon, or an empty text if the cost is unknown."""
     steps = sum(m.steps for m in additions if m.steps is not None)
     hours = sum(m.hours for m in additions if m.hours is not None)
-    parts = [f"{steps:,.0f} steps"] if steps else []
-    parts += [f"{number(hours, 2)} hours"] if hours >= 0.1 else [f"{number(3600 * hours, 2)} seconds"] if hours else []
-    return f": {', '.join(parts)}" if parts else ""
+    cost_texts = [f"{steps:,.0f} steps"] if steps else []
+    cost_texts += [f"{number(hours, 2)} hours"] if hours >= 0.1 else [f"{number(3600 * hours, 2)} seconds"] if hours else []
+    return f": {', '.join(cost_texts)}" if cost_texts else ""
 
 
 def describe_violated_limit(limit: Limit) -> str:
@@ -179,7 +180,7 @@ def percent_text(share: float) -> str:
 
 
 @dataclass
-class Case:
+class GateCase:
     """A question whether a candidate setting should replace the incumbent, and the data needed to answer it."""
 
     study: Study
@@ -189,13 +190,14 @@ class Case:
     incumbent: ProposedSetting
     incumbent_is: str
     tags: tuple[str, ...]
-    floor: NoiseFloor | None
+    noise_floor: NoiseFloor | None
     limits: tuple[Limit, ...]
     budget: tuple[BudgetExcess, ...]
     notes: list[str] = field(default_factory=list)
 
     def build_answer(self, decision: Decision, reason: str, runs: tuple[int, int] = (0, 0), **figures: object) -> Answer:
-        """Return the answer. runs: numbers of further runs (candidate, incumbent). figures: results of the test, if any."""
+        """Return the answer. runs: numbers of further runs (candidate, incumbent). figures: results of the statistical test, if
+        there was a test."""
         further_runs = self._further_runs(runs)
         objective, record = self.study.spec.objective, self.candidate.gate_record
         own, other = quote_name(self.candidate.name), quote_name(self.incumbent.name)
@@ -206,8 +208,8 @@ class Case:
         elif not further_runs:
             action = f"Not decided. {reason}"
         else:
-            which = listed(describe_further_runs(m) for m in further_runs)
-            action = f"Not decided: run {which}{describe_runs_cost(further_runs)}, and ask again after each run. {reason}"
+            runs_text = listed(describe_further_runs(m) for m in further_runs)
+            action = f"Not decided: run {runs_text}{describe_runs_cost(further_runs)}, and ask again after each run. {reason}"
         data = {
             "action": action,
             "decision": decision,
@@ -248,8 +250,8 @@ class Case:
         for n, side in zip(runs, (self.candidate, self.incumbent), strict=True):
             if not n:
                 continue
-            used = {t.seed for t in side.trials}
-            free = [s for s in range(len(used) + n + 1) if s not in used][:n] if seeds_logged else []
+            used_seeds = {t.seed for t in side.trials}
+            free_seeds = [s for s in range(len(used_seeds) + n + 1) if s not in used_seeds][:n] if seeds_logged else []
             measured_runs = side.runs_with_result or self.incumbent.runs_with_result
             steps, seconds = (fairness.median_budget(self.study, measured_runs, kind) for kind in ("steps", "seconds"))
             additions.append(
@@ -257,7 +259,7 @@ class Case:
                     setting=shorten(side.name, MAX_NAME_CHARS),
                     run=side.trials[0].id,
                     runs=n,
-                    seeds=tuple(free),
+                    seeds=tuple(free_seeds),
                     steps=n * steps if math.isfinite(steps) else None,
                     hours=n * seconds / 3600 if math.isfinite(seconds) else None,
                 )
@@ -265,21 +267,24 @@ class Case:
         return tuple(additions)
 
 
-def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
+def build_case(study: Study, question: GateQuestion, experiment: str) -> GateCase:
     """Collect the data to answer a question. Raises AdvisorError if the question is ambiguous or invalid."""
-    named_tags = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
-    tags = (named_tags | recorded_tag_names(study)) & {n for t in study.trials for n in t.tags}
+    filter_names = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
+    tags = (filter_names | recorded_tag_names(study)) & {n for t in study.trials for n in t.tags}
     key = setting_key_with_tags(tags)
-    every = proposed_settings(study, key)
-    candidate = setting_of_trials(every, find_trials(study, question.candidate, experiment, key))
+    settings = proposed_settings(study, key)
+    candidate = setting_of_trials(settings, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
-        incumbent, incumbent_is = setting_of_trials(every, find_trials(study, question.against, experiment, key)), "as asked"
+        incumbent, incumbent_is = (
+            setting_of_trials(settings, find_trials(study, question.against, experiment, key)),
+            "as asked",
+        )
     else:
-        incumbent, incumbent_is = default_incumbent(every, candidate)
+        incumbent, incumbent_is = default_incumbent(settings, candidate)
     if incumbent is candidate:
         raise AdvisorError(
-            f"{question.candidate} and {question.against} are the same setting: equal hyperparameters and commit; log what differs "
-            "as a parameter or commit it, or name them by a tag (NAME=VALUE)"
+            f"{question.candidate} and {question.against} are the same setting: equal hyperparameters and commit; log the "
+            "difference as a parameter, commit it, or name the settings by a tag (NAME=VALUE)"
         )
     limits = [
         fairness.parse_metric_limit(study, candidate.runs_with_result or candidate.trials, text, at_most=is_maximum)
@@ -288,15 +293,15 @@ def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
     ]
     runs = candidate.runs_with_result, incumbent.runs_with_result
     budget = fairness.budget_excesses(study, *runs) if all(runs) else []
-    return Case(
+    return GateCase(
         study,
         question,
-        every,
+        settings,
         candidate,
         incumbent,
         incumbent_is,
         tuple(sorted(tags)),
-        noise_floor(every),
+        noise_floor(settings),
         tuple(limits),
         tuple(b for b in budget if b.kind not in question.allow),
         [

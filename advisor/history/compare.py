@@ -1,5 +1,5 @@
-"""Decides whether a candidate's improvement over the incumbent exceeds the trial, study and data variance and justifies the
-additional complexity of the candidate.
+"""Decides whether to adopt a candidate in place of the incumbent. The improvement must exceed the variation between seeds,
+studies and validation sets, and must justify the additional complexity of the candidate.
 
 The method follows the Deep Learning Tuning Playbook, section "Determining whether to adopt a training pipeline change or
 hyperparameter configuration". The candidate and the incumbent are each a set of trials: one trial with its repeats, all trials
@@ -59,17 +59,17 @@ class Summary(FrozenModel):
 
 
 class Variance(FrozenModel):
-    """One of three sources of variation: trial, study or data."""
+    """The variation from one of three sources: trial, study or data."""
 
     sd: float | None
-    """Standard deviation in units of the objective; None if unknown.
+    """Standard deviation in units of the objective, or None if unknown.
 
     - trial variance: of a result, between seeds
     - study variance: of the best result among half of the settings; the larger value of candidate and incumbent
     - data variance: of the gain, between validation sets of this size
     """
     sure: float | None
-    """Probability that the true improvement exceeds the required improvement if there were no other source of variation."""
+    """Probability that the true improvement exceeds the required improvement, if this were the only source of variation."""
     note: str
     """Description of the data from which `sd` was estimated, or of the data that are missing."""
 
@@ -89,7 +89,7 @@ class Comparison(FrozenModel):
     """Minimum improvement that justifies the additional complexity of the candidate."""
     trial_variance: Variance
     study_variance: Variance | None
-    """Variance of the best result between studies; None if candidate and incumbent are single settings."""
+    """Variance of the best result between studies, or None if candidate and incumbent are single settings."""
     data_variance: Variance
     decision: Decision
     more_seeds: tuple[int, int]
@@ -107,7 +107,8 @@ def compare(
     power: float = 0.8,
     max_seeds: int = 20,
 ) -> Comparison:
-    """Decide whether the candidate should be adopted in place of the incumbent. Raises AdvisorError if they cannot be compared.
+    """Decide whether the candidate should be adopted in place of the incumbent. Raises AdvisorError if the two cannot be
+    compared.
 
     Runs that were used to select a setting do not count (see `repeats`). complexity: minimum improvement, in units of the
     objective, that justifies the candidate's complexity; by default, the smallest difference that matters. level: probability
@@ -126,9 +127,9 @@ def compare(
     if complexity is None:
         complexity = repeats.min_relevant_difference(incumbent.study.objective_value(best[1].mean))
     trial, study, data = _variances(sides, tried, best, result, complexity)
-    refusal = _reason_to_reject(result.gain, complexity, data, study, level / 2)
+    rejection = _reason_to_reject(result.gain, complexity, data, study, level / 2)
     decision, more_seeds, reason = _decide_adoption(
-        result, trial, best, complexity, refusal, level=level / 2, power=power, max_seeds=max_seeds
+        result, trial, best, complexity, rejection, level=level / 2, power=power, max_seeds=max_seeds
     )
     return Comparison(
         metric=candidate.study.spec.objective.metric,
@@ -148,7 +149,7 @@ def compare(
 
 
 def _compared_settings(candidate: ComparedTrials, incumbent: ComparedTrials) -> list[list[repeats.Setting]]:
-    """Return the settings of both sides. Raises AdvisorError if they cannot be compared."""
+    """Return the settings of the candidate and of the incumbent. Raises AdvisorError if the two cannot be compared."""
     objectives = [side.study.spec.objective for side in (candidate, incumbent)]
     if objectives[0] != objectives[1]:
         one, other = (f"{o.metric} ({o.direction})" for o in objectives)
@@ -157,12 +158,12 @@ def _compared_settings(candidate: ComparedTrials, incumbent: ComparedTrials) -> 
         )
     if candidate.study is incumbent.study and {t.id for t in candidate.trials} & {t.id for t in incumbent.trials}:
         raise AdvisorError(f"{candidate.name} and {incumbent.name} have trials in common; there is nothing to compare")
-    tried = []
+    tried_settings = []
     for side in (candidate, incumbent):
-        tried.append(repeats.group_into_settings(side.study, side.trials))
-        if not tried[-1]:
+        tried_settings.append(repeats.group_into_settings(side.study, side.trials))
+        if not tried_settings[-1]:
             raise AdvisorError(f"no run of {side.name} ended with a result")
-    return tried
+    return tried_settings
 
 
 def _summarise_side(side: ComparedTrials, best: repeats.Setting, tried: Sequence[repeats.Setting]) -> Summary:
@@ -183,7 +184,8 @@ def _variances(
     result: difference.Difference,
     complexity: float,
 ) -> tuple[Variance, Variance | None, Variance]:
-    """Return the variance between (seeds, studies, validation sets); None for studies if both sides are single settings."""
+    """Return the variances (between seeds, between studies, between validation sets). The second variance is None if the
+    candidate and the incumbent are single settings."""
     counts = [len(s.costs_after_selection) for s in best]
     note = f"{counts[0]} and {counts[1]} seeds"
     if math.isnan(result.error):
@@ -210,29 +212,29 @@ def _variances(
 def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
     """Return the standard deviation of the improvement between validation sets of the same size. sides: (study, trials) of the
     candidate and the incumbent. Raises MissingData."""
-    errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
-    return math.hypot(*errors) * math.sqrt(1 - validation.ERROR_CORRELATION)
+    standard_errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
+    return math.hypot(*standard_errors) * math.sqrt(1 - validation.ERROR_CORRELATION)
 
 
 def _required_gain_text(complexity: float) -> str:
-    return f"the {complexity:.3g} that its complexity requires" if complexity > 0 else "zero"
+    return f"the {complexity:.3g} that the candidate's complexity requires" if complexity > 0 else "zero"
 
 
-def _reason_to_reject(gain: float, complexity: float, data: Variance, study: Variance | None, level: float) -> str | None:
-    """Return a reason to reject the candidate that further seeds cannot remove; None if there is no such reason."""
+def _reason_to_reject(
+    gain: float, complexity: float, data: Variance, study: Variance | None, significance_level: float
+) -> str | None:
+    """Return a reason to reject the candidate that further seeds cannot remove, or None if there is no such reason."""
     if gain <= 0:
         return "The candidate is not better on average."
     if gain <= complexity:
         return f"The gain of {gain:.3g} is less than {_required_gain_text(complexity)}."
-    if data.sure is not None and data.sure < 1 - level:
+    if data.sure is not None and data.sure < 1 - significance_level:
+        variation = f"On other validation sets of this size the gain would vary by {data.sd:.2g}."
+        return f"{variation} More validation examples can decide; more seeds cannot."
+    if study is not None and study.sure is not None and study.sure < 1 - significance_level:
         return (
-            f"On other validation sets of this size the gain would vary by {data.sd:.2g}. More validation examples can settle it, "
-            "more seeds cannot."
-        )
-    if study is not None and study.sure is not None and study.sure < 1 - level:
-        return (
-            f"The lead depends on which settings were tried: with half of them it remains in {share(study.sure)} of draws. More "
-            "trials can settle it, more seeds cannot."
+            f"The lead depends on which settings were tried: with a random half of the settings, the lead remains in "
+            f"{share(study.sure)} of draws. More trials can decide; more seeds cannot."
         )
     return None
 
@@ -242,15 +244,16 @@ def _decide_adoption(
     trial: Variance,
     best: Sequence[repeats.Setting],
     complexity: float,
-    refusal: str | None,
+    rejection: str | None,
     *,
     level: float,
     power: float,
     max_seeds: int,
 ) -> tuple[Decision, tuple[int, int], str]:
-    """Return (decision, further seeds for (candidate, incumbent), reason). refusal: reason to reject with any number of seeds."""
-    if refusal is not None:
-        return "do not adopt", (0, 0), refusal
+    """Return (decision, numbers of further seeds for (candidate, incumbent), reason). rejection: reason to reject the
+    candidate, whatever further seeds would show."""
+    if rejection is not None:
+        return "do not adopt", (0, 0), rejection
     if trial.sure is None:
         reason = "The variation between seeds is unknown and may exceed the gain."
         return "run more seeds", _further_seed_counts(N_FIRST_SEEDS, best), reason
@@ -259,14 +262,16 @@ def _decide_adoption(
     )
     if trial.sure >= 1 - level:
         return "adopt", (0, 0), f"{probability_text}, given the variation between seeds."
-    needed = difference.repeats_needed(
+    seeds = difference.repeats_needed(
         result.gain - complexity, result.repeat_sd, level=level, power=power, max_repeats=max_seeds
     )
-    if needed > max_seeds:
-        reason = f"Seeds vary by {result.repeat_sd:.2g}, so {max_seeds} seeds each would not show a gain this small."
+    if seeds > max_seeds:
+        reason = (
+            f"Results vary by {result.repeat_sd:.2g} between seeds, so {max_seeds} seeds each would not show such a small gain."
+        )
         return "do not adopt", (0, 0), reason
-    reason = f"{probability_text}. With {needed} seeds each, a gain of this size shows with {share(power)} probability."
-    return "run more seeds", _further_seed_counts(needed, best), reason
+    reason = f"{probability_text}. With {seeds} seeds each, a gain of this size shows with {share(power)} probability."
+    return "run more seeds", _further_seed_counts(seeds, best), reason
 
 
 def _further_seed_counts(needed: int, best: Sequence[repeats.Setting]) -> tuple[int, int]:

@@ -23,23 +23,23 @@ BUDGET_TOLERANCES: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""For each kind of budget, the share by which the candidate may exceed the incumbent. Times need a larger tolerance than steps,
-because they vary even between equal runs."""
+"""For each kind of budget, the maximum share by which the candidate's budget may exceed the incumbent's. Times need a larger
+tolerance than steps, because times vary even between equal runs."""
 _MIN_RUN_SECONDS = 1.0
 """Minimum duration of a training run, in seconds. We assume that a shorter run was copied from another tracking store, so that
 its times are meaningless."""
 _MAX_TIME_RANGE_RATIO = 0.25
-"""Training time counts as fixed if its relative range over the runs is at most this share of the relative range of step counts.
-The ratio of the two ranges is about 1 if all steps take equally long. Our choice."""
+"""Maximum ratio of two relative ranges over the runs, training time to number of steps, at which the training time counts as
+fixed. The ratio is about 1 if all steps take equally long. Our choice."""
 _USUAL_RELATIVE_TIME_RANGE = 0.03
-"""Usual relative range of training times between equal runs. If training times vary by no more than this,
-`_MAX_TIME_RANGE_RATIO` is doubled."""
+"""Usual relative range of training times over equal runs. If training times vary no more than usual, `_MAX_TIME_RANGE_RATIO` is
+doubled."""
 _BUDGETS_FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
 """Kinds of budget that may differ between settings if all runs have the same training time."""
 
 
 class BudgetExcess(FrozenModel):
-    """A kind of budget, such as steps, in which the candidate exceeds the incumbent."""
+    """A kind of budget, such as steps, of which the candidate used more than the incumbent."""
 
     kind: str
     candidate: float
@@ -56,7 +56,7 @@ class Limit(FrozenModel):
 
     @property
     def is_met(self) -> bool:
-        """True if the candidate's value respects the limit; False if the value violates it or is unknown."""
+        """True if the candidate's value respects the limit; otherwise, or if the value is unknown, False."""
         if self.value is None:
             return False
         low = -math.inf if self.at_least is None else self.at_least
@@ -64,35 +64,34 @@ class Limit(FrozenModel):
 
 
 def median_budget(study: Study, trials: Sequence[Trial], kind: str) -> float:
-    """Return the median over the trials of one kind of budget, such as steps; NaN if unknown."""
+    """Return the median over the trials of one kind of budget, such as steps, or NaN if unknown."""
     values = np.array([_BUDGET_MEASURES[kind](study, trial) for trial in trials])
     return float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan
 
 
 def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[BudgetExcess]:
-    """Return the kinds of budget in which the candidate exceeds the incumbent by more than the tolerance. If all runs took the
-    same time with different numbers of steps, time is the budget, and more steps do not count."""
-    ignored = _BUDGETS_FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
-    larger = []
+    """Return the kinds of budget of which the candidate used more than the incumbent, beyond the tolerance. If all runs took
+    the same time but different numbers of steps, time is the budget, so additional steps do not count."""
+    ignored_kinds = _BUDGETS_FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
+    excesses = []
     for kind, tolerance in BUDGET_TOLERANCES.items():
         amount_of_candidate, amount_of_incumbent = (median_budget(study, trials, kind) for trials in (candidate, incumbent))
-        if kind not in ignored and amount_of_candidate > amount_of_incumbent * (1 + tolerance):
-            larger.append(BudgetExcess(kind=kind, candidate=amount_of_candidate, incumbent=amount_of_incumbent))
-    return larger
+        if kind not in ignored_kinds and amount_of_candidate > amount_of_incumbent * (1 + tolerance):
+            excesses.append(BudgetExcess(kind=kind, candidate=amount_of_candidate, incumbent=amount_of_incumbent))
+    return excesses
 
 
 def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> str:
-    """Return a clause if the candidate has more runs without a result; else an empty text. Failed runs are compared by their
-    share and killed runs by their number, because users kill runs that look bad."""
+    """Return a clause if the candidate has more runs without a result than the incumbent; else an empty text. Failed runs are
+    compared by their share and killed runs by their number, because users kill runs that look bad."""
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
     failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.runs_ended_early))
-    parts = [f"{count(failed_count, 'run')} of the candidate failed"] if shares[0] > shares[1] else []
-    if short_count > len(incumbent.runs_ended_early):
-        parts.append(
-            f"{count(short_count, 'run')} of it ended before full length ({len(incumbent.runs_ended_early)} of the incumbent)"
-        )
-    return " and ".join(parts)
+    clauses = [f"{count(failed_count, 'run')} of the candidate failed"] if shares[0] > shares[1] else []
+    others = len(incumbent.runs_ended_early)
+    if short_count > others:
+        clauses.append(f"{count(short_count, 'run')} of the candidate ended before full length ({others} of the incumbent)")
+    return " and ".join(clauses)
 
 
 def parse_metric_limit(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
@@ -103,7 +102,9 @@ def parse_metric_limit(study: Study, trials: Sequence[Trial], text: str, *, at_m
         raise AdvisorError(f"{option} takes METRIC=VALUE, such as peak_memory=24e9, not {text!r}")
     known_names = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
     if name not in known_names:
-        raise AdvisorError(f"no run logged {name!r}, which {option} limits; logged are: {', '.join(known_names[:12])}")
+        raise AdvisorError(
+            f"no run logged {name!r}, which {option} limits; the logged metrics are: {', '.join(known_names[:12])}"
+        )
     values = [v for t in trials if math.isfinite(v := _last_metric_value(study, t, name))]
     mean = float(np.mean(values)) if values else None
     return Limit(metric=name, value=mean, **({"at_most": value} if at_most else {"at_least": value}))
@@ -123,11 +124,11 @@ def _is_time_fixed(study: Study) -> bool:
     if len(trials) < 2 or not np.isfinite(times).all() or not np.isfinite(steps).all() or not np.median(times) > 0:
         return False
     time_range, step_range = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
-    share = _MAX_TIME_RANGE_RATIO if time_range > _USUAL_RELATIVE_TIME_RANGE else 2 * _MAX_TIME_RANGE_RATIO
+    max_ratio = _MAX_TIME_RANGE_RATIO if time_range > _USUAL_RELATIVE_TIME_RANGE else 2 * _MAX_TIME_RANGE_RATIO
     return (
         time_range <= BUDGET_TOLERANCES["seconds"]
         and step_range > BUDGET_TOLERANCES["steps"]
-        and time_range < share * step_range
+        and time_range < max_ratio * step_range
     )
 
 

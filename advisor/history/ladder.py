@@ -1,5 +1,5 @@
-"""Reads studies of several model sizes together, to test whether the best learning rate is the same at all sizes and to predict
-the best rate for the next size.
+"""Analyses studies of several model sizes together. The analysis tests whether the best learning rate is the same at all sizes,
+and predicts the best learning rate for the next size.
 
 Each model size has a sweep over the learning rate. `advisor.stats.optimum` estimates the best learning rate and the best
 objective value of each size, with their uncertainty; `advisor.stats.extrapolation` extrapolates both to another size. Other
@@ -28,7 +28,8 @@ MODEL_SIZE_FACT = "model_parameters"
 """Name of the logged fact with a trial's number of trainable parameters; our training hook logs it
 (`advisor.contract.TAG_MODEL_PARAMETERS`)."""
 MIN_RATES_PER_SIZE = 4
-"""Minimum number of different learning rates with a result per model size; fewer rates do not show which one is best."""
+"""Minimum number of different learning rates with a result per model size. Fewer learning rates do not show which rate is
+best."""
 MIN_SIZES_FOR_VALUE = 3
 """Minimum number of model sizes to predict an objective value; two sizes do not show how fast improvements shrink."""
 INTERVAL_COVERAGE = 0.9
@@ -38,7 +39,8 @@ TRANSFER_TEST_LEVEL = 0.05
 MAX_EQUAL_RATE_RATIO = 2.0
 """Maximum ratio of two best learning rates that count as equal; sweeps usually try rates a factor of 2 apart."""
 MAX_SWEEP_END_PROBABILITY = 0.1
-"""The best learning rate counts as unknown if the probability that it lies at an end of the sweep exceeds this value."""
+"""Maximum probability that the best learning rate lies at an end of the sweep. At a higher probability, the best learning rate
+counts as unknown."""
 N_NEW_SEEDS = 2
 """Number of new seeds for each repeated learning rate. A sweep with only one seed per learning rate does not show its noise
 level."""
@@ -69,7 +71,7 @@ class SizeResult(FrozenModel):
     value: Estimate
     """Best value of the objective, estimated without the noise of a single run."""
     open: SweepEnd | None = None
-    """End of the sweep beyond which the best learning rate may lie; None if the best rate lies inside the sweep."""
+    """End of the sweep beyond which the best learning rate may lie, or None if the best rate lies inside the sweep."""
 
 
 class FurtherRuns(FrozenModel):
@@ -87,9 +89,9 @@ class SizePrediction(FrozenModel):
 
     size: float
     rate: Estimate | None
-    """Predicted best learning rate; None if the best learning rate of some size may lie beyond the sweep."""
+    """Predicted best learning rate, or None if the best learning rate of some size may lie beyond the sweep."""
     value: Estimate | None
-    """Predicted best objective value; None if there are fewer than `MIN_SIZES_FOR_VALUE` model sizes."""
+    """Predicted best objective value, or None if there are fewer than `MIN_SIZES_FOR_VALUE` model sizes."""
 
 
 class Ladder(FrozenModel):
@@ -108,13 +110,13 @@ class Ladder(FrozenModel):
     transfer: RateTransfer
     next: SizePrediction
     last: SizePrediction | None
-    """Prediction for the largest model size from the smaller sizes; None if there are only two sizes."""
+    """Prediction for the largest model size from the results at smaller sizes, or None if there are only two sizes."""
     last_rate: PredictionResult = "cannot be told"
     """Judgement of whether the best learning rate of the largest model size confirms the prediction `last`."""
     last_value: PredictionResult = "cannot be told"
     runs: tuple[FurtherRuns, ...]
-    """Further runs that help to show whether the best learning rate changes with the model size; empty if the present runs show
-    it."""
+    """Further runs that help to show whether the best learning rate changes with the model size; empty if the present runs are
+    enough to show this."""
     notes: tuple[str, ...]
 
 
@@ -139,16 +141,22 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
     rate = _learning_rate_name(studies)
     groups = _find_sweeps(studies, rate, size)
     sweeps = [s for s in groups if _count_learning_rates(s, rate) >= MIN_RATES_PER_SIZE]
-    few = [f"{s.size:,.10g} ({_count_learning_rates(s, rate)})" for s in groups if s not in sweeps]
+    few_rates = [f"{s.size:,.10g} ({_count_learning_rates(s, rate)})" for s in groups if s not in sweeps]
     if len(sweeps) < 2:
-        found = f"; too few rates with a result at {listed(few, 6)}" if few else ""
-        raise AdvisorError(f"a ladder takes two sizes with at least {MIN_RATES_PER_SIZE} learning rates each{found}")
+        too_few_text = f"; too few rates with a result at {listed(few_rates, 6)}" if few_rates else ""
+        raise AdvisorError(
+            f"a ladder needs two model sizes with at least {MIN_RATES_PER_SIZE} learning rates each{too_few_text}"
+        )
     if next_size is not None and next_size <= sweeps[-1].size:
         raise AdvisorError(f"--next must exceed the largest size of the ladder, {sweeps[-1].size:,.10g}")
-    following = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
-    notes = [f"Left out, because fewer than {MIN_RATES_PER_SIZE} rates have a result: size {listed(few, 6)}."] if few else []
+    new_size = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
+    notes = (
+        [f"Left out, because fewer than {MIN_RATES_PER_SIZE} rates have a result: size {listed(few_rates, 6)}."]
+        if few_rates
+        else []
+    )
     return _LadderAnalysis(sweeps, rate).build_ladder(
-        size or "parameters", following, (*notes, *_ladder_notes(sweeps, rate, size))
+        size or "parameters", new_size, (*notes, *_ladder_notes(sweeps, rate, size))
     )
 
 
@@ -212,8 +220,8 @@ class _LadderAnalysis:
 
     def _predict_size(self, known_sizes: Sequence[Optimum], new: float) -> SizePrediction:
         rates, costs = self._fit_trends(known_sizes, new)
-        unknown = any(self.ends[: len(known_sizes)])
-        rate = None if unknown else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
+        is_rate_unknown = any(self.ends[: len(known_sizes)])
+        rate = None if is_rate_unknown else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
         return SizePrediction(size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.at_new_size))
 
 
@@ -240,30 +248,32 @@ def _learning_rate_name(studies: Sequence[Study]) -> str:
     if len(shared) == 1:
         return shared.pop()
     listing = listed(map(clean, sorted(set().union(*names))), 6)
-    several = f"several learning rates vary ({listing}); fix all except one" if shared else "no learning rate varies in all"
-    raise AdvisorError(f"a ladder compares sweeps of one learning rate, but {several}")
+    problem = (
+        f"several learning rates vary ({listing}); fix all except one" if shared else "no learning rate varies in all studies"
+    )
+    raise AdvisorError(f"a ladder compares sweeps of one learning rate, but {problem}")
 
 
 def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[LearningRateSweep]:
     """Return the sweep of each model size, smallest size first. Raises AdvisorError if two studies have the same model size."""
-    found: dict[float, LearningRateSweep] = {}
+    sweep_by_size: dict[float, LearningRateSweep] = {}
     for study in studies:
-        bad = failures.failure_masks(study).any
-        by_size: dict[float, list[Trial]] = {}
+        has_failed = failures.failure_masks(study).any
+        trials_by_size: dict[float, list[Trial]] = {}
         for trial in study.trials:
             at = trial.fact(MODEL_SIZE_FACT) if size is None else as_number(trial.params.get(size, ""))
             if math.isfinite(at) and at > 0 and as_number(trial.params.get(rate, "")) > 0 and study.ended[trial.index]:
-                by_size.setdefault(at, []).append(trial)
-        if not by_size:
-            missing = f"no trial of {clean(study.name)} logged "
-            asked = f"a number for {clean(size)}" if size is not None else "its number of parameters; pass --size NAME"
-            raise AdvisorError(missing + asked)
-        for at, trials in by_size.items():
-            if at in found:
+                trials_by_size.setdefault(at, []).append(trial)
+        if not trials_by_size:
+            start_text = f"no trial of {clean(study.name)} logged "
+            fact_text = f"a number for {clean(size)}" if size is not None else "its number of parameters; pass --size NAME"
+            raise AdvisorError(start_text + fact_text)
+        for at, trials in trials_by_size.items():
+            if at in sweep_by_size:
                 raise AdvisorError(f"two studies have the size {at:,.10g}; pass only one of them")
-            good = tuple(t for t in trials if study.comparable[t.index] and not bad[t.index])
-            found[at] = LearningRateSweep(at, study, good, tuple(t for t in trials if bad[t.index]))
-    return [found[at] for at in sorted(found)]
+            successful_trials = tuple(t for t in trials if study.comparable[t.index] and not has_failed[t.index])
+            sweep_by_size[at] = LearningRateSweep(at, study, successful_trials, tuple(t for t in trials if has_failed[t.index]))
+    return [sweep_by_size[at] for at in sorted(sweep_by_size)]
 
 
 def _rates_and_costs(sweep: LearningRateSweep, rate: str) -> tuple[FloatArray, FloatArray]:
@@ -276,33 +286,35 @@ def _count_learning_rates(sweep: LearningRateSweep, rate: str) -> int:
 
 
 def _find_open_sweep_end(sweep: LearningRateSweep, optimum: Optimum, rate: str) -> SweepEnd | None:
-    """No better rate lies beyond the high end if trials with higher learning rates failed."""
+    """Return the end of the sweep beyond which the best learning rate may lie. No better rate lies beyond the high end if
+    trials with higher learning rates failed."""
     rates = _rates_and_costs(sweep, rate)[0]
     if np.mean(optimum.positions <= rates.min()) > MAX_SWEEP_END_PROBABILITY:
         return "low"
-    closed = any(as_number(t.params[rate]) > math.exp(rates.max()) for t in sweep.failed)
-    return "high" if np.mean(optimum.positions >= rates.max()) > MAX_SWEEP_END_PROBABILITY and not closed else None
+    higher_rate_failed = any(as_number(t.params[rate]) > math.exp(rates.max()) for t in sweep.failed)
+    return "high" if np.mean(optimum.positions >= rates.max()) > MAX_SWEEP_END_PROBABILITY and not higher_rate_failed else None
 
 
 def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | None) -> list[str]:
     notes = []
-    varied = {
+    varied_names = {
         name
         for s in sweeps
         for name in s.study.searched
         if name not in (rate, size) and len({t.params.get(name) for t in s.trials}) > 1
     }
-    if varied:
-        names = listed(map(clean, sorted(varied)), 6)
-        notes.append(f"{names} also {'vary' if len(varied) > 1 else 'varies'} within a size; the effect counts as noise.")
-    planned = [[p for t in s.trials if math.isfinite(p := s.study.planned_steps(t))] for s in sweeps]
-    steps = [float(np.median(p)) if p else 1.0 for p in planned]
+    if varied_names:
+        names = listed(map(clean, sorted(varied_names)), 6)
+        notes.append(f"{names} also {'vary' if len(varied_names) > 1 else 'varies'} within a size; the effect counts as noise.")
+    planned_steps = [[p for t in s.trials if math.isfinite(p := s.study.planned_steps(t))] for s in sweeps]
+    steps = [float(np.median(p)) if p else 1.0 for p in planned_steps]
     if max(steps) > 1.1 * min(steps):
-        notes.append(f"Trials have {min(steps):,.0f} to {max(steps):,.0f} steps; the results hold for this way of scaling.")
-    single = [s for s in sweeps if len(s.trials) == _count_learning_rates(s, rate)]
-    if single:
+        lengths = f"{min(steps):,.0f} to {max(steps):,.0f} steps"
+        notes.append(f"Trials have {lengths}, depending on the size; the results hold for this scaling of steps.")
+    single_seed = [s for s in sweeps if len(s.trials) == _count_learning_rates(s, rate)]
+    if single_seed:
         notes.append(
-            f"{count(len(single), 'size')} of {len(sweeps)} tried each rate once; a second seed narrows the intervals."
+            f"{count(len(single_seed), 'size')} of {len(sweeps)} tried each rate once; a second seed narrows intervals."
         )
     return notes
 
@@ -310,28 +322,27 @@ def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | No
 def propose_further_runs(
     sizes: Sequence[float], points: Sequence[tuple[FloatArray, FloatArray]], ends: Sequence[SweepEnd | None]
 ) -> tuple[FurtherRuns, ...]:
-    """Return the further runs, smallest model size first. points: (log learning rates, costs) of each sweep; ends: the end of
-    each sweep beyond which the best learning rate may lie.
+    """Return the further runs, smallest model size first. points: (logarithms of learning rates, costs) of each sweep. ends:
+    for each sweep, the end beyond which the best learning rate may lie.
 
-    An open sweep gets two further learning rates beyond its end. If no end is open, every sweep gets new seeds around its best
-    rate: repeating only small, cheap models is seldom enough, because the least certain size determines the uncertainty of the
-    trend. `benchmarks/quality/ladder.py` measures how often such runs decide. We do not predict this frequency, because a sweep
-    with one seed per rate does not show its noise."""
-    each = zip(sizes, points, ends, strict=True)
+    A sweep with such an end gets two further learning rates beyond this end. If there is no such end, every sweep gets new
+    seeds near its best rate. To repeat only small, cheap models is seldom enough, because the least certain size determines the
+    uncertainty of the trend. `benchmarks/quality/ladder.py` measures how often the further runs are enough."""
+    sweeps = zip(sizes, points, ends, strict=True)
     if any(ends):
-        return tuple(FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in each if e is not None)
-    return tuple(FurtherRuns(size=s, rates=_rates_around_best(*p), seeds=N_NEW_SEEDS) for s, p, _ in each)
+        return tuple(FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in sweeps if e is not None)
+    return tuple(FurtherRuns(size=s, rates=_rates_around_best(*p), seeds=N_NEW_SEEDS) for s, p, _ in sweeps)
 
 
 def _rates_around_best(log_rates: FloatArray, costs: FloatArray) -> tuple[float, ...]:
-    tried = np.unique(log_rates)
-    best = int(np.argmin([costs[log_rates == r].mean() for r in tried]))
-    first = max(min(best - N_REPEATED_RATES // 2, len(tried) - N_REPEATED_RATES), 0)
-    return tuple(round_significant(math.exp(r), 3) for r in tried[first : first + N_REPEATED_RATES])
+    tried_rates = np.unique(log_rates)
+    best_index = int(np.argmin([costs[log_rates == r].mean() for r in tried_rates]))
+    first_index = max(min(best_index - N_REPEATED_RATES // 2, len(tried_rates) - N_REPEATED_RATES), 0)
+    return tuple(round_significant(math.exp(r), 3) for r in tried_rates[first_index : first_index + N_REPEATED_RATES])
 
 
 def _rates_beyond_end(log_rates: FloatArray, end: SweepEnd) -> tuple[float, ...]:
-    tried = np.unique(log_rates)
-    step = max(float(np.median(np.diff(tried))), math.log(1.5))
-    start, sign = (tried[0], -1) if end == "low" else (tried[-1], 1)
+    tried_rates = np.unique(log_rates)
+    step = max(float(np.median(np.diff(tried_rates))), math.log(1.5))
+    start, sign = (tried_rates[0], -1) if end == "low" else (tried_rates[-1], 1)
     return tuple(round_significant(math.exp(start + sign * k * step), 3) for k in (1, 2))

@@ -18,9 +18,9 @@ from advisor.tracking import read_study
 from advisor.tracking.lineage import StudyInExperiment, StudyReader, lineages
 
 MIN_STUDIES_FOLLOWED = 3
-"""Minimum number of studies that followed the advice of a rule before we report their gains; fewer studies are weak evidence."""
+"""Minimum number of studies that followed the advice of a rule. With fewer studies, gains are weak evidence, so we do not
+report them."""
 MAX_STUDIES_READ = 100
-"""Maximum number of studies to read."""
 
 
 class Lineages(FrozenModel):
@@ -29,7 +29,7 @@ class Lineages(FrozenModel):
     lineages: tuple[History, ...]
     """The requested lineage, or all lineages with more than one round if no lineage is requested."""
     hit_rates: tuple[HitRate, ...]
-    """Counts of the predictions of each rule that came true, over all lineages in the tracking store."""
+    """For each rule, how many of its predictions came true, over all lineages in the tracking store."""
     judged: int
     """Number of lineages (sequences of successive studies) from which `hit_rates` is computed."""
 
@@ -47,13 +47,13 @@ def read_lineages(
     Raises AdvisorError if the study does not exist or no trial in its lineage has a result."""
     reader = StudyReader(tracking_uri, on_progress=on_progress)
     groups = lineages(reader.studies_in_store)
-    matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
-    if name is not None and not matching:
-        # The name may be the id of an experiment. If no experiment has this id or name, `reader.experiment` raises an error
-        # that lists the experiments.
+    matching_groups = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
+    if name is not None and not matching_groups:
+        # The name may be the id of an experiment. If no experiment has this id or name, the method `reader.experiment` raises
+        # an error that lists the experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
-    groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]
+    groups_to_show = [g for g in groups if g in matching_groups and (name is not None or len(g) > 1)]
     groups_to_judge = [g for g in groups if g in groups_to_show or any(p.spec is not None and p.spec.predictions for p in g)]
     histories = []
     for group in groups_to_judge:
@@ -86,7 +86,8 @@ def _read_studies(group: Sequence[StudyInExperiment], reader: StudyReader) -> tu
 
 
 class AdviceRecord(FrozenModel):
-    """The gains of the studies that followed a rule's advice: study files with predictions of this rule."""
+    """The gains of the studies that followed a rule's advice. A study followed the advice if its file contains predictions of
+    this rule."""
 
     rule: str
     followed: int
@@ -94,7 +95,7 @@ class AdviceRecord(FrozenModel):
     gained: int
     """Number of studies that followed the rule's advice and improved on the best result of all earlier rounds."""
     median_gain: float | None = None
-    """Median relative improvement over the studies that improved; None if no study improved."""
+    """Median relative improvement of the studies that improved, or None if no study improved."""
 
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
@@ -119,15 +120,15 @@ def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
 def gains_by_rule(studies: Sequence[Study]) -> list[tuple[str, float]]:
     """Return (rule, relative improvement) for each rule whose advice a study followed. studies: rounds, oldest first."""
     gains = []
-    best_before = math.inf
+    best_earlier_cost = math.inf
     for study in studies:
         if study.probe is not None:
             continue
         best_cost = float(np.min(study.costs[study.feasible], initial=math.inf))
-        if math.isfinite(best_before) and math.isfinite(best_cost) and best_before != 0:
-            gain = (best_before - best_cost) / abs(best_before)
+        if math.isfinite(best_earlier_cost) and math.isfinite(best_cost) and best_earlier_cost != 0:
+            gain = (best_earlier_cost - best_cost) / abs(best_earlier_cost)
             gains += [(rule, gain) for rule in dict.fromkeys(p.rule for p in study.spec.predictions)]
-        best_before = min(best_before, best_cost)
+        best_earlier_cost = min(best_earlier_cost, best_cost)
     return gains
 
 
@@ -135,9 +136,9 @@ def summarise_gains(gains: Sequence[tuple[str, float]]) -> tuple[AdviceRecord, .
     """Return one record for each rule whose advice was followed at least `MIN_STUDIES_FOLLOWED` times, sorted by rule id."""
     records = []
     for rule in sorted({rule for rule, _ in gains}):
-        own = [gain for name, gain in gains if name == rule]
-        positive = [gain for gain in own if gain > 0]
-        if len(own) >= MIN_STUDIES_FOLLOWED:
-            median = float(np.median(positive)) if positive else None
-            records.append(AdviceRecord(rule=rule, followed=len(own), gained=len(positive), median_gain=median))
+        own_gains = [gain for name, gain in gains if name == rule]
+        positive_gains = [gain for gain in own_gains if gain > 0]
+        if len(own_gains) >= MIN_STUDIES_FOLLOWED:
+            median = float(np.median(positive_gains)) if positive_gains else None
+            records.append(AdviceRecord(rule=rule, followed=len(own_gains), gained=len(positive_gains), median_gain=median))
     return tuple(records)

@@ -24,8 +24,8 @@ from advisor.model.space import HyperparameterValue, as_number
 from advisor.model.study import Study
 from advisor.model.words import count, number, shorten
 
-Outcome = Literal["kept", "discarded", "not decided", "failed", "running", "not judged"]
-_OUTCOMES: Mapping[Decision, Outcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
+SettingOutcome = Literal["kept", "discarded", "not decided", "failed", "running", "not judged"]
+_OUTCOME_BY_DECISION: Mapping[Decision, SettingOutcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
 
 
 class TriedSetting(FrozenModel):
@@ -38,7 +38,7 @@ class TriedSetting(FrozenModel):
     opposite ends of every range.
 
     If no hyperparameter varies, the distance is 0 for the requested setting and 1 for every other setting."""
-    outcome: Outcome
+    outcome: SettingOutcome
     """The decision to keep or discard the setting or, without a decision, the state of its runs."""
     runs: int
     value: float | None = None
@@ -72,26 +72,26 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
     key = setting_key_with_tags(recorded_tag_names(study))
     values = parse_filters(text)
     if values and all(name in study.spec.parameters for name in values):
-        wanted = {n: v if math.isnan(as_number(v)) else as_number(v) for n, v in values.items()}
+        requested_values = {n: v if math.isnan(as_number(v)) else as_number(v) for n, v in values.items()}
     else:
-        wanted = {n: v for n, v in find_trials(study, text, experiment)[0].params.items() if n in study.searched}
+        requested_values = {n: v for n, v in find_trials(study, text, experiment)[0].params.items() if n in study.searched}
     settings = proposed_settings(study, key)
-    if wanted:
-        distances = [_mean_parameter_distance(study, p.trials[0].params, wanted) for p in settings]
+    if requested_values:
+        distances = [_mean_parameter_distance(study, p.trials[0].params, requested_values) for p in settings]
     else:
         settings = settings[::-1]
         named_ids = {t.id for t in find_trials(study, text, experiment, key)}
         distances = [float(not any(t.id in named_ids for t in p.trials)) for p in settings]
-    best = min((p.mean for p in settings), default=math.inf)
-    tried = (_tried_setting(study, p, distance, best) for p, distance in zip(settings, distances, strict=True))
-    nearest = sorted(tried, key=lambda t: t.distance)[:limit]
+    best_mean = min((p.mean for p in settings), default=math.inf)
+    tried_settings = (_tried_setting(study, p, distance, best_mean) for p, distance in zip(settings, distances, strict=True))
+    nearest_settings = sorted(tried_settings, key=lambda t: t.distance)[:limit]
     objective = study.spec.objective
     return NearbySettings(
-        action=_choose_action(nearest),
-        near=wanted,
+        action=_choose_action(nearest_settings),
+        near=requested_values,
         metric=objective.metric,
         direction=objective.direction,
-        tried=tuple(nearest),
+        tried=tuple(nearest_settings),
     )
 
 
@@ -100,11 +100,11 @@ def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, bes
     reason = next((t.reason or t.facts.get("error", "") for t in proposal.failed), "")
     has_result, record = len(proposal.costs) > 0, proposal.gate_record
     if not has_result:
-        outcome: Outcome = "running" if proposal.running else "failed" if proposal.failed else "not judged"
+        outcome: SettingOutcome = "running" if proposal.running else "failed" if proposal.failed else "not judged"
     elif record is None:
         outcome = "not judged"
     else:
-        outcome = "kept" if proposal.kept_at is not None else _OUTCOMES[record.decision]
+        outcome = "kept" if proposal.kept_at is not None else _OUTCOME_BY_DECISION[record.decision]
     return TriedSetting(
         name=shorten(proposal.name, 80),
         run=proposal.trials[0].id,
@@ -126,24 +126,22 @@ def _mean_parameter_distance(
     distances = []
     for name, value in requested.items():
         parameter = study.spec.parameters[name]
-        both = parameter.to_positions([params.get(name, ""), value])
-        numeric = parameter.low is not None and np.isfinite(both).all()
-        differs = not matches_filter_value(params.get(name), str(value))
-        distances.append(float(abs(both[0] - both[1])) if numeric else float(differs))
+        both_positions = parameter.to_positions([params.get(name, ""), value])
+        is_numeric = parameter.low is not None and np.isfinite(both_positions).all()
+        is_different = not matches_filter_value(params.get(name), str(value))
+        distances.append(float(abs(both_positions[0] - both_positions[1])) if is_numeric else float(is_different))
     return min(float(np.mean(distances)), 1.0)
 
 
 def _choose_action(nearest: list[TriedSetting]) -> str:
     if not nearest:
         return "No setting was tried yet."
-    equal = [t for t in nearest if t.distance == 0]
+    equal_settings = [t for t in nearest if t.distance == 0]
     bad = sum(t.outcome in ("failed", "discarded") for t in nearest)
-    if equal:
-        first = equal[0]
-        result = f"{number(first.value)}" if first.value is not None else first.outcome
-        return (
-            f"This setting was tried: {quote_name(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
-        )
+    if equal_settings:
+        same = equal_settings[0]
+        result = same.outcome if same.value is None else number(same.value)
+        return f"This setting was tried: {quote_name(same.name)}, {count(same.runs, 'run')}, {result}. Read its outcome first."
     if bad:
         return f"{bad} of the {len(nearest)} nearest settings failed or were discarded. First read the reasons."
     return f"This setting is new. The nearest of {len(nearest)} is {quote_name(nearest[0].name)}."

@@ -34,7 +34,7 @@ class Round(FrozenModel):
     feasible: int
     max_train_steps: int | None = None
     best: float | None = None
-    """Best objective value of this round's trials; None if no trial is feasible."""
+    """Best objective value of this round's trials, or None if no trial is feasible."""
     best_trial: str | None = None
     incumbent: float | None = None
     """Best objective value over this round and all earlier rounds."""
@@ -45,7 +45,7 @@ class Round(FrozenModel):
     outcomes: tuple[Outcome, ...] = ()
     """Predictions for this round and their results."""
     counted: int = 0
-    """Number of this round's trials that count as data for the latest round; 0 for the latest round itself."""
+    """Number of this round's trials that count as data for the latest round. For the latest round itself, the number is 0."""
 
 
 class HitRate(FrozenModel):
@@ -56,11 +56,11 @@ class HitRate(FrozenModel):
     not_kept: int
     cannot_tell: int
     stated: float | None = None
-    """Mean of the probabilities that were stated for the judged predictions; None if no probability was stated."""
+    """Mean of the probabilities that were stated for the judged predictions, or None if no probability was stated."""
 
     @property
     def rate(self) -> float | None:
-        """Share of the judged predictions that came true; None if no prediction was judged."""
+        """Share of the judged predictions that came true, or None if no prediction was judged."""
         judged = self.kept + self.not_kept
         return self.kept / judged if judged else None
 
@@ -71,12 +71,12 @@ class History(FrozenModel):
     objective: Objective
     rounds: tuple[Round, ...]
     said: tuple[str, ...] = ()
-    """One sentence for each earlier round: how many of its trials count as data for the latest round, and why its other trials
-    do not."""
+    """One sentence for each earlier round, which says how many of the round's trials count as data for the latest round and why
+    its other trials do not count."""
     hit_rates: tuple[HitRate, ...] = ()
     """Numbers of predictions of each rule that came true, over the rounds of this lineage."""
     stop: str | None = None
-    """Reason why further tuning no longer pays, with advice on what to do instead; None if tuning still pays."""
+    """Reason why further tuning no longer pays, with advice on what to do instead, or None if tuning still pays."""
 
     @property
     def counted(self) -> int:
@@ -91,21 +91,21 @@ class History(FrozenModel):
 
 def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
     """Count, for each rule, how many of its predictions came true; sorted by rule id."""
-    by_rule: dict[str, list[Outcome]] = {}
+    outcomes_by_rule: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        by_rule.setdefault(outcome.prediction.rule, []).append(outcome)
+        outcomes_by_rule.setdefault(outcome.prediction.rule, []).append(outcome)
     rates = []
-    for rule, of_rule in sorted(by_rule.items()):
+    for rule, of_rule in sorted(outcomes_by_rule.items()):
         counts = Counter(o.judged for o in of_rule)
-        judged = [o.prediction for o in of_rule if o.judged != "cannot tell"]
-        stated = [p.probability for p in judged if p.probability is not None]
+        judged_predictions = [o.prediction for o in of_rule if o.judged != "cannot tell"]
+        stated_probabilities = [p.probability for p in judged_predictions if p.probability is not None]
         rates.append(
             HitRate(
                 rule=rule,
                 kept=counts["kept"],
                 not_kept=counts["not kept"],
                 cannot_tell=counts["cannot tell"],
-                stated=round(sum(stated) / len(stated), 3) if stated else None,
+                stated=round(sum(stated_probabilities) / len(stated_probabilities), 3) if stated_probabilities else None,
             )
         )
     return tuple(rates)

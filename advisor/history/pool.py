@@ -31,17 +31,17 @@ _FACTS_THAT_MUST_AGREE: Mapping[str, str] = {
     "precision": "computed in another precision",
     "norm_order": "trained another model",
 }
-"""Logged facts that must be equal in the earlier and the later round, if both logged them. Each fact maps to the phrase by
+"""Logged facts that must be equal in the earlier and the later round, if both rounds logged them. The values are the phrases by
 which a report describes trials with another value."""
 _FACTS_THAT_MAY_DIFFER: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Logged facts that may differ between rounds if the study searches the hyperparameter that sets the fact. Without this
-exception, earlier trials would be excluded if a few later trials had the same value by chance."""
+"""Logged facts that may differ between rounds if the study searches the hyperparameter that sets the fact. Otherwise, earlier
+trials would be excluded whenever a few later trials had the same value by chance."""
 _FACTS_OFF_IF_MISSING = {"grad_clip_norm": "clipped gradients differently", "grad_clip_value": "clipped gradients differently"}
-"""Logged facts that must be equal in the earlier and the later round, and whose absence means "switched off". Each fact maps to
-the phrase by which a report describes trials with another value."""
+"""Logged facts that must be equal in the earlier and the later round, and whose absence means "switched off". The values are
+the phrases by which a report describes trials with another value."""
 
 
 @dataclass(frozen=True)
@@ -52,54 +52,55 @@ class StudyWithEarlierTrials:
     counted: tuple[int, ...]
     """Number of trials of each earlier round that count as data."""
     notes: tuple[str, ...]
-    """One sentence for each earlier round: how many of its trials count as data, and why its other trials do not."""
+    """One sentence for each earlier round, which says how many of the round's trials count as data and why its other trials do
+    not count."""
 
 
 def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> StudyWithEarlierTrials:
     """Return the study with the trials of earlier rounds (oldest first) that count as its data, placed before its own trials."""
-    sources: list[tuple[Study, Trial]] = []
-    outside: list[Trial] = []
+    trial_sources: list[tuple[Study, Trial]] = []
+    trials_outside: list[Trial] = []
     counted_trials, notes = [], []
     facts = _common_facts(later_study)
     for number, study in zip(round_numbers([*earlier_rounds, later_study]), earlier_rounds, strict=False):
         ended_trials = [t for t in study.trials if study.ended[t.index]]
-        incomparable = _reason_incomparable(later_study, study)
-        excluded: Counter[str] = Counter()
+        problem = _reason_incomparable(later_study, study)
+        exclusion_counts: Counter[str] = Counter()
         for trial in ended_trials:
-            reasons = [incomparable] if incomparable else list(_exclusion_reasons(later_study, study, trial, facts))
+            reasons = [problem] if problem else list(_exclusion_reasons(later_study, study, trial, facts))
             if not reasons:
-                sources.append((study, _assign_to_round(study, trial, number)))
+                trial_sources.append((study, _assign_to_round(study, trial, number)))
             else:
-                excluded[reasons[0]] += 1
-                outside += [trial] if set(reasons) == {OUTSIDE_SPACE_REASON} else []
-        counted_trials.append(len(ended_trials) - excluded.total())
-        notes.append(_round_note(study, number, counted_trials[-1], excluded))
-    if outside:
-        later_study = replace(later_study, outside=tuple(outside))
-    if sources:
-        sources += [(later_study, _assign_to_round(later_study, trial, None)) for trial in later_study.trials]
-        all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
-        later_study = replace(later_study, trials=all_trials, metrics=_concatenated_metrics(later_study.metrics, sources))
+                exclusion_counts[reasons[0]] += 1
+                trials_outside += [trial] if set(reasons) == {OUTSIDE_SPACE_REASON} else []
+        counted_trials.append(len(ended_trials) - exclusion_counts.total())
+        notes.append(_round_note(study, number, counted_trials[-1], exclusion_counts))
+    if trials_outside:
+        later_study = replace(later_study, outside=tuple(trials_outside))
+    if trial_sources:
+        trial_sources += [(later_study, _assign_to_round(later_study, trial, None)) for trial in later_study.trials]
+        all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(trial_sources))
+        later_study = replace(later_study, trials=all_trials, metrics=_concatenated_metrics(later_study.metrics, trial_sources))
     return StudyWithEarlierTrials(later_study, tuple(counted_trials), tuple(notes))
 
 
 def _concatenated_metrics(names: Iterable[str], sources: Sequence[tuple[Study, Trial]]) -> dict[str, CurveBlock]:
     curves = {name: [study.metric(trial, name) for study, trial in sources] for name in names}
-    fits = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
+    fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
     blocks = {}
     for name, each in curves.items():
         columns = tuple(np.concatenate([getattr(c, column) for c in each]) for column in ("steps", "values", "times"))
         offsets = np.cumsum([0, *(len(c) for c in each)]).astype(np.int64)
-        steps, values, times = spill.move_columns_to_file(columns, fits=fits)
+        steps, values, times = spill.move_columns_to_file(columns, fits=fits_in_memory)
         blocks[name] = CurveBlock(steps, values, times, offsets)
     return blocks
 
 
 def round_numbers(studies: Sequence[Study]) -> list[int]:
     """Return the round number of each study. If the round numbers in the study files do not ascend, return 1, 2, 3, … instead."""
-    declared = [s.spec.round for s in studies]
-    ascending = all(a < b for a, b in pairwise(declared))
-    return declared if ascending else list(range(1, len(studies) + 1))
+    declared_numbers = [s.spec.round for s in studies]
+    is_ascending = all(a < b for a, b in pairwise(declared_numbers))
+    return declared_numbers if is_ascending else list(range(1, len(studies) + 1))
 
 
 def _assign_to_round(study: Study, trial: Trial, number: int | None) -> Trial:
@@ -132,19 +133,19 @@ def _exclusion_reasons(later_study: Study, study: Study, trial: Trial, facts: Ma
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
         yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
     for name, reason in {**_FACTS_THAT_MUST_AGREE, **_FACTS_OFF_IF_MISSING}.items():
-        recorded = name in trial.facts or (name in _FACTS_OFF_IF_MISSING and "schema" in trial.facts)
-        if name in facts and trial.facts.get(name) != facts[name] and recorded:
+        is_recorded = name in trial.facts or (name in _FACTS_OFF_IF_MISSING and "schema" in trial.facts)
+        if name in facts and trial.facts.get(name) != facts[name] and is_recorded:
             yield reason
 
 
 def _common_facts(later_study: Study) -> dict[str, str | None]:
-    """Return the logged facts that have the same value in all trials that logged them. None as the value means that no trial
-    logged the fact."""
-    may_vary = {name for name, varies in _FACTS_THAT_MAY_DIFFER.items() if any(map(varies, later_study.searched))}
+    """Return the logged facts that have the same value in all trials that logged them. If no trial logged a fact, its value is
+    None."""
+    varying_names = {name for name, varies in _FACTS_THAT_MAY_DIFFER.items() if any(map(varies, later_study.searched))}
     values: dict[str, set[str | None]] = {
         name: {t.facts[name] for t in later_study.trials if name in t.facts}
         for name in _FACTS_THAT_MUST_AGREE
-        if name not in may_vary
+        if name not in varying_names
     }
     for name in _FACTS_OFF_IF_MISSING:
         values[name] = {t.facts.get(name) for t in later_study.trials if "schema" in t.facts}

@@ -1,9 +1,9 @@
 """Predicts the effects of a report's advice on the next study. `advisor.history.judge` compares the predictions with the next
 study after it has run.
 
-Each prediction belongs to one rule and to one change in the next study. The probability of a prediction follows from the test
-or interval of the rule; if the rule has neither, no probability is stated. A rule declares in its attribute `predicts` which
-outcome its advice should have."""
+Each prediction belongs to one rule and to one change in the next study. The probability of a prediction follows from the rule's
+statistical test or interval. If the rule has neither, no probability is stated. A rule declares in its attribute `predicts`
+which outcome its advice should have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from advisor.model.prediction import BestBeyond, BestReaches, Expected, Predicti
 from advisor.model.space import is_training_length
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.sampling.halton import draw_trials
 from advisor.stats import surface
@@ -45,11 +45,11 @@ MAX_FORECAST_SETTINGS = 200
 """Maximum number of trials of the next study whose results are forecast. The computing time grows with the cube of the number
 of trials."""
 
-
 _RELATIVE_ROUNDING_ERROR = 1e-9
 _LINEAR_SHARE = 0.25
-"""Share of the best settings whose costs are not compressed for the forecast. With half of them, settings near the chance level
-hid the differences between good ones, so gains beyond a range seemed improbable."""
+"""Share of the best settings whose costs are not compressed for the forecast. If half of the settings were not compressed,
+settings near the chance level would hide the differences between good settings, so gains beyond a range would seem
+improbable."""
 
 PredictedResult = tuple[Expected, float | None]
 """(Expected result, its probability or None.)"""
@@ -64,18 +64,18 @@ class _PredictionBasis:
     next_spec: StudySpec
     """Study file of the next study."""
     trials_in_next_space: Sequence[Trial]
-    """Ended trials whose settings lie in the next study's search space. Their training length and their values of newly fixed
-    hyperparameters may differ."""
+    """Ended trials whose settings lie in the next study's search space. Their training length, and their values of
+    hyperparameters that the next study newly fixes, may differ from the next study."""
 
 
 def add_predictions(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the files of the next studies, each with predictions about the effects of the advice that it follows. Probes
-    (short diagnostic runs) and repeats get no predictions."""
-    kinds = {rule.rule_id(): rule.predicts for rule in rules}
+    """Return the files of the next studies. Each file contains predictions about the effects of the advice that its study
+    follows. Probes (short diagnostic runs) and repeats get no predictions."""
+    kind_by_rule = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
-    specs_with_predictions, old_spec = [], base(study)
+    specs_with_predictions, old_spec = [], initial_draft(study)
     for spec in specs:
         if spec.probe is not None:
             specs_with_predictions.append(spec)
@@ -83,43 +83,45 @@ def add_predictions(
         # Newly fixed nuisance hyperparameters keep their old ranges here, because few trials have exactly the fixed values.
         space = {n: p for n, p in spec.parameters.items() if not is_training_length(n)}
         space |= {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
-        inside = trials_in_space(spec.model_copy(update={"parameters": space}), _ended_trials(study))
+        trials_inside = trials_in_space(spec.model_copy(update={"parameters": space}), _ended_trials(study))
         predictions = []
         for finding in findings:
             if any(_is_followed(study, c, old_spec, spec) for c in finding.changes):
-                made = _PREDICTORS[kinds.get(finding.rule, "settled")](_PredictionBasis(study, finding, spec, inside))
-                if made is not None:
-                    predictions.append(_rounded_prediction(finding, *made))
+                predicted = _PREDICTORS[kind_by_rule.get(finding.rule, "settled")](
+                    _PredictionBasis(study, finding, spec, trials_inside)
+                )
+                if predicted is not None:
+                    predictions.append(_rounded_prediction(finding, *predicted))
         # Several findings of one rule may make the same prediction, for example about several unimportant hyperparameters.
-        distinct = {(p.rule, p.expects): p for p in reversed(predictions)}
-        update = {"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]}
+        distinct_predictions = {(p.rule, p.expects): p for p in reversed(predictions)}
+        update = {"predictions": tuple(reversed(distinct_predictions.values()))[:MAX_PREDICTIONS]}
         specs_with_predictions.append(spec.model_copy(update=update))
         old_spec = spec
     return tuple(specs_with_predictions)
 
 
 def _is_followed(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    design = STUDY_DESIGNS[change.plan](change, study, old_spec) if isinstance(change, RunPlan) else (change,)
-    if isinstance(design, StudySpec):
-        return design.goal == new_spec.goal
-    return any(is_change_made(c, old_spec, new_spec) for c in design)
+    study_or_changes = STUDY_DESIGNS[change.plan](change, study, old_spec) if isinstance(change, RunPlan) else (change,)
+    if isinstance(study_or_changes, StudySpec):
+        return study_or_changes.goal == new_spec.goal
+    return any(is_change_made(c, old_spec, new_spec) for c in study_or_changes)
 
 
-def _rounded_prediction(finding: Finding, expects: Expected, probability: float | None) -> Prediction:
+def _rounded_prediction(finding: Finding, expected: Expected, probability: float | None) -> Prediction:
     update = {
         name: round_significant(value, 6 if name in ("value", "than", "end") else 3)
-        for name, value in expects
+        for name, value in expected
         if isinstance(value, float)
     }
     if probability is not None:
         probability = round(min(max(probability, 1 - MAX_STATED_PROBABILITY), MAX_STATED_PROBABILITY), 3)
-    expects = expects.model_copy(update=update)
-    return Prediction(rule=finding.rule, subject=finding.subject, expects=expects, probability=probability)
+    expected = expected.model_copy(update=update)
+    return Prediction(rule=finding.rule, subject=finding.subject, expects=expected, probability=probability)
 
 
 def is_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpec) -> bool:
-    """Return True if the later study file contains the change and the earlier one does not. A change that was made in part also
-    counts."""
+    """Return True if the later study file contains the change and the earlier file does not. A change that the later file
+    contains only in part also counts."""
     match change:
         case SetRange():
             old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
@@ -138,20 +140,20 @@ def is_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpe
 
 
 def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
-    """Return True if an end moves in the requested direction, or the scale changes as requested. Another finding may move the
-    end further, and the training script may support only some values, so the new end need not be the requested one."""
+    """Return True if an end moves in the requested direction, or the scale changes as requested. The new end may differ from
+    the requested end, because another finding may move the end further and the training script may support only some values."""
     if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
         return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
-    ends = ((old.low, new.low, change.low), (old.high, new.high, change.high))
-    moved = any((new_end - old_end) * (wanted_end - old_end) > 0 for old_end, new_end, wanted_end in ends)
-    return moved or (new.scale == change.scale != old.scale)
+    end_values = ((old.low, new.low, change.low), (old.high, new.high, change.high))
+    end_moves = any((new_end - old_end) * (wanted_end - old_end) > 0 for old_end, new_end, wanted_end in end_values)
+    return end_moves or (new.scale == change.scale != old.scale)
 
 
 def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     """Predict that the best trial beyond the old end of a range will be better than the best trial inside the old range.
 
-    The stated probability is at most the confidence of the finding about the end of the range. There is no prediction if no
-    possible result is better by more than noise."""
+    The stated probability is at most the confidence of the finding about this end of the range. If no possible result is better
+    by more than noise, there is no prediction."""
     study, finding, new_spec = case.study, case.finding, case.next_spec
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
     new = new_spec.parameters.get(name or "")
@@ -161,9 +163,9 @@ def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     if not new.numeric or not new.contains(end) or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high)):
         return None
     costs = study.costs[study.feasible]
-    perfect = not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.lowest_possible_cost(study, costs)
-    than = _best_objective_value(study) if _are_results_comparable(study.spec, new_spec) and not perfect else None
-    expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise_of_result(study))
+    is_perfect = not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.lowest_possible_cost(study, costs)
+    best_value = _best_objective_value(study) if _are_results_comparable(study.spec, new_spec) and not is_perfect else None
+    expects = BestBeyond(parameter=name, side=finding.side, end=end, than=best_value, noise=_noise_of_result(study))
     chance = _chance_of_best_beyond(study, new_spec, expects)
     if chance == 0:
         return None
@@ -171,60 +173,61 @@ def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
 
 
 def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> float | None:
-    """Return the probability that the prediction comes true in the trials of the next study, without earlier trials; None if
+    """Return the probability that the prediction comes true in the trials of the next study, without earlier trials, or None if
     unknown.
 
     A Gaussian process over all hyperparameters forecasts the results of the settings that the sampler seed of the next study
-    determines. High costs are compressed, so that a few bad trials do not hide how results change towards the end of the range."""
-    tried = settings.read_settings(study)
-    succeeded = ~tried.failed
-    if not succeeded.any():
+    determines. High costs are compressed before the fit, so that a few bad trials do not hide how results change towards the
+    end of the range."""
+    tried_settings = settings.read_settings(study)
+    has_result = ~tried_settings.failed
+    if not has_result.any():
         return None
     try:
-        points = list(draw_trials(after, min(after.trials or len(tried), MAX_FORECAST_SETTINGS)))
+        points = list(draw_trials(after, min(after.trials or len(tried_settings), MAX_FORECAST_SETTINGS)))
     except AdvisorError:  # an adaptive sampler chooses settings by results, so the settings are not known yet
         return None
-    names = [*tried.numeric, *tried.choices]
+    names = [*tried_settings.numeric, *tried_settings.choices]
     new_positions = [study.spec.parameters[n].to_positions([p.get(n, "") for p in points]) for n in names]
-    chosen = np.flatnonzero(succeeded)[choose_evenly_by_rank(tried.costs[succeeded])]
-    columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
-    threshold = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
-    costs = np.append(tried.costs[chosen], threshold)
-    values = surface.compress_costs(costs, _LINEAR_SHARE)[: len(chosen)]
+    chosen_indices = np.flatnonzero(has_result)[choose_evenly_by_rank(tried_settings.costs[has_result])]
+    columns = [[u[chosen_indices] for u in axes.values()] for axes in (tried_settings.numeric, tried_settings.choices)]
+    value_to_beat = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
+    costs = np.append(tried_settings.costs[chosen_indices], value_to_beat)
+    values = surface.compress_costs(costs, _LINEAR_SHARE)[: len(chosen_indices)]
     results = surface.draw_results_at(columns[0], columns[1], values, new_positions)
     if not len(results) or expectation.parameter not in names:
         return None
     positions = new_positions[names.index(expectation.parameter)]
-    beyond = positions > 1 if expectation.side == "high" else positions < 0
-    if not beyond.any():
+    is_beyond = positions > 1 if expectation.side == "high" else positions < 0
+    if not is_beyond.any():
         return None
     results = np.maximum(surface.expand_costs(results, costs, _LINEAR_SHARE), curve_tails.lowest_possible_cost(study, costs))
-    rival = np.min(results, axis=1, where=~beyond, initial=min(threshold, default=math.inf))
-    return float(np.mean(rival - results[:, beyond].min(1) > expectation.min_lead))
+    best_cost_inside = np.min(results, axis=1, where=~is_beyond, initial=min(value_to_beat, default=math.inf))
+    return float(np.mean(best_cost_inside - results[:, is_beyond].min(1) > expectation.min_lead))
 
 
 def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
     """Predict a bound on the best objective value after longer training: the pessimistic end of the forecast's 90 % interval.
 
     The bound also allows for new settings, because even the best new setting may be worse than the present best one. If the
-    bound is worse than the best value so far, predict that best value instead, without a probability."""
+    bound is worse than the best value so far, predict the best value so far instead, without a probability."""
     study, finding, new_spec = case.study, case.finding, case.next_spec
     try:
         endings = curve_tails.best_curve_endings(study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST)
     except MissingData:
         return None
     improving_endings = [e for e in endings if e.trial.id in finding.trials] or endings
-    first = improving_endings[0]
+    ending = improving_endings[0]
     length_ratio = (new_spec.max_train_steps or 0) / curve_tails.median_planned_steps(study, improving_endings)
     forecast = curve_tails.forecast_longer_training(
-        study, first, first.end.share_of_forecast_gain(length_ratio), PREDICTION_COVERAGE
+        study, ending, ending.end.share_of_forecast_gain(length_ratio), PREDICTION_COVERAGE
     )
     probability = (1 + PREDICTION_COVERAGE) / 2
     costs = study.cost_curve(study.ranked()[0]).finite.values
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
-    worst = sign * (forecast.high if study.minimize else forecast.low)
-    gain = sign * forecast.current_best - worst
-    bound = max(_best_cost_reached(case, probability) - gain, curve_tails.lowest_possible_cost(study, costs))
+    pessimistic_cost = sign * (forecast.high if study.minimize else forecast.low)
+    pessimistic_gain = sign * forecast.current_best - pessimistic_cost
+    bound = max(_best_cost_reached(case, probability) - pessimistic_gain, curve_tails.lowest_possible_cost(study, costs))
     middle = sign * forecast.point_forecast
     value, expected, than = (study.objective_value(cost) for cost in (min(bound, best), min(middle, best), best))
     return BestReaches(value=value, expected=expected, than=than), probability if bound <= best else None
@@ -244,7 +247,7 @@ def _best_cost_reached(case: _PredictionBasis, probability: float) -> float:
     """Return the cost that the best trial of the next study reaches with the given probability if its trials are distributed
     like existing trials.
 
-    If enough existing trials lie in the search space of the next study, only these trials count."""
+    If at least `MIN_TRIALS_FOR_BOUND` existing trials lie in the search space of the next study, only these trials count."""
     study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.trials_in_next_space if len(case.trials_in_next_space) >= MIN_TRIALS_FOR_BOUND else ended_trials
     costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in trials])
@@ -274,11 +277,11 @@ def _predict_share_of_better(case: _PredictionBasis) -> PredictedResult | None:
         return None
     median = float(np.median(study.costs[[t.index for t in best_first]]))
     ended_trials = _ended_trials(study)
-    good = {t.index for t in best_first if study.costs[t.index] <= median}
-    inside = case.trials_in_next_space
-    was = len(good) / len(ended_trials)
-    worse = sum(t.index not in good for t in inside)
-    bound, probability = _upper_bound_of_share(worse, len(inside), new_spec.trials or len(ended_trials), 1 - was)
+    better_indices = {t.index for t in best_first if study.costs[t.index] <= median}
+    trials_inside = case.trials_in_next_space
+    was = len(better_indices) / len(ended_trials)
+    worse_count = sum(t.index not in better_indices for t in trials_inside)
+    bound, probability = _upper_bound_of_share(worse_count, len(trials_inside), new_spec.trials or len(ended_trials), 1 - was)
     value = study.objective_value(median)
     return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), probability
 
@@ -324,6 +327,6 @@ def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: fl
 
     The share among the new trials exceeds the bound with a probability of at most 10 %. The bound must lie below `old_share`
     (beta-binomial distribution, Jeffreys prior)."""
-    cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
-    bound = max(min(int(np.searchsorted(cumulative, PREDICTION_COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)
-    return bound / new_trials, float(cumulative[bound])
+    probabilities = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
+    bound = max(min(int(np.searchsorted(probabilities, PREDICTION_COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)
+    return bound / new_trials, float(probabilities[bound])

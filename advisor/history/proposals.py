@@ -1,9 +1,8 @@
 """Lists the settings (hyperparameters and commit) of a tracking store in the order in which they were first run, and finds the
 settings that a user names.
 
-The position of a setting in this list is also the number of the question whether to keep the setting, so the number need not be
-stored. A setting that was never run cannot be kept, so it has no position. A tag on one run of each setting stores the earlier
-decisions about the setting."""
+There is one question for each setting: whether to keep the setting. The position of a setting in this list is the number of its
+question, so this number need not be stored. A tag on one run of each setting stores the earlier decisions about the setting."""
 
 from __future__ import annotations
 
@@ -31,10 +30,8 @@ MIN_RELATIVE_DEVIATION = 1e-9
 """Minimum standard deviation between repeats, as a share of the mean cost. A smaller standard deviation is attributed to
 rounding. Our choice."""
 
-
 _MIN_RUN_ID_CHARS = 6
 """Minimum length of an abbreviated run id, in characters."""
-
 
 _MIN_COMMIT_CHARS = 7
 """Minimum length of an abbreviated commit hash, in characters."""
@@ -42,7 +39,8 @@ _MIN_COMMIT_CHARS = 7
 
 @pydantic_dataclass(frozen=True)
 class GateRecord:
-    """The stored decisions about a setting for one metric: the latest answer and, if the setting was ever kept, that decision."""
+    """The stored decisions about a setting for one metric: the latest answer and, if the setting was ever kept, the decision to
+    keep it."""
 
     decision: Decision
     against: str
@@ -55,8 +53,8 @@ class GateRecord:
     tags: tuple[str, ...] = ()
     """Names of the tags that distinguish settings, in addition to hyperparameters."""
     kept_at: FiniteFloat | None = None
-    """Time of the decision to keep the setting, in seconds since 1970; None if it was never kept. Later questions about the
-    setting do not change the time of the decision."""
+    """Time of the decision to keep the setting, in seconds since 1970, or None if the setting was never kept. Later questions
+    about the setting do not change the time of the decision."""
     kept_against: str = ""
     """Id of a run of the setting that this setting replaced; empty if this setting was never kept."""
 
@@ -67,7 +65,8 @@ class ProposedSetting:
 
     key: SettingKey
     name: str
-    """Name of the setting's runs; the name of its first run if runs of other settings have the same name."""
+    """Name that the user gave to the setting's first run, followed by a part of the run's id if runs of other settings have the
+    same name."""
     trials: tuple[Trial, ...]
     """All runs of the setting, including failed and running runs."""
     runs_with_result: tuple[Trial, ...]
@@ -82,7 +81,7 @@ class ProposedSetting:
 
     @property
     def kept_at(self) -> float | None:
-        """Time of the decision to keep the setting; None if it was never kept."""
+        """Time of the decision to keep the setting, or None if the setting was never kept."""
         return self.gate_record.kept_at if self.gate_record is not None else None
 
     @property
@@ -108,41 +107,41 @@ def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.SettingKeyFunct
 
 def proposed_settings(study: Study, key: repeats.SettingKeyFunction) -> list[ProposedSetting]:
     """Return all settings of the study, in the order in which they were first run."""
-    with_results = {key(s.trials[0]): s for s in repeats.group_into_settings(study, study.trials, key)}
+    settings_with_result = {key(s.trials[0]): s for s in repeats.group_into_settings(study, study.trials, key)}
     groups: dict[SettingKey, list[Trial]] = {}
-    owners: dict[str, set[SettingKey]] = {}
+    keys_by_name: dict[str, set[SettingKey]] = {}
     for trial in sorted(study.trials, key=repeats.start_sort_key):
         groups.setdefault(key(trial), []).append(trial)
-        owners.setdefault(logged_run_name(trial), set()).add(key(trial))
+        keys_by_name.setdefault(logged_run_name(trial), set()).add(key(trial))
     settings = []
     for setting_key, trials in groups.items():
         name = logged_run_name(trials[0])
-        name = name if len(owners[name]) == 1 else trials[0].name
-        setting = with_results.get(setting_key)
+        name = name if len(keys_by_name[name]) == 1 else trials[0].name
+        setting = settings_with_result.get(setting_key)
         results, costs, failed = (
             (setting.trials, setting.costs, setting.failed) if setting is not None else ((), np.empty(0), ())
         )
         failed_ids = {t.id for t in failed}
         failed_trials = [t for t in trials if t.id in failed_ids or t.status in ("diverged", "infeasible", "not_learned")]
-        short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
+        short_runs = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
         records = [r for t in trials if (r := _records_by_metric(t).get(study.spec.objective.metric)) is not None]
         record = max(records, key=lambda r: r.at, default=None)
-        kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
-        if record is not None and kept is not None:  # the latest decision to keep the setting stays valid
-            record = replace(record, kept_at=kept.kept_at, kept_against=kept.kept_against)
-        not_replaced = _drop_superseded_runs(failed_trials, results), _drop_superseded_runs(short, results)
-        settings.append(ProposedSetting(setting_key, name, tuple(trials), results, costs, *not_replaced, record))
+        last_kept_record = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
+        if record is not None and last_kept_record is not None:  # the latest decision to keep the setting stays valid
+            record = replace(record, kept_at=last_kept_record.kept_at, kept_against=last_kept_record.kept_against)
+        unreplaced_runs = _drop_superseded_runs(failed_trials, results), _drop_superseded_runs(short_runs, results)
+        settings.append(ProposedSetting(setting_key, name, tuple(trials), results, costs, *unreplaced_runs, record))
     return settings
 
 
 def _drop_superseded_runs(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
     """Return the trials for which no later trial with the same seed has a result."""
-    last = {t.seed: repeats.start_sort_key(t) for t in results if t.seed is not None}
-    return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start_sort_key(t))
+    last_result = {t.seed: repeats.start_sort_key(t) for t in results if t.seed is not None}
+    return tuple(t for t in trials if t.seed not in last_result or last_result[t.seed] < repeats.start_sort_key(t))
 
 
 def recorded_tag_names(study: Study) -> set[str]:
-    """Return the tags by which earlier questions distinguished settings, which would merge without these tags."""
+    """Return the names of the tags by which earlier questions distinguished settings."""
     return {name for trial in study.trials for record in _records_by_metric(trial).values() for name in record.tags}
 
 
@@ -165,10 +164,12 @@ def updated_tag_text(record: GateRecord, old_value: str = "") -> str:
         old_records = json.loads(old_value)
     except (ValueError, RecursionError):
         old_records = {}
-    others = {m: entry for m, entry in old_records.items() if isinstance(entry, dict)} if isinstance(old_records, dict) else {}
+    other_records = (
+        {m: entry for m, entry in old_records.items() if isinstance(entry, dict)} if isinstance(old_records, dict) else {}
+    )
     entry = {name: value for name, value in asdict(record).items() if name != "metric" and value not in (None, "", ())}
-    times = {name: round(entry[name], 3) for name in ("at", "kept_at") if name in entry}
-    return json.dumps({**others, record.metric: {**entry, **times}})
+    rounded_times = {name: round(entry[name], 3) for name in ("at", "kept_at") if name in entry}
+    return json.dumps({**other_records, record.metric: {**entry, **rounded_times}})
 
 
 def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
@@ -181,36 +182,37 @@ def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
 
 
 def setting_of_trials(settings: Sequence[ProposedSetting], trials: Sequence[Trial]) -> ProposedSetting:
-    """Return the setting of the trials. Of several settings, prefer those with repeats, then those with better results."""
+    """Return the setting of the trials. If the trials have several settings, prefer settings with repeats, then the setting
+    with the best mean."""
     ids = {t.id for t in trials}
-    matching = [p for p in settings if any(t.id in ids for t in p.trials)]
-    return min([p for p in matching if len(p.costs) > 1] or matching, key=lambda p: p.mean)
+    matching_settings = [p for p in settings if any(t.id in ids for t in p.trials)]
+    return min([p for p in matching_settings if len(p.costs) > 1] or matching_settings, key=lambda p: p.mean)
 
 
 def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[ProposedSetting, str]:
-    """Return (default incumbent, reason): the setting that the candidate replaced if it was kept before, else the setting that
-    was kept last, else the best repeated setting, else the first setting with a result."""
-    others = [p for p in settings if p is not candidate and len(p.costs)]
-    if not others:
+    """Return (default incumbent, reason). The default incumbent is the first of these settings that exists: the setting that
+    the candidate replaced, the setting that was kept last, the best repeated setting, the first setting with a result."""
+    other_settings = [p for p in settings if p is not candidate and len(p.costs)]
+    if not other_settings:
         raise AdvisorError(f"there is no result to compare {candidate.name!r} with; run the baseline first")
     record = candidate.gate_record
     if record is not None and record.kept_at is not None:
-        replaced = [p for p in others if any(t.id == record.kept_against for t in p.trials)]
-        if replaced:
-            return replaced[0], "the setting that it replaced"
-    kept_proposals = [p for p in others if p.kept_at is not None]
-    if kept_proposals:
-        return max(kept_proposals, key=lambda p: p.kept_at or 0.0), "the last kept setting"
-    repeated = [p for p in others if len(p.costs) > 1]
-    if repeated:
-        return min(repeated, key=lambda p: p.mean), "the best repeated setting"
-    return others[0], "the first setting"
+        replaced_settings = [p for p in other_settings if any(t.id == record.kept_against for t in p.trials)]
+        if replaced_settings:
+            return replaced_settings[0], "the setting that it replaced"
+    kept_settings = [p for p in other_settings if p.kept_at is not None]
+    if kept_settings:
+        return max(kept_settings, key=lambda p: p.kept_at or 0.0), "the last kept setting"
+    repeated_settings = [p for p in other_settings if len(p.costs) > 1]
+    if repeated_settings:
+        return min(repeated_settings, key=lambda p: p.mean), "the best repeated setting"
+    return other_settings[0], "the first setting"
 
 
 def positions_in_loop(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[int, int]:
-    """Return the candidate's positions among all settings and among repeated settings (ordered by their second runs), from 1.
-    The statistical test needs a different number for each setting, because it divides the permitted error among the numbers by
-    weights that sum to 1."""
+    """Return the candidate's positions, counted from 1: among all settings, and among repeated settings, which are ordered by
+    their second runs. The statistical test divides the permitted error probability among the positions, so each setting needs a
+    different position."""
     place = [p.key for p in settings].index(candidate.key)
     seconds = sorted((repeats.start_sort_key(p.trials[1]), p is candidate) for p in settings if len(p.trials) > 1)
     repeat = next((i + 1 for i, (_, own) in enumerate(seconds) if own), len(seconds) + 1)
@@ -244,8 +246,10 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.SettingKe
         return matching_trials
     values_by_name = parse_filters(text)
     if not values_by_name:
-        some = ", ".join(t.name for t in study.trials[:5])
-        raise AdvisorError(f"experiment {experiment!r} has no trial {text!r}; it has {some}, ...; or give NAME=VALUE")
+        example_names = ", ".join(t.name for t in study.trials[:5])
+        raise AdvisorError(
+            f"experiment {experiment!r} has no trial {text!r}; its trials are {example_names}, ...; you can also give NAME=VALUE"
+        )
     for name in values_by_name:
         if not any(name in t.params or name in t.tags for t in study.trials):
             known_names = ", ".join(sorted({n for t in study.trials for n in (*t.params, *t.tags)})[:12])
@@ -273,7 +277,8 @@ def logged_run_name(trial: Trial) -> str:
 
 
 def matches_filter_value(value: HyperparameterValue | None, text: str) -> bool:
-    """Return True if `text`, from a filter NAME=VALUE, means the value: as a number, else as text without regard to case."""
+    """Return True if `text` is the given value in a filter NAME=VALUE. Numbers are compared as numbers, and all other values as
+    text, without regard to case."""
     if value is None:
         return False
     number = as_number(text)

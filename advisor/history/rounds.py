@@ -11,7 +11,7 @@ from scipy import stats
 from advisor.computed.decision import repeats
 from advisor.engine.judge import judge
 from advisor.engine.rule import Rule
-from advisor.history.judge import outcomes
+from advisor.history.judge import judge_predictions
 from advisor.history.model import History, Round, hit_rates
 from advisor.history.pool import StudyWithEarlierTrials, round_numbers
 from advisor.model.spec import StudySpec
@@ -32,14 +32,13 @@ def build_history(
     notes: Sequence[str] = (),
     open_findings: bool = False,
 ) -> History:
-    """Return the history of a lineage of studies, which are sorted from oldest to newest. All studies must have the same
-    objective.
+    """Return the history of a lineage. studies: all studies of the lineage, oldest first, with the same objective.
 
     pooled: the last study, with earlier trials that count as its data. open_findings: True if a finding recommends a change to
     the next study, so that tuning still pays."""
-    counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
-    by_id = {rule.rule_id(): rule for rule in rules}
-    rounds = tuple(_describe_round(studies[: i + 1], n, by_id, counted[i]) for i, n in enumerate(round_numbers(studies)))
+    counts = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
+    rule_by_id = {rule.rule_id(): rule for rule in rules}
+    rounds = tuple(_describe_round(studies[: i + 1], n, rule_by_id, counts[i]) for i, n in enumerate(round_numbers(studies)))
     return History(
         objective=studies[-1].spec.objective,
         rounds=rounds,
@@ -51,11 +50,11 @@ def build_history(
 
 def _describe_round(studies: Sequence[Study], number: int, rules: Mapping[str, Rule], counted: int) -> Round:
     *earlier, study = studies
-    best = study.ranked()[:1]
+    best_trials = study.ranked()[:1]
     incumbent = min(map(_best_cost, studies))
     parent = next((s for s in earlier if s.name == study.spec.parent), earlier[-1] if earlier else study)
     old, new = parent.spec.parameters, study.spec.parameters
-    changed = [p for n, p in new.items() if n not in old or describe_parameter(old[n]) != describe_parameter(p)]
+    changed_parameters = [p for n, p in new.items() if n not in old or describe_parameter(old[n]) != describe_parameter(p)]
     return Round(
         study=study.name,
         number=number,
@@ -63,12 +62,12 @@ def _describe_round(studies: Sequence[Study], number: int, rules: Mapping[str, R
         trials=len(study.trials),
         feasible=int(study.feasible.sum()),
         max_train_steps=study.spec.max_train_steps,
-        best=study.objective_value(_best_cost(study)) if best else None,
-        best_trial=best[0].name if best else None,
+        best=study.objective_value(_best_cost(study)) if best_trials else None,
+        best_trial=best_trials[0].name if best_trials else None,
         incumbent=study.objective_value(incumbent) if math.isfinite(incumbent) else None,
         changed=describe_study_changes(parent.spec, study.spec),
-        why=tuple(dict.fromkeys(p.why for p in changed if p.why)),
-        outcomes=outcomes(study, lambda rule: judge(study, [rules[rule]])[0] if rule in rules else None),
+        why=tuple(dict.fromkeys(p.why for p in changed_parameters if p.why)),
+        outcomes=judge_predictions(study, lambda rule: judge(study, [rules[rule]])[0] if rule in rules else None),
         counted=counted,
     )
 
@@ -94,7 +93,8 @@ def describe_study_changes(before: StudySpec, after: StudySpec) -> tuple[str, ..
 
 
 def _reason_to_stop(studies: Sequence[Study]) -> str | None:
-    """Return the reason why tuning no longer pays; None if it still pays or if the standard deviation between seeds is unknown.
+    """Return the reason why tuning no longer pays, or None if tuning still pays or the standard deviation between seeds is
+    unknown.
 
     Tuning no longer pays if the improvement in the last rounds is no larger than the usual difference between two runs of one
     setting."""

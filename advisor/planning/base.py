@@ -23,34 +23,34 @@ VALIDATION_DATA_ADVICE = (
 )
 
 LENGTH_MISMATCH_NOTE = (
-    "The trials ran to step {ran:,}, which is far from the max_train_steps of the study, {declared:,}: correct it, or log both in "
-    "the same unit."
+    "The trials ran to step {ran:,}, which is far from the max_train_steps of the study, {declared:,}: correct max_train_steps, or "
+    "log both numbers in the same unit."
 )
 SAME_EPOCHS_NOTE = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
 MIN_LENGTH_MISMATCH_RATIO = 1.5
-"""A mismatch is reported if the ratio of the trials' median last step to the declared `max_train_steps` is at least this: one
-of the two numbers is wrong, or their units differ."""
+"""Minimum ratio of the trials' median last step to the declared `max_train_steps` at which a mismatch is reported. At such a
+ratio, one of the two numbers is wrong, or their units differ."""
 MIN_FULL_LENGTH_RATIO = 0.9
-"""A trial counts as trained to full length if the ratio of its last step to the study's `max_train_steps` is at least this."""
+"""Minimum ratio of a trial's last step to the study's `max_train_steps` at which the trial counts as trained to full length."""
 
 GOAL_AFTER_FIX = "Search again once this is done: "
-"""First words of a study's goal if the user must fix something by hand before the study."""
+"""First words of the goal of a study that may run only after the user has fixed something by hand."""
 MIN_SEARCH_TRIALS = 5
 """Minimum number of trials in a search; with fewer trials, no rule about the search space has enough data."""
 
 
-def base(study: Study) -> StudySpec:
-    """Return the study to which the findings apply their changes: the analysed study or, after a probe, the study that the probe
-    prepared, with the next round number."""
+def initial_draft(study: Study) -> StudySpec:
+    """Return the next study before any change: the analysed study or, after a probe, the study that the probe prepared. In both
+    cases, the study has the next round number."""
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
-    best = best_trial_setting(study, spec)
-    parameters = {name: roles.parameter_in_next_study(study, name, best) for name in spec.parameters}
+    best_setting = best_trial_setting(study, spec)
+    parameters = {name: roles.parameter_in_next_study(study, name, best_setting) for name in spec.parameters}
     choices = [len(p.options) for p in parameters.values() if p.searched]
-    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
-    interval = int(np.median(np.concatenate(gaps))) if gaps else 0
-    regular = interval >= 1 and np.mean(np.concatenate(gaps) == interval) > 0.9
+    step_gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
+    usual_gap = int(np.median(np.concatenate(step_gaps))) if step_gaps else 0
+    has_regular_gaps = usual_gap >= 1 and np.mean(np.concatenate(step_gaps) == usual_gap) > 0.9
     return StudySpec(
         study=spec.study,
         round=spec.round + 1,
@@ -62,7 +62,7 @@ def base(study: Study) -> StudySpec:
         sampler=spec.sampler,
         max_train_steps=_max_train_steps(study, parameters),
         final_train_steps=spec.final_train_steps,
-        evaluate_every=spec.evaluate_every or (interval if regular else None),
+        evaluate_every=spec.evaluate_every or (usual_gap if has_regular_gaps else None),
         checkpoints=spec.checkpoints,
         seeds=spec.seeds,
         schedule=spec.schedule,
@@ -76,13 +76,13 @@ def round_study_name(spec: StudySpec, number: int) -> str:
 
 
 def best_trial_setting(study: Study, spec: StudySpec) -> dict[str, HyperparameterValue]:
-    """Return the best trial's values of the spec's hyperparameters; empty if no trial has a result. For a probe with a
-    baseline, return the values that the probe fixes."""
+    """Return the best trial's values of the hyperparameters in `spec`; empty if no trial has a result. If the analysed study is
+    a probe with a baseline, return the values that the probe fixes."""
     values: dict[str, HyperparameterValue] = {}
     if study.probe is not None and study.spec.baseline is not None:
         values = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
-    elif ranked := study.ranked():
-        return trial_setting(ranked[0], spec)
+    elif ranked_trials := study.ranked():
+        return trial_setting(ranked_trials[0], spec)
     return {n: v for n, v in spec.with_computed_values(values).items() if n in spec.parameters}
 
 
@@ -91,13 +91,15 @@ def trial_setting(trial: Trial, spec: StudySpec) -> dict[str, HyperparameterValu
 
 
 def fixed_parameters(setting: dict[str, HyperparameterValue], spec: StudySpec) -> dict[str, Parameter]:
-    """Return every hyperparameter, fixed at its value in the setting, or computed if it has a formula."""
+    """Return all hyperparameters of the setting. Each is fixed at its value in the setting, except that hyperparameters with a
+    formula stay computed."""
     why = "as in the best trial so far"
     return {n: parameter_with_formula(n, setting, spec) or spec.fix_value(n, value, why=why) for n, value in setting.items()}
 
 
 def parameter_with_formula(name: str, setting: dict[str, HyperparameterValue], spec: StudySpec) -> Parameter | None:
-    """Return the hyperparameter with its formula if the formula needs only hyperparameters in the setting, else None."""
+    """Return the hyperparameter with its formula, or None if it has no formula or the formula needs a hyperparameter that the
+    setting lacks."""
     parameter = spec.parameters[name]
     if parameter.formula is None or not formula.parse_formula(parameter.formula).names <= setting.keys():
         return None
@@ -111,14 +113,15 @@ def searched_instead(
     old = spec.parameters.get(name)
     if old is not None and old.searched:
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why)
-    when = old.when if old is not None else None
+    when_met = old.when if old is not None else None
     return AddParameter(
-        name=name, parameter=Parameter(type=kind, low=low, high=high, scale="log", role="nuisance", when=when, why=why)
+        name=name, parameter=Parameter(type=kind, low=low, high=high, scale="log", role="nuisance", when=when_met, why=why)
     )
 
 
 def learning_rate(spec: StudySpec) -> str | None:
-    """Return the name of the study's learning rate, if possible of one that is searched; None if there is none."""
+    """Return the name of the study's learning rate, or None if the study has none. If there are several, prefer a searched
+    learning rate."""
     names = [n for n in spec.parameters if is_learning_rate(n)]
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
@@ -127,48 +130,55 @@ def is_random_search(spec: StudySpec) -> bool:
     return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
 
 
-def validate_spec(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
-    """Validate the spec, which `model_copy` does not do, except parameters of the valid `before`. Raises ValidationError."""
-    valid = before.parameters if before is not None else {}
-    parameters = {n: p if valid.get(n) is p else p.model_dump() for n, p in spec.parameters.items()}
+def validate_spec(spec: StudySpec, valid_spec: StudySpec | None = None) -> StudySpec:
+    """Validate a spec that `model_copy` made, because `model_copy` does not validate. Parameters that `valid_spec` contains are
+    already valid. Raises ValidationError."""
+    valid_parameters = valid_spec.parameters if valid_spec is not None else {}
+    parameters = {n: p if valid_parameters.get(n) is p else p.model_dump() for n, p in spec.parameters.items()}
     return StudySpec.model_validate({**spec.model_dump(exclude={"parameters"}), "parameters": parameters})
 
 
 def with_training_lengths(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the spec with its fixed hyperparameters that set the training length (`Study.lengths`), such as epochs, adapted to
+    """Return the spec. If fixed hyperparameters such as epochs set the training length (`Study.lengths`), adapt them to
     `max_train_steps`."""
-    for name, per in study.lengths.items():
+    for name, steps_per_unit in study.lengths.items():
         old = spec.parameters.get(name)
         if old is None or old.role != "fixed" or not spec.max_train_steps:
             continue
-        value = max(round(spec.max_train_steps / per), 1)
-        why = f"the length of training: {spec.max_train_steps:,} steps, {per:.3g} per unit of {name}"
+        value = max(round(spec.max_train_steps / steps_per_unit), 1)
+        why = f"the length of training: {spec.max_train_steps:,} steps, {steps_per_unit:.3g} per unit of {name}"
         spec = spec.with_parameter(name, old.model_copy(update={"value": value, "why": why}))
     return spec
 
 
 def _next_study_notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
     yield from recipe_notes(study.spec)
-    objective, fixed = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
+    objective, fixed_names = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
     if objective.chosen_on_test_data:
         yield VALIDATION_DATA_ADVICE.format(metric=objective.metric)
-    ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t)) > 1]
-    declared = study.spec.max_train_steps
-    if ends and declared and np.median(ends) >= MIN_LENGTH_MISMATCH_RATIO * declared:
-        yield LENGTH_MISMATCH_NOTE.format(ran=int(np.median(ends)), declared=declared)
+    last_steps = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t)) > 1]
+    declared_steps = study.spec.max_train_steps
+    if last_steps and declared_steps and np.median(last_steps) >= MIN_LENGTH_MISMATCH_RATIO * declared_steps:
+        yield LENGTH_MISMATCH_NOTE.format(ran=int(np.median(last_steps)), declared=declared_steps)
     length = _max_train_steps(study, parameters)
-    if length and length != declared:
-        sizes = [f"{clean(n)} {setting(parameters[n].value)}" for n in fixed if parameter_kinds.is_batch_size(n)]
-        yield SAME_EPOCHS_NOTE.format(size=sizes[0], length=length, whole=declared)
-    if any(parameter_kinds.is_batch_size(n) for n in fixed) and roles.lacks_throughput(study):
+    if length and length != declared_steps:
+        sizes = [f"{clean(n)} {setting(parameters[n].value)}" for n in fixed_names if parameter_kinds.is_batch_size(n)]
+        yield SAME_EPOCHS_NOTE.format(size=sizes[0], length=length, whole=declared_steps)
+    if any(parameter_kinds.is_batch_size(n) for n in fixed_names) and roles.lacks_throughput(study):
         yield roles.MEASURE_THROUGHPUT_ADVICE
 
 
 def _max_train_steps(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
-    """If the next study fixes a batch size that this study searched, return the length of the trials with this batch size,
-    because larger batches need fewer steps per epoch."""
-    whole = study.spec.max_train_steps
-    fixed = {n for n in study.searched if parameter_kinds.is_batch_size(n) and parameters[n].role == "fixed"}
-    alike = [t for t in study.trials if t.status == "complete" and all(t.params.get(n) == parameters[n].value for n in fixed)]
-    ends = [int(c.steps[-1]) for t in alike if len(c := study.cost_curve(t)) > 1]
-    return int(np.median(ends)) if fixed and whole and ends and max(ends) < MIN_FULL_LENGTH_RATIO * whole else whole
+    """Return the training length of the next study. If it fixes a batch size that the analysed study searched, return the
+    length of the trials with this batch size, because larger batches need fewer steps per epoch."""
+    length = study.spec.max_train_steps
+    fixed_sizes = {n for n in study.searched if parameter_kinds.is_batch_size(n) and parameters[n].role == "fixed"}
+    trials_of_size = [
+        t for t in study.trials if t.status == "complete" and all(t.params.get(n) == parameters[n].value for n in fixed_sizes)
+    ]
+    last_steps = [int(c.steps[-1]) for t in trials_of_size if len(c := study.cost_curve(t)) > 1]
+    return (
+        int(np.median(last_steps))
+        if fixed_sizes and length and last_steps and max(last_steps) < MIN_FULL_LENGTH_RATIO * length
+        else length
+    )

@@ -1,7 +1,7 @@
-"""The draft of the next study, to which findings apply their changes, and the findings that it follows or defers.
+"""The draft of the next study, and the findings, which apply their changes to the draft or are deferred.
 
-Once a rule has set a part of the draft, later rules cannot change this part. If several rules cut the same end of a range,
-however, the tighter cut applies."""
+Once a rule has set a part of the draft, later rules cannot change this part. There is one exception: if several rules narrow
+the same end of a range, the narrowest range applies."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION_STAGE, StageE
 from advisor.planning.states import assess_evidence
 
 SpecPart: TypeAlias = tuple[str, str]
-"""A part of a spec that a change sets, as the name of a parameter or field, and "low", "high" or "scale"."""
+"""A part of a study file that a change sets: the name of a parameter or field, and "low", "high" or "scale"."""
 
 
 class ChangeConflictError(Exception):
-    """Raised if a change cannot be applied; the message is the reason."""
+    """Raised if a change cannot be applied to the draft; the message is the reason."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class StudyDraft:
     """The next study before any change."""
     current_spec: StudySpec
     rule_by_part: dict[SpecPart, str] = field(default_factory=dict)
-    """Maps each part of the study that a rule has set to this rule."""
+    """For each part of the study that a rule has set, the id of this rule."""
 
     def apply(self, rule: str, change: Change) -> bool:
         """Apply the change, and return whether it altered the draft. Raises ChangeConflictError if the change cannot be applied."""
@@ -65,50 +65,53 @@ class StudyDraft:
             raise ChangeConflictError("the changed study may find a better trial, which should be repeated instead")
         if isinstance(change, SetRange):
             change = self._with_unrounded_ends(change)
-            keep = roles.reason_against_change(change, self.start.parameters.get(change.parameter))
-            if keep is not None:
-                raise ChangeConflictError(keep)
-        others = {self.rule_by_part.get(part, rule) for part in _changed_parts(change, self.current_spec)} - {rule}
+            conflict_reason = roles.reason_against_change(change, self.start.parameters.get(change.parameter))
+            if conflict_reason is not None:
+                raise ChangeConflictError(conflict_reason)
+        other_rules = {self.rule_by_part.get(part, rule) for part in _changed_parts(change, self.current_spec)} - {rule}
         if isinstance(change, SetRange):
             change = self._without_parts_of_others(rule, change)
-        if others and not (isinstance(change, SetRange) and _changed_parts(change, self.current_spec)):
-            # An earlier change may have added the same parameter, or moved the same field in the same direction.
+        if other_rules and not (isinstance(change, SetRange) and _changed_parts(change, self.current_spec)):
+            # The change is unnecessary if an earlier change added the same parameter, or moved the same field in the same
+            # direction.
             if isinstance(change, AddParameter) and change.name in self.current_spec.searched:
                 return False
             if isinstance(change, SetField):
-                before, now = getattr(self.start, change.field), getattr(self.current_spec, change.field)
-                if before is not None and (now - before) * (change.value - before) > 0:
+                start_value, current_value = getattr(self.start, change.field), getattr(self.current_spec, change.field)
+                if start_value is not None and (current_value - start_value) * (change.value - start_value) > 0:
                     return False
-            raise ChangeConflictError(f"{' and '.join(sorted(others))} already set {target(change)}")
+            raise ChangeConflictError(f"{' and '.join(sorted(other_rules))} already set {changed_name(change)}")
         try:
-            after = validate_spec(change.apply(self.current_spec))
+            changed_spec = validate_spec(change.apply(self.current_spec))
         except ValidationError:
-            old = self.current_spec.parameters.get(target(change))
-            limited = old is not None and old.limits is not None
-            reason = "exceeds the declared limits" if limited else "contradicts a change with higher priority"
-            raise ChangeConflictError(f"its change of {target(change)} {reason}") from None
-        if after == self.current_spec:
+            old = self.current_spec.parameters.get(changed_name(change))
+            has_limits = old is not None and old.limits is not None
+            reason = "exceeds the declared limits" if has_limits else "contradicts a change with higher priority"
+            raise ChangeConflictError(f"its change of {changed_name(change)} {reason}") from None
+        if changed_spec == self.current_spec:
             return False
         for part in _changed_parts(change, self.current_spec):
             self.rule_by_part.setdefault(part, rule)
-        self.current_spec = after
+        self.current_spec = changed_spec
         return True
 
     def _with_unrounded_ends(self, change: SetRange) -> SetRange:
-        """Return the change with the study's own ends if its ends equal these up to rounding, because ends inferred from trials
-        are rounded."""
+        """Return the change of a range. If a new end equals the study's end up to rounding, keep the study's end exactly,
+        because ends that were inferred from trials are rounded."""
         start = self.start.parameters.get(change.parameter)
         if start is None or start.low is None or start.high is None:
             return change
         width = start.high - start.low
-        kept = {"low": start.low} if start.low <= change.low and round_outwards(change.low, "low", width) == start.low else {}
+        kept_ends = (
+            {"low": start.low} if start.low <= change.low and round_outwards(change.low, "low", width) == start.low else {}
+        )
         if change.high <= start.high and round_outwards(change.high, "high", width) == start.high:
-            kept["high"] = start.high
-        return change.model_copy(update=kept)
+            kept_ends["high"] = start.high
+        return change.model_copy(update=kept_ends)
 
     def _without_parts_of_others(self, rule: str, change: SetRange) -> SetRange:
-        """Return the change without range ends or a scale that other rules have already set; keep a range end that cuts more
-        than the earlier cut."""
+        """Return the change without range ends or a scale that other rules have already set, except an end that narrows the
+        range further."""
         now, start = (spec.parameters.get(change.parameter) for spec in (self.current_spec, self.start))
         if now is None or not now.numeric:
             return change
@@ -119,13 +122,13 @@ class StudyDraft:
         if start is not None and start.high is not None and now.high is not None and change.high < now.high < start.high:
             update.pop("high", None)
         if update and now.why and now.why != change.why:
-            # Two rules determined the range, so keep both reasons.
+            # Both rules determined the range, so keep the reasons of both.
             update["why"] = f"{now.why.rstrip('.')}. {change.why}"
         return change.model_copy(update=update)
 
 
-def target(change: Change) -> str:
-    """Return the name of the parameter or field that a change concerns, or "schedule"."""
+def changed_name(change: Change) -> str:
+    """Return the name of the parameter or study field that a change concerns, or "schedule"."""
     match change:
         case SetRange() | FixParameter() | DropValues() | Reparametrise():
             return change.parameter
@@ -141,9 +144,9 @@ def target(change: Change) -> str:
 
 
 def _changed_parts(change: Change, spec: StudySpec) -> list[SpecPart]:
-    """Return the parts of the spec that a change sets. The ends and the scale of a numeric range are separate parts; any other
-    parameter or field is set as a whole."""
-    name = target(change)
+    """Return the parts of the study file that a change sets. The ends and the scale of a numeric range are separate parts. Any
+    other parameter or field is set as a whole."""
+    name = changed_name(change)
     now = spec.parameters.get(name)
     if not isinstance(change, SetRange) or now is None or not now.numeric:
         return [(name, "low"), (name, "high")]
@@ -151,7 +154,7 @@ def _changed_parts(change: Change, spec: StudySpec) -> list[SpecPart]:
 
 
 class Deferred(FrozenModel):
-    """A finding whose changes the first of the next studies does not contain, with the reason."""
+    """A finding that the first of the next studies does not follow, with the reason."""
 
     rule: str
     message: MessageField
@@ -171,12 +174,13 @@ class FindingFollower:
     draft: StudyDraft
     deferred: list[Deferred] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
-    """Findings that the planned studies follow, and findings that wait for a followed finding."""
+    """Findings that the planned studies follow, and findings that wait until the problem of a followed finding is fixed."""
 
     def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
         """Apply the finding's changes to the draft, or defer the finding.
 
-        edits: collects the changes and notes of the finding's stage. savings: edits of earlier stages that have no study."""
+        edits: the edits of the finding's stage, to which this method adds changes and notes. savings: edits of earlier stages
+        that have no study."""
         if finding.confidence < MIN_CONFIDENCE:
             chance = f"{100 * finding.confidence:.0f} %"
             self.defer(finding, f"the finding is too uncertain: it is right with a probability of {chance}")
@@ -184,45 +188,50 @@ class FindingFollower:
         if finding.severity == "note" and finding.goal in REGULARISATION_STAGE and not recommends_only_advice(finding):
             self.defer(finding, "the problem does not make the best results worse")
             return
-        if (cause := self._cause_to_fix_first(finding)) is not None:
-            # A range is named without its end values, because other findings may set different values.
-            ranges = [c.parameter for c in cause.changes if isinstance(c, SetRange)]
-            when = f"after this: {clean(first_sentence(cause.action)).rstrip('.')}"
-            when = f"when the range of {clean(ranges[0])} has changed" if ranges else when
-            self.defer(finding, f"the problem probably disappears {when}")
+        if (waiting_cause := self._cause_to_fix_first(finding)) is not None:
+            # Name only the hyperparameter, not the new range, because other findings may change the range further.
+            changed_ranges = [c.parameter for c in waiting_cause.changes if isinstance(c, SetRange)]
+            time_text = f"after this: {clean(first_sentence(waiting_cause.action)).rstrip('.')}"
+            time_text = f"when the range of {clean(changed_ranges[0])} has changed" if changed_ranges else time_text
+            self.defer(finding, f"the problem probably disappears {time_text}")
             self.settled.append(finding)
             return
-        # Create all changes before applying the first one, because study designs need the draft without this finding's changes.
-        before = len(self.deferred)
+        # Create all changes before applying the first change, because study designs need the draft without this finding's
+        # changes.
+        deferred_before = len(self.deferred)
         changes = [m for c in finding.changes for m in self._apply_design(finding, c, edits, savings)]
-        changed = []
+        applied_changes = []
         for change in changes:
             try:
                 if not isinstance(change, Advise) and self.draft.apply(finding.rule, change):
-                    changed.append(change)
+                    applied_changes.append(change)
             except ChangeConflictError as conflict:
                 self.defer(finding, str(conflict))
-        edits.changes += changed
-        minor = finding.severity == "note" and finding.explained_by is not None
-        if changed or (len(self.deferred) == before and not minor):
+        edits.changes += applied_changes
+        is_minor_effect = finding.severity == "note" and finding.explained_by is not None
+        if applied_changes or (len(self.deferred) == deferred_before and not is_minor_effect):
             edits.notes += [c for c in changes if isinstance(c, Advise) and c not in edits.notes]
-        if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
+        if applied_changes or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
             self.settled.append(finding)
 
     def _apply_design(
         self, finding: Finding, change: Change, edits: StageEdits, savings: Sequence[StageEdits]
     ) -> tuple[Change, ...]:
-        """Return the changes of the study design that the change requests, or the change itself; none for a design's own study."""
+        """Return the change itself or, if it requests a study design, the changes that the design makes; none if the design
+        makes a separate study."""
         if not isinstance(change, RunPlan):
             return (self._lengthen_draft(finding, change),)
         try:
-            made = STUDY_DESIGNS[change.plan](change, self.study, self.draft.current_spec)
-            if not isinstance(made, StudySpec):
-                return made
-            validate_spec(made)
-            follows = {f.rule for e in savings for f in e.changing_findings}
-            if change.plan == "exploit" and assess_evidence(self.study, self.verdicts, self.rules, follows).state != "fine":
-                self.defer(finding, "an adaptive search needs a known effect, a known variation and a settled space")
+            study_or_changes = STUDY_DESIGNS[change.plan](change, self.study, self.draft.current_spec)
+            if not isinstance(study_or_changes, StudySpec):
+                return study_or_changes
+            validate_spec(study_or_changes)
+            followed = {f.rule for e in savings for f in e.changing_findings}
+            if change.plan == "exploit" and assess_evidence(self.study, self.verdicts, self.rules, followed).state != "fine":
+                self.defer(
+                    finding,
+                    "an adaptive search needs a known effect, a known variation between seeds and a settled search space",
+                )
                 return ()
         except ValidationError:
             self.defer(finding, f"the design {change.plan!r} would make a study that contradicts itself")
@@ -234,18 +243,18 @@ class FindingFollower:
         return ()
 
     def _lengthen_draft(self, finding: Finding, change: Change) -> Change:
-        """If the change lengthens trials that are shorter than the draft's training, return it with the draft's length, times the
-        same factor."""
-        fixed = self.draft.current_spec.max_train_steps
+        """Return the change. If it lengthens trials that are shorter than the draft's training, apply the same factor to the
+        draft's training length instead."""
+        draft_steps = self.draft.current_spec.max_train_steps
         if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
             return change
-        if not fixed or change.value > fixed:
+        if not draft_steps or change.value > draft_steps:
             return change
         lengths = [s for t in self.study.trials if t.id in finding.trials and (s := self.study.planned_steps(t)) > 0]
-        usual = float(np.median(lengths)) if lengths else math.inf
-        if not usual < min(change.value, fixed):
+        usual_steps = float(np.median(lengths)) if lengths else math.inf
+        if not usual_steps < min(change.value, draft_steps):
             return change
-        return change.model_copy(update={"value": round_up_steps(fixed * change.value / usual)})
+        return change.model_copy(update={"value": round_up_steps(draft_steps * change.value / usual_steps)})
 
     def defer(self, finding: Finding, reason: str) -> None:
         """Record that the first of the next studies does not follow the finding. Only the first reason given for a finding is
@@ -255,18 +264,18 @@ class FindingFollower:
 
     def _cause_to_fix_first(self, finding: Finding) -> Finding | None:
         cause = find_cause(finding, self.findings)
-        waits = finding.explained_by is not None and finding.explained_by.waits
-        return cause if waits and cause in self.settled else None
+        waits_for_cause = finding.explained_by is not None and finding.explained_by.waits
+        return cause if waits_for_cause and cause in self.settled else None
 
     def cause_count(self, finding: Finding) -> int:
-        """Return the number of causes before this finding in its causal chain."""
+        """Return the number of findings that are direct or indirect causes of this finding."""
         cause = find_cause(finding, self.findings)
         return 0 if cause is None else 1 + self.cause_count(cause)
 
     def needs_manual_fix(self, finding: Finding) -> bool:
-        """Return whether the user must fix something by hand before the next study. A fix by hand needs a separate study, which
-        must precede all studies with less important goals."""
+        """Return whether the user must fix something by hand before the next study. If so, the finding's stage gets a separate
+        study, before all studies with less important goals."""
         if self._cause_to_fix_first(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
             return False
-        blocks = finding.goal == "pipeline" and any(self._cause_to_fix_first(f) == finding for f in self.findings)
-        return finding.severity == "critical" or (finding.severity == "warning" and blocks)
+        is_cause_of_others = finding.goal == "pipeline" and any(self._cause_to_fix_first(f) == finding for f in self.findings)
+        return finding.severity == "critical" or (finding.severity == "warning" and is_cause_of_others)

@@ -30,35 +30,36 @@ from advisor.planning.designs import explore
 from advisor.planning.designs.reseed import repeat_goal
 
 MAX_NAMES_IN_GOAL = 3
-"""Maximum number of names in a goal; if there are more, the goal states how many it omits."""
+"""Maximum number of hyperparameters that a goal names. If there are more, the goal states how many it omits."""
 
 _TRAINING_LENGTH_TEXT = "the length of training"
 _STUDY_FIELD_TEXTS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
 
 
 def goal_text(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> str:
-    """Return the goal of the study `after`, which results from applying the changes to the study `before`.
+    """Return the goal of the study `after`, which the changes make from the study `before`.
 
     Changes with the same verb as the most important one are listed together. A change that fixes an unimportant hyperparameter
-    comes last, because it only saves trials. A goal that would only fix one value also names the first change of another kind:
-    `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so the goal names both."""
-    parts = [p for c in sorted(changes, key=only_saves_trials) if (p := _goal_part(c, before, after)) is not None]
-    if not parts:
+    comes last, because it only saves trials. If the goal would only fix one value, it also names the first change of another
+    kind: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so the goal
+    names both."""
+    goal_parts = [p for c in sorted(changes, key=only_saves_trials) if (p := _goal_part(c, before, after)) is not None]
+    if not goal_parts:
         return "Repeat the study"
-    verb = parts[0][0]
-    numbers = {subject: n for v, subject, n in parts if v == verb}
+    verb = goal_parts[0][0]
+    numbers = {subject: n for v, subject, n in goal_parts if v == verb}
     if len(numbers) > 1:
-        # If the goal names the hyperparameter that sets the training length, such as epochs, it states the length already.
+        # The goal already states the training length if it names the hyperparameter that sets this length, such as epochs.
         numbers.pop(_TRAINING_LENGTH_TEXT if verb == "Fix" and any(map(is_training_length, numbers)) else "", None)
     if len(numbers) == 1:
         goal = _goal_sentence(verb, *next(iter(numbers.items())))
-        also = [_goal_sentence(*p) for p in parts if p[0] != "Fix"][:1] if verb == "Fix" else []
+        second_goal = [_goal_sentence(*p) for p in goal_parts if p[0] != "Fix"][:1] if verb == "Fix" else []
         name = next(iter(numbers))
-        if not also and parameter_kinds.is_batch_size(name) and name in after.fixed_values:
-            also = [f"Tune {clean(rate)}" for rate in after.searched if is_learning_rate(rate)][:1]
-        return " and ".join([goal, *(f"{text[0].lower()}{text[1:]}" for text in also)])
-    shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES_IN_GOAL]]
-    return f"{verb} {listed(numbers, limit=MAX_NAMES_IN_GOAL)}: {'; '.join(shown)}"
+        if not second_goal and parameter_kinds.is_batch_size(name) and name in after.fixed_values:
+            second_goal = [f"Tune {clean(rate)}" for rate in after.searched if is_learning_rate(rate)][:1]
+        return " and ".join([goal, *(f"{text[0].lower()}{text[1:]}" for text in second_goal)])
+    range_texts = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES_IN_GOAL]]
+    return f"{verb} {listed(numbers, limit=MAX_NAMES_IN_GOAL)}: {'; '.join(range_texts)}"
 
 
 def _goal_sentence(verb: str, subject: str, numbers: str) -> str:
@@ -72,7 +73,7 @@ def goal_after_manual_fix(action: str) -> str:
 
 def comparison_goal(name: str, parameter: Parameter) -> str:
     """Return the goal of a study that compares the values of a hyperparameter again, with more trials."""
-    return f"Compare {clean(name)} again{'' if parameter.numeric else ': ' + domain(parameter)}"
+    return f"Compare {clean(name)} again{'' if parameter.numeric else ': ' + domain_text(parameter)}"
 
 
 def slug(text: str) -> str:
@@ -85,30 +86,34 @@ def _goal_part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str
         case SetRange():
             return _range_goal_part(change.parameter, before, after)
         case Reparametrise():
-            by = after.parameters.get(change.by)
-            shown = f"{clean(change.equals)} instead of {clean(change.parameter)}"
-            return None if by is None else ("Search", shown, domain(by))
+            replacement = after.parameters.get(change.by)
+            object_text = f"{clean(change.equals)} instead of {clean(change.parameter)}"
+            return None if replacement is None else ("Search", object_text, domain_text(replacement))
         case DropValues():
             new = after.parameters.get(change.parameter)
-            return None if new is None else ("Compare", clean(change.parameter), domain(new))
+            return None if new is None else ("Compare", clean(change.parameter), domain_text(new))
         case AddParameter():
             return _range_goal_part(change.name, before, after)
         case FixParameter():
-            name, old, fixed = change.parameter, before.parameters.get(change.parameter), after.parameters.get(change.parameter)
+            name, old, fixed = (
+                change.parameter,
+                before.parameters.get(change.parameter),
+                after.parameters.get(change.parameter),
+            )
             value = change.value if fixed is None or fixed.value is None else fixed.value
-            start, end = math.nan if old is None or old.searched else as_number(old.value), as_number(value)
+            start, end = (math.nan if old is None or old.searched else as_number(old.value), as_number(value))
             if start == end or not math.isfinite(start) or not math.isfinite(end) or is_training_length(name):
                 return "Fix", clean(name), f"at {setting(value)}"
-            return "Raise" if end > start else "Lower", clean(name), f"{plain_number(start)} to {plain_number(end)}"
+            return ("Raise" if end > start else "Lower", clean(name), f"{plain_number(start)} to {plain_number(end)}")
         case SetField():
             return _field_goal_part(change, before, after)
         case SetSchedule():
             schedule = after.schedule or {}
-            changed = {k: setting(v) for k, v in schedule.items() if k in change.schedule}
-            shown = ", ".join(v if k == "kind" else f"{clean(k)} {v}" for k, v in changed.items())
-            return "Set", "the learning-rate schedule", shown
+            changed_values = {k: setting(v) for k, v in schedule.items() if k in change.schedule}
+            object_text = ", ".join(v if k == "kind" else f"{clean(k)} {v}" for k, v in changed_values.items())
+            return "Set", "the learning-rate schedule", object_text
         case RepeatTrial():
-            return _goal_parts(repeat_goal(after))
+            return _split_goal(repeat_goal(after))
         case Forbid():
             return "Narrow", "the space", f"without a region of {listed(map(clean, change.region.where))} that fails"
     return None
@@ -122,11 +127,11 @@ def _field_goal_part(change: SetField, before: StudySpec, after: StudySpec) -> t
             return "Fix", _TRAINING_LENGTH_TEXT, f"at {value:,} steps"
         return "Shorten" if value < length else "Lengthen", "training", f"{length:,} to {value:,} steps"
     if field == "trials":
-        return _goal_parts(explore.goal(after))
+        return _split_goal(explore.more_trials_goal(after))
     return "Set", _STUDY_FIELD_TEXTS[field], count(value, "step" if field == "evaluate_every" else "seed")
 
 
-def _goal_parts(goal: str) -> tuple[str, str, str]:
+def _split_goal(goal: str) -> tuple[str, str, str]:
     verb, _, rest = goal.partition(" ")
     subject, _, numbers = rest.partition(": ")
     return verb, subject, numbers
@@ -140,25 +145,25 @@ def _range_goal_part(name: str, before: StudySpec, after: StudySpec) -> tuple[st
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
     if old is None:
         # The training may use a clipping threshold that it does not log as a hyperparameter.
-        return "Search" if parameter_kinds.is_clipping_threshold(name) else "Add", clean(name), domain(new)
+        return "Search" if parameter_kinds.is_clipping_threshold(name) else "Add", clean(name), domain_text(new)
     verb = "Search"
     if old.searched and old.low is not None and old.high is not None and new.low is not None and new.high is not None:
-        wider, narrower = new.low < old.low or new.high > old.high, new.low > old.low or new.high < old.high
-        if wider and narrower:
+        is_wider, is_narrower = (new.low < old.low or new.high > old.high, new.low > old.low or new.high < old.high)
+        if is_wider and is_narrower:
             verb = "Search higher" if new.high > old.high else "Search lower"
-        elif wider or narrower:
-            verb = "Widen" if wider else "Narrow"
-    return verb, clean(name), domain(new)
+        elif is_wider or is_narrower:
+            verb = "Widen" if is_wider else "Narrow"
+    return verb, clean(name), domain_text(new)
 
 
 def goal_with_new_range(goal: str, name: str, old: Parameter, new: Parameter) -> str:
-    """Return the goal's text with the hyperparameter's old range replaced by the new range."""
+    """Return the goal's text, in which the hyperparameter's new range replaces the old range."""
     for mark in (": ", " "):
-        goal = goal.replace(f"{clean(name)}{mark}{domain(old)}", f"{clean(name)}{mark}{domain(new)}")
+        goal = goal.replace(f"{clean(name)}{mark}{domain_text(old)}", f"{clean(name)}{mark}{domain_text(new)}")
     return goal
 
 
-def domain(parameter: Parameter) -> str:
+def domain_text(parameter: Parameter) -> str:
     """Return a range as `0.001 to 1`, or choices as a list."""
     if parameter.low is None or parameter.high is None:
         return listed([setting(v) for v in parameter.options], limit=6)

@@ -37,15 +37,15 @@ from advisor.model.space import RangeSide
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import new_scores, ranges
-from advisor.planning.base import base, round_study_name, validate_spec, with_training_lengths
-from advisor.planning.closing import closing_study, stop_if_settled, with_open_questions
+from advisor.planning.base import initial_draft, round_study_name, validate_spec, with_training_lengths
+from advisor.planning.closing import also_answering_open_questions, closing_study, stop_if_settled
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.designs.open_next import search_next_hyperparameter
 from advisor.planning.designs.rate_sweep import is_first_single_setting, rate_is_too_high, rate_sweep_study
 from advisor.planning.draft import Deferred, FindingFollower, StudyDraft
 from advisor.planning.goals import comparison_goal, goal_after_manual_fix, goal_text, slug
-from advisor.planning.ranges import narrowed, with_range_for_batch_size
+from advisor.planning.ranges import with_narrower_ranges, with_range_for_batch_size
 from advisor.planning.stages import (
     MIN_SURE_CONFIDENCE,
     REGULARISATION_STAGE,
@@ -59,16 +59,15 @@ from advisor.planning.stages import (
 )
 
 RELIABLE_STAGES: tuple[Stage, ...] = (STABILITY_STAGE, SPACE_STAGE)
-"""Stages whose studies may follow a sweep of the learning rate, because their findings also hold at the best learning rate of
-the sweep."""
+"""Stages whose studies may follow a sweep of the learning rate. Their findings also hold at the best learning rate of the
+sweep."""
 
-
-WAITS = "comes first, so the effect of each change stays visible"
-"""Reason why a finding waits until the first study has been run; that study's goal precedes this text."""
+WAITING_REASON = "comes first, so the effect of each change stays visible"
+"""Reason why a finding waits until the first study has been run. The goal of the first study precedes this text."""
 UNLIKELY_GAIN_REASON = "further search would hardly gain more than noise"
 """Reason why a finding is not followed if there is no next study."""
 GOALS_NOT_AFFECTING_TRAINING: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
-"""Topics of findings whose advice does not change what the model learns. Such harmless advice can be followed together with any
+"""Topics of findings whose advice does not change what the model learns, so that users can follow it together with any
 change."""
 
 
@@ -77,12 +76,12 @@ class Plan(FrozenModel):
 
     specs: tuple[StudySpec, ...]
     deferred: tuple[Deferred, ...]
-    unsized: frozenset[str]
-    """Names of the next studies that still have the analysed study's number of trials. The number of trials of all other next
-    studies comes from a study design."""
+    studies_to_size: frozenset[str]
+    """Names of the next studies that still have the analysed study's number of trials. The other next studies have the number
+    of trials of their study design."""
     new_scores: bool = False
     """Whether scores of the next studies are not comparable with earlier scores, for example after a change of the validation
-    data. If so, earlier trials cannot be used."""
+    data. If they are not, earlier trials cannot be used."""
     stop: str = ""
     """Reason to stop if findings ask for a next study but another search would hardly find a better setting. The reason is
     empty if a study is planned."""
@@ -94,10 +93,10 @@ def file_names(specs: Sequence[StudySpec]) -> list[str]:
 
 
 def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) -> Plan:
-    """rules: the rules that produced the verdicts; a rule states whether the design `exploit` needs its verdict."""
+    """Return the next studies and the deferred findings. rules: the rules that produced the verdicts."""
     verdicts = tuple(verdicts)
     findings = sort_by_priority((f for v in verdicts for f in v.findings), importance.mean_importances(study))
-    start = base(study)
+    start = initial_draft(study)
     merger = PlanMerger(study, findings, verdicts, rules, StudyDraft(start, start))
     for number, stage in enumerate(stage_order(study, findings)):
         if number == 1 and is_first_single_setting(study):
@@ -108,30 +107,32 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
             merger.add_stage(stage)
     merger.add_saving_study()
     merger.answer_open_questions()
-    if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current_spec)) is not None:
-        merger.add_closing_study(last)
+    if not merger.specs and (closing := closing_study(study, verdicts, rules, merger.draft.current_spec)) is not None:
+        merger.add_closing_study(closing)
     if not merger.specs:
         merger.add_saving_study(steps=True)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted_indices)
     specs = tuple(with_training_lengths(study, spec) for spec in per_optimizer.divide_by_optimizer(merger.specs))
     if not merger.has_critical_pipeline_fault:
-        owned, whole = merger.draft.rule_by_part.keys(), merger.specs
-        specs = tuple(narrowed(study, s, owned | per_optimizer.usual_rate_range_parts(study, whole, s)) for s in specs)
+        parts, whole = merger.draft.rule_by_part.keys(), merger.specs
+        specs = tuple(
+            with_narrower_ranges(study, s, parts | per_optimizer.usual_rate_range_parts(study, whole, s)) for s in specs
+        )
         specs = tuple(with_range_for_batch_size(study, spec) for spec in specs)
-    stop = ""
+    stop_reason = ""
     if len(specs) == 1:
-        instead, stop = stop_if_settled(study, verdicts, rules, specs[0])
-        specs = () if instead is None else (instead,)
-    if stop:
+        replacement, stop_reason = stop_if_settled(study, verdicts, rules, specs[0])
+        specs = () if replacement is None else (replacement,)
+    if stop_reason:
         merger.defer_dropped_findings()
     scores_changed = bool(specs) and new_scores.needs_new_scores(specs[0], findings)
-    again = scores_changed and (not merger.drafted_indices or new_scores.score_changing_fixes(specs[0], findings))
-    if again and specs[0].probe is None:
+    train_again = scores_changed and (not merger.drafted_indices or new_scores.score_changing_fixes(specs[0], findings))
+    if train_again and specs[0].probe is None:
         specs, unsized = (merger.train_best_settings_instead(specs[0]),), frozenset()
-    # If a finding waits for the first study, the reason includes that study's goal.
-    waits = f"“{specs[0].goal.partition(':')[0]}” {WAITS}" if specs else UNLIKELY_GAIN_REASON
-    deferred = [d.model_copy(update={"reason": waits}) if d.reason == WAITS else d for d in merger.deferred]
-    return Plan(specs=specs, deferred=tuple(deferred), unsized=unsized, new_scores=scores_changed, stop=stop)
+    # If a finding waits for the first study, the reason includes the first study's goal.
+    wait_reason = f"“{specs[0].goal.partition(':')[0]}” {WAITING_REASON}" if specs else UNLIKELY_GAIN_REASON
+    deferred = [d.model_copy(update={"reason": wait_reason}) if d.reason == WAITING_REASON else d for d in merger.deferred]
+    return Plan(specs=specs, deferred=tuple(deferred), studies_to_size=unsized, new_scores=scores_changed, stop=stop_reason)
 
 
 @dataclass
@@ -140,20 +141,21 @@ class PlanMerger(FindingFollower):
 
     specs: list[StudySpec] = field(default_factory=list)
     drafted_indices: list[int] = field(default_factory=list)
-    """Indices in `specs` of the studies made from the draft; all other studies come from study designs."""
+    """Indices (in `specs`) of the studies that were made from the draft. All other studies come from study designs."""
     stages_without_study: list[StageEdits] = field(default_factory=list)
-    """Stages that no study contains yet, because they only save trials or steps, or only give advice."""
+    """Edits of the stages that have no study yet, because they only save trials or steps, or only give advice."""
     early_advice: list[Advise] = field(default_factory=list)
     """Advice of earlier stages, which is added to the notes of the first study."""
     sweeps_learning_rate_first: bool = False
     """Whether the first study is a sweep of the learning rate, because only one setting was trained. Further changes depend on
-    the result of this sweep."""
-    first: tuple[StageEdits, StudySpec] | None = None
+    the sweep's result."""
+    first_study_edits: tuple[StageEdits, StudySpec] | None = None
     """The edits that led to the first study, and the draft before these edits."""
 
     @property
     def has_critical_pipeline_fault(self) -> bool:
-        """Whether results prove nothing about the search space and the training length."""
+        """Whether a pipeline fault is critical, so that results prove nothing about the search space and the training
+        length."""
         return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
 
     def add_sweep(self) -> None:
@@ -164,154 +166,161 @@ class PlanMerger(FindingFollower):
             self.stages_without_study, self.sweeps_learning_rate_first = [], True
 
     def add_closing_study(self, spec: StudySpec) -> None:
-        """Add the closing study. If its trials are longer, defer advice on the training length."""
-        longer = (spec.max_train_steps or 0) > (self.study.spec.max_train_steps or math.inf)
-        later = [e for e in self.stages_without_study if longer and all(f.goal == "steps" for f in e.findings)]
-        for finding in (f for edits in later for f in edits.findings):
-            self.defer(finding, WAITS)
-        now = [e for e in self.stages_without_study if e not in later]
-        self.specs.append(_with_notes(spec, [*(r for e in now for r in e.field_change_reasons), *_advice(now)]))
+        """Add the closing study. If its trials are longer than the analysed trials, defer advice on the training length."""
+        trains_longer = (spec.max_train_steps or 0) > (self.study.spec.max_train_steps or math.inf)
+        deferred_edits = [e for e in self.stages_without_study if trains_longer and all(f.goal == "steps" for f in e.findings)]
+        for finding in (f for edits in deferred_edits for f in edits.findings):
+            self.defer(finding, WAITING_REASON)
+        included = [e for e in self.stages_without_study if e not in deferred_edits]
+        self.specs.append(_with_notes(spec, [*(r for e in included for r in e.field_change_reasons), *_advice(included)]))
 
     def defer_stage(self, stage: Stage) -> None:
-        """Defer the findings of the stage, except advice, which joins the notes of the learning-rate sweep."""
+        """Defer the findings of the stage. Findings that are only advice become notes of the learning-rate sweep."""
         findings = [f for f in self.findings if f.goal in stage]
-        notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and recommends_only_advice(f)]
-        self._place_notes(StageEdits("", findings, notes=notes))
+        advice_notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and recommends_only_advice(f)]
+        self._place_notes(StageEdits("", findings, notes=advice_notes))
         for finding in findings:
             if not recommends_only_advice(finding):
-                self.defer(finding, WAITS)
+                self.defer(finding, WAITING_REASON)
 
     def add_stage(self, stage: Stage) -> None:
-        """Apply the changes of the stage's findings, and add a study if these changes need a separate one."""
+        """Apply the changes of the stage's findings, and add a study if the changes need a separate study."""
         edits = StageEdits("", [f for f in self.findings if f.goal in stage])
         if stage is REGULARISATION_STAGE and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
-            before = self.draft.current_spec
+            spec_before = self.draft.current_spec
             if not self.specs and (changes := self._widen_rate_range()):
-                self._add_study(StageEdits(goal_text(changes, before, self.draft.current_spec), (), changes=changes))
-        before = self.draft.current_spec
-        # Repeats are planned last, and only without any other change.
-        repeats = {id(f): any(isinstance(c, RepeatTrial) for c in f.changes) for f in edits.findings}
-        for finding in sorted(edits.findings, key=lambda f: (repeats[id(f)], self.cause_count(f))):
+                self._add_study(StageEdits(goal_text(changes, spec_before, self.draft.current_spec), (), changes=changes))
+        spec_before = self.draft.current_spec
+        # Repeats of a trial come last, because they are planned only if no other change is made.
+        repeats_trial = {id(f): any(isinstance(c, RepeatTrial) for c in f.changes) for f in edits.findings}
+        for finding in sorted(edits.findings, key=lambda f: (repeats_trial[id(f)], self.cause_count(f))):
             self.follow(finding, edits, self.stages_without_study)
-        if stage is SPACE_STAGE and edits.request is None and self.draft.current_spec != before and not self.specs:
+        if stage is SPACE_STAGE and edits.request is None and self.draft.current_spec != spec_before and not self.specs:
             edits.changes += self._widen_rate_range()
-        by_hand = next((f for f in edits.findings if self.needs_manual_fix(f)), None)
-        plain = by_hand is None and edits.request is None
-        if plain and self.draft.current_spec == before:
+        manual_fix = next((f for f in edits.findings if self.needs_manual_fix(f)), None)
+        is_search = manual_fix is None and edits.request is None
+        if is_search and self.draft.current_spec == spec_before:
             self._place_notes(edits)
             return
-        edits.goal = self._goal_of(edits, before, by_hand)
-        self._place_edits(edits, before, plain=plain)
+        edits.goal = self._goal_of(edits, spec_before, manual_fix)
+        self._place_edits(edits, spec_before, is_search=is_search)
 
-    def _goal_of(self, edits: StageEdits, before: StudySpec, by_hand: Finding | None) -> str:
-        """Return the stage's goal, which says so if the stage only asks for more trials to compare a hyperparameter's values."""
-        after = self.draft.current_spec
+    def _goal_of(self, edits: StageEdits, spec_before: StudySpec, manual_fix: Finding | None) -> str:
+        """Return the stage's goal. If the stage only adds trials to compare the values of a hyperparameter, the goal names this
+        comparison."""
+        current_spec = self.draft.current_spec
         name = next((f.subject for f in edits.changing_findings), None) if edits.only_adds_trials else None
-        compared = after.searched.get(name or "")
-        if name is not None and compared is not None and (compared.role == "scientific" or not compared.numeric):
-            return comparison_goal(name, compared)
-        if by_hand is not None and not edits.changes:
-            return goal_after_manual_fix(str(by_hand.action))
-        return goal_text(edits.changes_by_priority, before, after)
+        parameter = current_spec.searched.get(name or "")
+        if name is not None and parameter is not None and (parameter.role == "scientific" or not parameter.numeric):
+            return comparison_goal(name, parameter)
+        if manual_fix is not None and not edits.changes:
+            return goal_after_manual_fix(str(manual_fix.action))
+        return goal_text(edits.changes_by_priority, spec_before, current_spec)
 
-    def _place_edits(self, edits: StageEdits, before: StudySpec, *, plain: bool) -> None:
-        """Add a study for the stage, unless its changes can join other studies or wait. before: the draft before the stage.
-        plain: whether the stage needs neither a study design nor a fix by hand."""
+    def _place_edits(self, edits: StageEdits, before: StudySpec, *, is_search: bool) -> None:
+        """Add a study for the stage, unless the stage's changes can join other studies or wait. before: the draft before
+        the stage. is_search: True if the stage needs neither a study design nor a fix by hand."""
         after, start = self.draft.current_spec, self.draft.start
-        idle = bool(self.study.searched) and not after.searched and not edits.only_repeats_trial
-        idle = idle or (says_to_stop_tuning(self.findings) and edits.only_changes_ranges and after.searches_within(before))
-        saves = plain and (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or idle)
+        no_search = bool(self.study.searched) and not after.searched and not edits.only_repeats_trial
+        no_search = no_search or (
+            says_to_stop_tuning(self.findings) and edits.only_changes_ranges and after.searches_within(before)
+        )
+        only_saves = is_search and (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or no_search)
         shortens = edits.only_shortens_training(before)
-        waits = shortens and plain and not self.specs and all(f.severity == "note" for f in edits.changing_findings)
+        can_wait = shortens and is_search and not self.specs and all(f.severity == "note" for f in edits.changing_findings)
         # Shorter training costs nothing if the only planned study only narrows the search space.
-        narrows = len(self.specs) == 1 and self.specs[0].searches_within(start) and self.specs[0].schedule == start.schedule
-        sure = all(f.confidence >= MIN_SURE_CONFIDENCE for f in edits.changing_findings)
-        joins = narrows and shortens and sure and edits.request is None and not self.has_critical_pipeline_fault
-        if self.drafted_indices and self.specs[-1].probe is None and (saves or joins):
+        is_narrower = len(self.specs) == 1 and self.specs[0].searches_within(start) and self.specs[0].schedule == start.schedule
+        is_sure = all(f.confidence >= MIN_SURE_CONFIDENCE for f in edits.changing_findings)
+        can_join = is_narrower and shortens and is_sure and edits.request is None and not self.has_critical_pipeline_fault
+        if self.drafted_indices and self.specs[-1].probe is None and (only_saves or can_join):
             for i in self.drafted_indices:
                 for change in edits.changes:
                     self.specs[i] = validate_spec(change.apply(self.specs[i]))
             self.specs[0] = _with_notes(self.specs[0], [*edits.field_change_reasons, *edits.notes])
-        elif saves or waits:
+        elif only_saves or can_wait:
             self.stages_without_study.append(edits)
         else:
-            if not self.specs and plain:
-                self.first = (edits, before)
+            if not self.specs and is_search:
+                self.first_study_edits = (edits, before)
             if any(e.only_restores_schedule(self.study.spec) for e in self.stages_without_study):
                 edits.goal = f"Use the schedule of the study file and {edits.goal[0].lower()}{edits.goal[1:]}"
             self._add_study(edits)
 
     def _widen_rate_range(self) -> list[Change]:
-        """If the best trials lie at an end of the learning-rate range, widen the range, and return the change in a list.
-        Findings about this end, even unsure ones, then no longer count as deferred."""
+        """If the best trials lie at an end of the learning-rate range, widen the range, and return a list with this change.
+        Deferred findings about the end are then no longer deferred, even if they are unsure."""
         before = self.draft.current_spec
         change = None if self.has_critical_pipeline_fault else ranges.wider_rate_range(self.study, before)
         if change is None or not self.draft.apply("the planner", change):
             return []
         ends = {s for s in get_args(RangeSide) if getattr(change, s) != getattr(before.parameters[change.parameter], s)}
-        same = [f for f in self.findings if f.goal == "boundary" and f.subject == change.parameter and f.side in ends]
-        self.deferred = [d for d in self.deferred if (d.rule, d.message) not in [(f.rule, f.message) for f in same]]
+        end_findings = [f for f in self.findings if f.goal == "boundary" and f.subject == change.parameter and f.side in ends]
+        self.deferred = [d for d in self.deferred if (d.rule, d.message) not in [(f.rule, f.message) for f in end_findings]]
         return [change]
 
     def answer_open_questions(self) -> None:
-        """Let the first study also answer open questions if it only adds trials, shortens trials or changes ranges. If it then
-        searches fewer hyperparameters, later studies are dropped, because they are based on the former search space."""
-        if self.first is None:
+        """If the first study only adds trials, shortens trials or changes ranges, let it also answer open questions. If the
+        first study then searches fewer hyperparameters, drop all later studies, because they are based on the former search
+        space."""
+        if self.first_study_edits is None:
             return
-        edits, before = self.first
+        edits, spec_before = self.first_study_edits
         if edits.only_repeats_trial:
-            self._replace_repeats_by_search(edits, before)
+            self._replace_repeats_by_search(edits, spec_before)
             return
-        within = self.specs[0].searches_within(before)
-        alone = len(self.specs) == 1 and not self.has_critical_pipeline_fault
-        opened = search_next_hyperparameter(self.study, self.specs[0]) if alone else None
-        if opened is not None and (edits.only_adds_trials or within):
-            rate = next(iter(opened.searched))
+        is_inside = self.specs[0].searches_within(spec_before)
+        is_only_study = len(self.specs) == 1 and not self.has_critical_pipeline_fault
+        next_search = search_next_hyperparameter(self.study, self.specs[0]) if is_only_study else None
+        if next_search is not None and (edits.only_adds_trials or is_inside):
+            rate = next(iter(next_search.searched))
             for finding in edits.changing_findings:
                 self.defer(finding, f"the next study searches {rate} together with another hyperparameter")
-            self.specs, self.drafted_indices = [opened], []
+            self.specs, self.drafted_indices = [next_search], []
             return
-        spec = with_open_questions(self.study, self.verdicts, self.rules, self.specs[0])
-        fewer = spec.searched.keys() < self.specs[0].searched.keys()
-        tells = edits.only_adds_trials or edits.only_shortens_training(before) or within
-        moves = all(f.goal in (*SPACE_STAGE, *REGULARISATION_STAGE) or f.severity == "note" for f in edits.findings)
-        if (fewer and (tells or moves)) or (tells and len(self.specs) == 1 and spec is not self.specs[0]):
+        spec = also_answering_open_questions(self.study, self.verdicts, self.rules, self.specs[0])
+        searches_fewer = spec.searched.keys() < self.specs[0].searched.keys()
+        tells_more = edits.only_adds_trials or edits.only_shortens_training(spec_before) or is_inside
+        moves_space = all(f.goal in (*SPACE_STAGE, *REGULARISATION_STAGE) or f.severity == "note" for f in edits.findings)
+        if (searches_fewer and (tells_more or moves_space)) or (
+            tells_more and len(self.specs) == 1 and spec is not self.specs[0]
+        ):
             goal = spec.goal if edits.only_adds_trials else edits.goal
             self.specs, self.drafted_indices = [spec.model_copy(update={"goal": goal})], []
 
     def _replace_repeats_by_search(self, edits: StageEdits, before: StudySpec) -> None:
-        """Replace repeats of the best setting by a further search or longer training, if the closing study is one of these."""
+        """Replace repeats of the best setting by the closing study, if the closing study is a further search or trains
+        longer."""
         last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
         if last is None:
             return
-        fewer = bool(last.searched) and last.searched.keys() < self.study.searched.keys()
-        longer = bool(last.settings) and (last.max_train_steps or 0) > (before.max_train_steps or math.inf)
-        if fewer or longer or last.sampler.kind == "adaptive":
+        searches_fewer = bool(last.searched) and last.searched.keys() < self.study.searched.keys()
+        trains_longer = bool(last.settings) and (last.max_train_steps or 0) > (before.max_train_steps or math.inf)
+        if searches_fewer or trains_longer or last.sampler.kind == "adaptive":
             for finding in edits.findings:
                 self.defer(finding, "the next study may find a better setting, which should be repeated instead")
             self.specs, self.drafted_indices = [_with_notes(last, self.early_advice)], []
 
     def defer_dropped_findings(self) -> None:
-        """Defer the findings whose changes were part of a dropped study; a study is dropped if it would hardly find a better
+        """Defer the findings whose changes were part of a study that was dropped, because it would hardly find a better
         setting."""
         for finding in self.settled:
             if not recommends_only_advice(finding):
                 self.defer(finding, UNLIKELY_GAIN_REASON)
 
     def train_best_settings_instead(self, spec: StudySpec) -> StudySpec:
-        """Return a study that trains the best settings again, and defer the findings that led to `spec`."""
-        again = new_scores.study_of_best_settings(self.study, spec, self.draft.start, self.findings)
-        for finding in self.settled if again is not spec else ():
-            if not recommends_only_advice(finding) and not new_scores.score_changing_fixes(again, [finding]):
-                self.defer(finding, WAITS)
-        return again
+        """Return a study that trains the best settings again in place of `spec`, and defer the findings that led to `spec`."""
+        best_settings_study = new_scores.study_of_best_settings(self.study, spec, self.draft.start, self.findings)
+        for finding in self.settled if best_settings_study is not spec else ():
+            if not recommends_only_advice(finding) and not new_scores.score_changing_fixes(best_settings_study, [finding]):
+                self.defer(finding, WAITING_REASON)
+        return best_settings_study
 
     def add_saving_study(self, *, steps: bool = False) -> None:
         """Add a study for stages that only save trials, unless another study includes their changes or the new study would only
         repeat the best trial.
 
-        steps: also add a study for stages that only save steps. By default, such stages wait until nothing else remains to be
-        changed.
+        steps: if True, also add a study for stages that only save steps. By default, such stages wait until nothing else
+        remains to be changed.
         """
         start, spec, best = self.draft.start, self.draft.current_spec, self.study.ranked()[:1]
         goals = [e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))]
@@ -321,7 +330,8 @@ class PlanMerger(FindingFollower):
         self._add_study(StageEdits(goals[-1], ()))
 
     def _place_notes(self, edits: StageEdits) -> None:
-        """Add a stage's advice to the first study. Once this study is planned, defer advice that affects training."""
+        """Add a stage's advice to the notes of the first study. Once the first study is planned, defer advice that affects
+        training."""
         if not self.specs:
             self.stages_without_study.append(edits)
             return
@@ -330,35 +340,35 @@ class PlanMerger(FindingFollower):
             if notes and finding.goal in GOALS_NOT_AFFECTING_TRAINING:
                 self.specs[0] = _with_notes(self.specs[0], notes)
             elif notes:
-                self.defer(finding, WAITS)
+                self.defer(finding, WAITING_REASON)
 
     def _add_study(self, edits: StageEdits) -> None:
-        request, current = edits.request, self.draft.current_spec
-        designed = STUDY_DESIGNS[request.plan](request, self.study, current) if request is not None else ()
-        spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
-        repeated = {n for n in current.notes if any(n in earlier.notes for earlier in self.specs)}
-        spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
-        stages = [*self.stages_without_study, edits]
-        for finding in (f for stage in stages for f in stage.findings) if self.specs else ():
-            self.defer(finding, WAITS)
+        request, draft_spec = edits.request, self.draft.current_spec
+        design_result = STUDY_DESIGNS[request.plan](request, self.study, draft_spec) if request is not None else ()
+        spec = design_result if isinstance(design_result, StudySpec) else draft_spec.model_copy(update={"goal": edits.goal})
+        repeated_notes = {n for n in draft_spec.notes if any(n in earlier.notes for earlier in self.specs)}
+        spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated_notes)})
+        stage_edits = [*self.stages_without_study, edits]
+        for finding in (f for stage in stage_edits for f in stage.findings) if self.specs else ():
+            self.defer(finding, WAITING_REASON)
         if not self.specs:
             self.early_advice = _advice(self.stages_without_study)
-        plain = self._with_round_fields(spec)
-        self.specs.append(_with_notes(plain, [*edits.field_change_reasons, *_advice(stages)]))
+        spec_without_advice = self._with_round_fields(spec)
+        self.specs.append(_with_notes(spec_without_advice, [*edits.field_change_reasons, *_advice(stage_edits)]))
         self.stages_without_study = []
         if request is None:
             self.drafted_indices.append(len(self.specs) - 1)
-            self.draft.current_spec = plain.model_copy(update={"notes": ()})
+            self.draft.current_spec = spec_without_advice.model_copy(update={"notes": ()})
 
     def _with_round_fields(self, spec: StudySpec) -> StudySpec:
-        start, last = self.draft.start, self.specs[-1] if self.specs else None
-        number = start.round if last is None else last.round + 1
+        start_spec, last_spec = self.draft.start, self.specs[-1] if self.specs else None
+        round_number = start_spec.round if last_spec is None else last_spec.round + 1
         update = {
-            "study": round_study_name(self.draft.current_spec, number),
-            "parent": start.parent if last is None else last.study,
-            "round": number,
+            "study": round_study_name(self.draft.current_spec, round_number),
+            "parent": start_spec.parent if last_spec is None else last_spec.study,
+            "round": round_number,
             # A probe must train each of its choices once, which random and adaptive samplers cannot guarantee.
-            "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=number),
+            "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=round_number),
             "baseline": self.draft.current_spec if spec.probe else None,
         }
         return validate_spec(spec.model_copy(update=update))

@@ -1,7 +1,7 @@
-"""Plans studies whose scores are not comparable with earlier ones, so that they are analysed without earlier rounds.
+"""Plans studies whose scores are not comparable with earlier scores. Such studies are analysed without earlier rounds.
 
-Scores change if the validation data changes, or a hyperparameter on which scores depend, such as the maximum length of
-completions. If the next study has no other changes, it trains the best settings again to rank them by the new scores.
+Scores are no longer comparable if the validation data changes, or a hyperparameter on which scores depend, such as the maximum
+length of completions. If the next study has no other changes, it trains the best settings again to rank them by the new scores.
 Otherwise, the study gets as many trials as without earlier results (`budget`), and repeats the best setting so far."""
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from advisor.planning.base import validate_spec
 from advisor.planning.sampling.halton import draw_trials
 
 MAX_SETTINGS_TRAINED_AGAIN = 5
-"""Maximum number of best settings that are trained again. Rules on validation noise compare the same number of settings."""
+"""Maximum number of best settings that are trained again. The number equals that of the settings that rules on validation noise
+compare."""
 NOT_COMPARABLE_NOTE = "The new scores are not comparable with the old scores."
 ANALYZE_ALONE_NOTE = f"{NOT_COMPARABLE_NOTE} Analyze this study with `--only-this-round`."
 REEVALUATE_CHECKPOINTS_NOTE = (
@@ -34,11 +35,11 @@ REPEAT_BEST_FIRST_REASON = (
 
 
 def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
-    """Return whether the study asks for other validation data or fixes a value that changes scores, except by the advice of
-    notes, which users may ignore."""
-    serious = [f for f in findings if f.severity != "note"]
-    changes = [c for f in serious for c in f.changes if makes_scores_incomparable(c)]
-    return bool(score_changing_fixes(spec, serious)) or any(isinstance(c, Advise) and c.text in spec.notes for c in changes)
+    """Return whether the study asks for other validation data, or fixes a value on which scores depend. Findings that are only
+    notes do not count, because users may ignore them."""
+    warnings = [f for f in findings if f.severity != "note"]
+    changes = [c for f in warnings for c in f.changes if makes_scores_incomparable(c)]
+    return bool(score_changing_fixes(spec, warnings)) or any(isinstance(c, Advise) and c.text in spec.notes for c in changes)
 
 
 def makes_scores_incomparable(change: Change) -> bool:
@@ -47,68 +48,71 @@ def makes_scores_incomparable(change: Change) -> bool:
 
 
 def score_changing_fixes(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
-    """Return the changes in findings that fix a value on which scores depend, without changes that the study does not contain."""
-    found = (c for f in findings for c in f.changes if isinstance(c, FixParameter) and c.new_scores)
-    return [c for c in found if c.parameter in spec.parameters and spec.parameters[c.parameter].value == c.value]
+    """Return the changes of the findings that fix a value on which scores depend, if the study contains these changes."""
+    fixes = (c for f in findings for c in f.changes if isinstance(c, FixParameter) and c.new_scores)
+    return [c for c in fixes if c.parameter in spec.parameters and spec.parameters[c.parameter].value == c.value]
 
 
 def best_trial_per_setting(study: Study) -> list[Trial]:
-    """Return the best trial of each of the best settings, in the order of `Study.ranked`. If the last settings tie with
-    settings beyond `MAX_SETTINGS_TRAINED_AGAIN`, leave out all tied settings."""
-    best = repeats.first_trial_per_setting(t for t in study.ranked() if t.params)
-    first, beyond = best[:MAX_SETTINGS_TRAINED_AGAIN], best[MAX_SETTINGS_TRAINED_AGAIN:]
-    return [t for t in first if not beyond or study.rank_key(t) != study.rank_key(beyond[0])] or first
+    """Return the best trial of each of the best settings, in the order of `Study.ranked`. If settings beyond
+    `MAX_SETTINGS_TRAINED_AGAIN` are as good as the last settings, leave out all these equally good settings."""
+    best_trials = repeats.first_trial_per_setting(t for t in study.ranked() if t.params)
+    first, further = best_trials[:MAX_SETTINGS_TRAINED_AGAIN], best_trials[MAX_SETTINGS_TRAINED_AGAIN:]
+    return [t for t in first if not further or study.rank_key(t) != study.rank_key(further[0])] or first
 
 
 def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
     """Return a study that trains the best settings again, with the advice in `spec`; return `spec` if no trial has a result.
-    All changes wait for the new scores, except those that fix values on which scores depend. base: the study before any change."""
+    Other changes wait for the new scores, except changes that fix values on which scores depend. base: the study before any
+    change."""
     trials = best_trial_per_setting(study)
     first, *rivals = [dict(t.params) for t in trials] or [{}]
     if not first:
         return spec
     findings = tuple(findings)
-    advice = {*base.notes, *(c.text for f in findings for c in f.changes if isinstance(c, Advise))}
-    values, rewards = score_changing_fixes(spec, findings), study.kind == "reinforcement-learning"
-    if values:
-        goal = f"with {listed(f'{clean(c.parameter)} {setting(c.value)}' for c in values)}"
-        how, notes = goal, [ANALYZE_ALONE_NOTE]
+    advice_texts = {*base.notes, *(c.text for f in findings for c in f.changes if isinstance(c, Advise))}
+    value_changes, by_rewards = score_changing_fixes(spec, findings), study.kind == "reinforcement-learning"
+    if value_changes:
+        goal = f"with {listed(f'{clean(c.parameter)} {setting(c.value)}' for c in value_changes)}"
+        comparison_text, notes = goal, [ANALYZE_ALONE_NOTE]
     else:
-        goal = f"the {'evaluation changes' if rewards else 'validation data change'}"
-        how = "over more episodes" if rewards else "on the new validation data"
+        goal = f"the {'evaluation changes' if by_rewards else 'validation data change'}"
+        comparison_text = "over more episodes" if by_rewards else "on the new validation data"
         notes = [
-            _evaluate_first_advice(trials, REEVALUATE_POLICIES_NOTE if rewards else REEVALUATE_CHECKPOINTS_NOTE),
+            _evaluate_first_advice(trials, REEVALUATE_POLICIES_NOTE if by_rewards else REEVALUATE_CHECKPOINTS_NOTE),
             ANALYZE_ALONE_NOTE,
         ]
-    why = f"one of the best settings, to be compared {how}"
-    again = RepeatTrial(parameters=first, rivals=tuple(rivals), seeds=1, why=why).apply(base)
-    for change in values:
-        again = change.apply(again)
-    which = f"{len(rivals) + 1} best settings" if rivals else "best setting"
+    why = f"one of the best settings, to be compared {comparison_text}"
+    repeats_spec = RepeatTrial(parameters=first, rivals=tuple(rivals), seeds=1, why=why).apply(base)
+    for change in value_changes:
+        repeats_spec = change.apply(repeats_spec)
+    settings_text = f"{len(rivals) + 1} best settings" if rivals else "best setting"
     update = {
         "study": spec.study,
         "sampler": spec.sampler,
         "seeds": None,
-        "goal": f"Train the {which} again{'' if values else ':'} {goal}",
-        "notes": (*notes, *(n for n in spec.notes if n in advice)),
+        "goal": f"Train the {settings_text} again{'' if value_changes else ':'} {goal}",
+        "notes": (*notes, *(n for n in spec.notes if n in advice_texts)),
     }
-    return validate_spec(again.model_copy(update=update))
+    return validate_spec(repeats_spec.model_copy(update=update))
 
 
-def _evaluate_first_advice(trials: Sequence[Trial], otherwise: str) -> str:
-    """Return advice to evaluate checkpoints, with their paths if all trials logged them, else `otherwise`."""
-    paths = [kept[-1] for t in trials if (kept := checkpoints.checkpoint_paths(t))]
-    if len(paths) < len(trials) or len(set(paths)) < len(paths):
-        return otherwise
-    return f"Before you train, evaluate the checkpoints that these trials kept: {', '.join(paths)}."
+def _evaluate_first_advice(trials: Sequence[Trial], advice_without_paths: str) -> str:
+    """Return advice to evaluate the checkpoints at their logged paths, or `advice_without_paths` if a trial logged no path of
+    its own."""
+    last_checkpoints = [checkpoint_paths[-1] for t in trials if (checkpoint_paths := checkpoints.checkpoint_paths(t))]
+    if len(last_checkpoints) < len(trials) or len(set(last_checkpoints)) < len(last_checkpoints):
+        return advice_without_paths
+    return f"Before you train, evaluate the checkpoints that these trials kept: {', '.join(last_checkpoints)}."
 
 
 def with_best_setting_first(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the search with the best setting so far as its first trial, if this setting has all searched hyperparameters."""
-    best = study.ranked()[:1]
-    searches = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
-    if not searches or not best or not spec.searched.keys() <= best[0].params.keys():
+    """Return the search. If the best setting so far has all searched hyperparameters, it becomes the first trial of the
+    search."""
+    best_trials = study.ranked()[:1]
+    is_search = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
+    if not is_search or not best_trials or not spec.searched.keys() <= best_trials[0].params.keys():
         return spec
-    first, *others = best[0].params, *draw_trials(spec, max((spec.trials or 1) - 1, 0))
+    first, *others = best_trials[0].params, *draw_trials(spec, max((spec.trials or 1) - 1, 0))
     settings = tuple({n: trial[n] for n in spec.searched if n in trial} for trial in (first, *others))
     return validate_spec(spec.model_copy(update={"settings": settings, "notes": (*spec.notes, ANALYZE_ALONE_NOTE)}))

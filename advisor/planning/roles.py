@@ -1,9 +1,10 @@
 """Assigns each hyperparameter its role in the next study (scientific, nuisance or fixed), and states the reason.
 
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters". The goal of a study decides which hyperparameters are
-compared (scientific), tuned so that the comparison is fair (nuisance) and fixed. By default, hyperparameters of the optimizer
-and regularisation strengths are nuisance parameters; the choice of optimizer, the architecture, the batch size and the training
-length are fixed. A scientific hyperparameter stays scientific until a finding answers which of its values is best."""
+compared (scientific), which are tuned so that the comparison is fair (nuisance), and which are fixed. By default,
+hyperparameters of the optimizer and regularisation strengths are nuisance parameters; the choice of optimizer, the
+architecture, the batch size and the training length are fixed. A scientific hyperparameter stays scientific until a finding
+answers which of its values is best."""
 
 from __future__ import annotations
 
@@ -19,10 +20,9 @@ from advisor.model.spec import Parameter, ParameterRole
 from advisor.model.study import Study
 
 MAX_COMPARED_ARCHITECTURE_VALUES = 4
-"""An architecture hyperparameter with an inferred range becomes a list of choices if at most this many distinct values were
-tried."""
-COSTS = "it changes the cost of training and serving, so compare its values in a separate study"
-
+"""Maximum number of tried values at which an architecture hyperparameter with an inferred range becomes a list of these
+values."""
+ARCHITECTURE_COST_REASON = "it changes the cost of training and serving, so compare its values in a separate study"
 
 MEASURE_THROUGHPUT_ADVICE = (
     "Choose the batch size by throughput and memory before the next trials: measure them with "
@@ -43,10 +43,10 @@ def default_role(name: str) -> tuple[ParameterRole, str]:
         return "nuisance", "the best strength of a regulariser changes with every other hyperparameter"
     if parameter_kinds.belongs_to_optimizer(name) or parameter_kinds.is_clipping_threshold(name):
         return "nuisance", "optimizer hyperparameters interact with every other change, so tune them in each study"
-    return "fixed", COSTS
+    return "fixed", ARCHITECTURE_COST_REASON
 
 
-def why(name: str, role: ParameterRole, more: str) -> str:
+def reason_for_role(name: str, role: ParameterRole, more: str) -> str:
     """Return the standard reason for the role of a hyperparameter, if there is one, followed by the text `more`."""
     default, reason = default_role(name)
     if role == "scientific":
@@ -54,28 +54,32 @@ def why(name: str, role: ParameterRole, more: str) -> str:
     return f"{reason}; {more}" if role == default else more
 
 
-def parameter_in_next_study(study: Study, name: str, best: Mapping[str, HyperparameterValue]) -> Parameter:
-    """Return the hyperparameter of the next study before findings change it. best: setting of the best trial."""
+def parameter_in_next_study(study: Study, name: str, best_setting: Mapping[str, HyperparameterValue]) -> Parameter:
+    """Return the hyperparameter of the next study before findings change it. best_setting: setting of the best trial."""
     parameter = study.spec.parameters[name]
     if parameter.role in ("fixed", "derived"):
         return parameter
     if parameter_kinds.is_batch_size(name):
-        return _batch_size_parameter(study, name, best.get(name))
-    if is_training_length(name) and name in best and parameter.searched:
+        return _batch_size_parameter(study, name, best_setting.get(name))
+    if is_training_length(name) and name in best_setting and parameter.searched:
         reason = default_role(name)[1]
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
-        # The best trial is weak evidence of the best architecture: it has one of few values, and its other hyperparameters may
-        # suit only this architecture.
+        # The best trial is weak evidence of the best architecture, because only a few architectures were tried, and the trial's
+        # other hyperparameters may suit only its architecture.
         return _architecture_comparison(study, name)
     else:
-        source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
-        kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
-        # Keep the reason of the first study, such as a source, unless a finding changed the range since then.
-        stated = parameter.why or ""
-        is_first_reason = bool(stated) and (study.spec.round == 1 or stated.endswith(kept))
-        reason = f"{stated.removesuffix(f'; {kept}')}; {kept}" if is_first_reason else why(name, parameter.role, kept)
+        range_source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
+        unchanged_text = f"unchanged; {range_source}" if name in study.inferred else f"unchanged {range_source}"
+        # Keep the reason that the first study states, such as a source, unless a finding has changed the range since then.
+        stated_reason = parameter.why or ""
+        is_from_first_study = bool(stated_reason) and (study.spec.round == 1 or stated_reason.endswith(unchanged_text))
+        reason = (
+            f"{stated_reason.removesuffix(f'; {unchanged_text}')}; {unchanged_text}"
+            if is_from_first_study
+            else reason_for_role(name, parameter.role, unchanged_text)
+        )
         return round_inferred_range(study, name).model_copy(update={"why": reason})
-    return parameter.fix_value(best[name], why=f"as in the best trial; {reason}")
+    return parameter.fix_value(best_setting[name], why=f"as in the best trial; {reason}")
 
 
 def _architecture_comparison(study: Study, name: str) -> Parameter:
@@ -83,17 +87,18 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
     few tried values, compare these values."""
     parameter = study.spec.parameters[name]
     reason = "compared, because it changes the cost of training and serving; the same {what} as in the last study"
-    tried = sorted({x for t in study.trials if (x := as_number(t.params.get(name))) and x.is_integer()})
-    integers = name in study.inferred and parameter.type == "int" and parameter.numeric
-    if not integers or len(tried) > MAX_COMPARED_ARCHITECTURE_VALUES:
+    tried_values = sorted({x for t in study.trials if (x := as_number(t.params.get(name))) and x.is_integer()})
+    has_integer_range = name in study.inferred and parameter.type == "int" and parameter.numeric
+    if not has_integer_range or len(tried_values) > MAX_COMPARED_ARCHITECTURE_VALUES:
         return parameter.model_copy(update={"role": "scientific", "why": reason.format(what="range")})
-    values, why = tuple(map(int, tried)), reason.format(what="values")
+    values, why = tuple(map(int, tried_values)), reason.format(what="values")
     when, limits = parameter.when, parameter.limits
     return Parameter(role="scientific", type="int", choices=values, limits=limits, when=when, why=why)
 
 
 def reason_against_change(change: SetRange, now: Parameter | None) -> str | None:
-    """Return the reason why a range must not be changed; None if it may. now: the draft's hyperparameter, if it has it."""
+    """Return the reason why a range must not be changed, or None if it may be changed. now: the hyperparameter in the draft, or
+    None if the draft lacks it."""
     name = change.parameter
     if parameter_kinds.is_batch_size(name):
         return f"{name} is chosen by throughput and memory, not by validation quality"
@@ -105,32 +110,34 @@ def reason_against_change(change: SetRange, now: Parameter | None) -> str | None
 
 
 def _batch_size_parameter(study: Study, name: str, best: HyperparameterValue | None) -> Parameter:
-    """Return the batch size of the next study: a list of choices if batch sizes are compared or no trial has a result, else
-    fixed at a power of two, based on throughput and memory use if the trials logged these.
+    """Return the batch size of the next study. If batch sizes are compared or no trial has a result, it is a list of choices.
+    Otherwise, it is fixed at a power of two, which is based on throughput and memory use if the trials logged them.
 
     Playbook: "Choosing the batch size". The batch size is chosen for speed and not tuned for validation quality. If the
-    optimizer is tuned separately for each batch size, results hardly depend on the batch size, but training time does. best:
-    batch size of the best trial; None if it is unknown."""
-    parameter, limit = study.spec.parameters[name], batches.smallest_oom_batch_size(study)
+    optimizer is tuned separately for each batch size, the batch size hardly affects results, but it affects the training time.
+    best: batch size of the best trial, or None if no trial has a result."""
+    parameter, out_of_memory_size = study.spec.parameters[name], batches.smallest_oom_batch_size(study)
     if parameter.role == "scientific" or best is None:
-        return _batch_size_choices(parameter, name, limit)
-    fastest = throughput.recommended_batch_size(study, name)
-    good, reason = batches.batch_size_by_results(study, name)
-    size = fastest or good or as_number(best)
+        return _batch_size_choices(parameter, name, out_of_memory_size)
+    fastest_size = throughput.recommended_batch_size(study, name)
+    good_size, reason = batches.batch_size_by_results(study, name)
+    size = fastest_size or good_size or as_number(best)
     if not size > 0:  # the choice is not a number but a word, such as "auto"
         return parameter.fix_value(best, why="as in the best trial")
     value = batches.usable_batch_size(study, name, size)
-    enough = size < max(as_number(t.params[name]) for t in study.trials if name in t.params)
-    if fastest is None:
-        near = "" if value == size else f", {size:g}, as a power of two"
-        why = f"{reason}{near}; once each size is tuned, choose by throughput instead"
+    tried_larger = size < max(as_number(t.params[name]) for t in study.trials if name in t.params)
+    if fastest_size is None:
+        rounding_text = "" if value == size else f", {size:g}, as a power of two"
+        why = f"{reason}{rounding_text}; once each size is tuned, choose by throughput instead"
     elif value == size:
-        why = "larger batches hardly raise the throughput" if enough else "the highest throughput that was tried"
+        why = "larger batches hardly raise the throughput" if tried_larger else "the highest throughput that was tried"
     else:
-        had = "beyond which larger batches hardly raise the throughput" if enough else "which had the highest throughput"
-        why = f"the power of two nearest to {size:g}, {had}"
-    if fastest is not None and math.isfinite(limit):
-        why += f"; {limit:g} ran out of memory"
+        clause = (
+            "beyond which larger batches hardly raise the throughput" if tried_larger else "which had the highest throughput"
+        )
+        why = f"the power of two nearest to {size:g}, {clause}"
+    if fastest_size is not None and math.isfinite(out_of_memory_size):
+        why += f"; {out_of_memory_size:g} ran out of memory"
     return parameter.fix_value(int(value) if value.is_integer() else value, why=why)
 
 
@@ -149,5 +156,6 @@ def _batch_size_choices(parameter: Parameter, name: str, limit: float) -> Parame
 
 
 def lacks_throughput(study: Study) -> bool:
-    """Return whether fewer than two batch sizes logged a throughput, too few to choose by throughput."""
+    """Return whether the throughput was logged for fewer than two batch sizes, so that the batch size cannot be chosen by
+    throughput."""
     return len(throughput.throughput_by_batch_size(study)) < 2

@@ -16,16 +16,16 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 
 MAX_UNSTABLE_TO_BEST_RATE = 2.0
-"""Instability limits training if an unstable learning rate is at most this many times the best one, as in the playbook's test
-of a doubled learning rate."""
+"""Maximum ratio of an unstable learning rate to the best learning rate at which instability limits training. The playbook also
+tests a doubled learning rate."""
 
 MIN_CONFIDENCE = 0.5
 """Minimum confidence at which the changes of a finding are applied; below this confidence, the finding is more likely wrong
 than right."""
 MIN_SURE_CONFIDENCE = 0.7
-"""Minimum confidence at which a finding may change the order of goals."""
-MIN_FEASIBLE = 5
-"""With fewer feasible trials than this, the best one is weak evidence of where good settings lie."""
+"""Minimum confidence at which a finding counts as sure, so that it may change the order of goals."""
+MIN_FEASIBLE_TRIALS = 5
+"""Minimum number of feasible trials. With fewer feasible trials, the best trial is weak evidence of where good settings lie."""
 
 Stage: TypeAlias = tuple[Goal, ...]
 """A possible goal of a study, represented by the topics of the findings that need a study with this goal."""
@@ -56,56 +56,57 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
 
     Instability matters only if it limits training to learning rates that are too low (playbook: "Identifying unstable
     workloads"). Instability does not matter if the best trials lie at the low end of the learning-rate range, or if all
-    unstable trials have learning rates far above the best rate. With fewer feasible trials than `MIN_FEASIBLE`, the best trial
-    is unreliable, so finding a space with more feasible trials comes first."""
-    wants_lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
-    infeasible = any(f.goal == "infeasible" and not (f.explained_by and recommends_only_advice(f)) for f in findings)
-    few_feasible = infeasible and int(study.feasible.sum()) < MIN_FEASIBLE
-    limits = any(f.goal == "stability" and f.changes and _instability_limits_training(study, f) for f in findings)
-    if limits and not wants_lower and not few_feasible:
-        ordered = list(STAGES)
+    unstable trials have learning rates far above the best rate. With fewer than `MIN_FEASIBLE_TRIALS` feasible trials, the best
+    trial is unreliable, so finding a space with more feasible trials comes first."""
+    wants_lower_rate = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
+    has_infeasible = any(f.goal == "infeasible" and not (f.explained_by and recommends_only_advice(f)) for f in findings)
+    has_few_feasible = has_infeasible and int(study.feasible.sum()) < MIN_FEASIBLE_TRIALS
+    limits_training = any(f.goal == "stability" and f.changes and _instability_limits_training(study, f) for f in findings)
+    if limits_training and not wants_lower_rate and not has_few_feasible:
+        stages = list(STAGES)
     else:
-        ordered = [SPACE_STAGE if s is STABILITY_STAGE else STABILITY_STAGE if s is SPACE_STAGE else s for s in STAGES]
-    regularisation = [f for f in findings if f.goal in REGULARISATION_STAGE]
+        stages = [SPACE_STAGE if s is STABILITY_STAGE else STABILITY_STAGE if s is SPACE_STAGE else s for s in STAGES]
+    regularising = [f for f in findings if f.goal in REGULARISATION_STAGE]
     length_only_notes = {f.severity for f in findings if f.goal in _TRAINING_LENGTH_STAGE} == {"note"}
-    if {f.severity for f in regularisation} == {"note"}:
-        ordered.sort(key=lambda stage: stage is REGULARISATION_STAGE)
-    elif length_only_notes and any(f.confidence >= MIN_SURE_CONFIDENCE for f in regularisation if f.severity != "note"):
-        ordered.remove(REGULARISATION_STAGE)
-        ordered.insert(ordered.index(_TRAINING_LENGTH_STAGE), REGULARISATION_STAGE)
+    if {f.severity for f in regularising} == {"note"}:
+        stages.sort(key=lambda stage: stage is REGULARISATION_STAGE)
+    elif length_only_notes and any(f.confidence >= MIN_SURE_CONFIDENCE for f in regularising if f.severity != "note"):
+        stages.remove(REGULARISATION_STAGE)
+        stages.insert(stages.index(_TRAINING_LENGTH_STAGE), REGULARISATION_STAGE)
     if _only_length_is_sure(findings):
-        ordered.remove(SPACE_STAGE)
-        ordered.insert(ordered.index(_TRAINING_LENGTH_STAGE) + 1, SPACE_STAGE)
-    return ordered
+        stages.remove(SPACE_STAGE)
+        stages.insert(stages.index(_TRAINING_LENGTH_STAGE) + 1, SPACE_STAGE)
+    return stages
 
 
 def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
     causes = [f for f in findings if f.explained_by is None and not all(map(only_saves_trials, f.changes))]
     causes = [f for f in causes if not recommends_only_advice(f)]
     earlier = [f for f in causes if f.goal in (*STABILITY_STAGE, *SPACE_STAGE)]
-    length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= MIN_SURE_CONFIDENCE for f in causes)
-    return length and bool(earlier) and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier)
+    length_sure = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= MIN_SURE_CONFIDENCE for f in causes)
+    return length_sure and bool(earlier) and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier)
 
 
 def _instability_limits_training(study: Study, finding: Finding) -> bool:
-    """True if an unstable trial has a learning rate near or below the best one, or learning rates are unknown."""
+    """Return True if an unstable trial has a learning rate near or below the best learning rate, or if learning rates are
+    unknown."""
     best = study.ranked()[:1]
     rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
     if rate is None:
         return True
-    limit = MAX_UNSTABLE_TO_BEST_RATE * as_number(best[0].params[rate])
-    unstable = [t for t in study.trials if t.id in finding.trials]
-    return not unstable or any(not as_number(t.params.get(rate)) > limit for t in unstable)
+    max_unstable_rate = MAX_UNSTABLE_TO_BEST_RATE * as_number(best[0].params[rate])
+    unstable_trials = [t for t in study.trials if t.id in finding.trials]
+    return not unstable_trials or any(not as_number(t.params.get(rate)) > max_unstable_rate for t in unstable_trials)
 
 
 def says_to_stop_tuning(findings: Sequence[Finding]) -> bool:
-    """Return whether a sure finding says that more trials of this search space would gain nothing."""
-    plans = (c for f in findings if f.confidence >= MIN_SURE_CONFIDENCE for c in f.changes if isinstance(c, RunPlan))
-    return any(change.plan == "exploit" for change in plans)
+    """Return whether a sure finding says that more trials in the search space would bring no improvement."""
+    sure_plans = (c for f in findings if f.confidence >= MIN_SURE_CONFIDENCE for c in f.changes if isinstance(c, RunPlan))
+    return any(change.plan == "exploit" for change in sure_plans)
 
 
 def recommends_only_advice(finding: Finding) -> bool:
-    """Return whether the finding recommends only advice, which a search space cannot express."""
+    """Return whether all recommendations of the finding are advice to the user, which a study file cannot express."""
     return all(isinstance(c, Advise) for c in finding.changes)
 
 
@@ -118,15 +119,15 @@ class StageEdits:
     changes: list[Change] = field(default_factory=list)
     """Changes of the stage's findings that altered the draft."""
     request: RunPlan | None = None
-    """The request for a study design that creates the stage's study; None to use the draft."""
+    """The request for the study design that creates the stage's study, or None if the draft becomes the stage's study."""
     notes: list[Advise] = field(default_factory=list)
-    """Advice in the stage's findings: recommendations that a search space cannot express."""
+    """Advice to the user in the stage's findings: recommendations that a study file cannot express."""
 
     @property
     def changes_by_priority(self) -> list[Change]:
         """The changes in the order of their findings, most important first. Changes from a study design come before all others."""
-        asked = [c for f in self.findings for c in f.changes]
-        return sorted(self.changes, key=lambda c: asked.index(c) if c in asked else -1)
+        requested_changes = [c for f in self.findings for c in f.changes]
+        return sorted(self.changes, key=lambda c: requested_changes.index(c) if c in requested_changes else -1)
 
     @property
     def changing_findings(self) -> list[Finding]:
@@ -140,29 +141,30 @@ class StageEdits:
 
     @property
     def only_saves_trials(self) -> bool:
-        """Whether the stage only fixed unimportant hyperparameters or dropped inferior values, which yields no better result."""
+        """Whether the stage only fixes unimportant hyperparameters or drops inferior values, which saves trials but gives no
+        better result."""
         return all(map(only_saves_trials, self.changes))
 
     def only_restores_schedule(self, spec: StudySpec) -> bool:
         """Return whether the stage only restores the learning-rate schedule that `spec` already declared."""
-        asked = dict(spec.schedule or {}).items()
-        return self._only(lambda c: isinstance(c, SetSchedule) and c.schedule.items() <= asked)
+        declared_schedule = dict(spec.schedule or {}).items()
+        return self._consists_only_of(lambda c: isinstance(c, SetSchedule) and c.schedule.items() <= declared_schedule)
 
     @property
     def only_adds_trials(self) -> bool:
-        return self._only(lambda c: isinstance(c, SetField) and c.field == "trials")
+        return self._consists_only_of(lambda c: isinstance(c, SetField) and c.field == "trials")
 
     @property
     def only_changes_ranges(self) -> bool:
-        return self._only(lambda c: isinstance(c, SetRange))
+        return self._consists_only_of(lambda c: isinstance(c, SetRange))
 
     @property
     def only_repeats_trial(self) -> bool:
-        return self._only(lambda c: isinstance(c, RepeatTrial))
+        return self._consists_only_of(lambda c: isinstance(c, RepeatTrial))
 
     def only_shortens_training(self, before: StudySpec) -> bool:
         old = before.max_train_steps or 0
-        return self._only(lambda c: isinstance(c, SetField) and c.field == "max_train_steps" and c.value < old)
+        return self._consists_only_of(lambda c: isinstance(c, SetField) and c.field == "max_train_steps" and c.value < old)
 
-    def _only(self, test: Callable[[Change], bool]) -> bool:
+    def _consists_only_of(self, test: Callable[[Change], bool]) -> bool:
         return bool(self.changes) and all(map(test, self.changes))

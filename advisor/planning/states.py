@@ -1,8 +1,8 @@
-"""The state of each question that the planner must settle: fine, wrong, or unknown with the data so far.
+"""Judges whether exploration is complete, by three questions. The answer to each is fine, wrong, or unknown with the data so
+far.
 
 Playbook: "Exploration vs exploitation". Before exploitation, the study must show that at least one hyperparameter has an
-effect, how much results vary between seeds, and that the search space is settled. A check that could not run counts as no
-evidence."""
+effect, how much results vary between seeds, and that the search space is settled. A check that could not run is no evidence."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SETTINGS_PER_COEFFICIENT = 2
 """Minimum number of settings per coefficient of a quadratic response, to estimate the response and its noise."""
 MIN_EFFECT_IN_SEED_SD = 3.0
 """Smallest effect worth detecting: the difference of the result between the ends of a range, in standard deviations between
-seeds. We chose this size because the best of a few seeds of one setting leads by about as much."""
+seeds. We chose this size because the best of a few seeds leads the other seeds of the same setting by about as much."""
 
 
 @dataclass(frozen=True)
 class ExplorationEvidence:
-    """The state of the three questions that must be settled before exploitation."""
+    """The answers to the three questions that must be settled before exploitation."""
 
     space: QuestionState
     """Whether the search space is right, judged by the rules that the design `exploit` requires and by the position of the best
@@ -43,35 +43,39 @@ class ExplorationEvidence:
 
     @property
     def state(self) -> QuestionState:
-        """ "wrong" if any of the three questions is wrong, "fine" if all of them are fine, else "cannot be told"."""
-        each = (self.space, self.effect, self.variation)
-        return "wrong" if "wrong" in each else "fine" if set(each) == {"fine"} else "cannot be told"
+        """ "wrong" if the answer to any of the three questions is wrong, "fine" if all answers are fine, else "cannot be
+        told"."""
+        states = (self.space, self.effect, self.variation)
+        return "wrong" if "wrong" in states else "fine" if set(states) == {"fine"} else "cannot be told"
 
 
 def assess_evidence(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], followed: Collection[str] = ()
 ) -> ExplorationEvidence:
-    """Return the evidence from the study and the verdicts, without rules that the next study follows (`followed`)."""
-    state = {v.rule: question_state(v) for v in verdicts if v.rule not in followed}
-    required = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
-    quiet = [rule for rule, settled in required.items() if settled == "quiet"]
-    space: QuestionState = "cannot be told"
-    if any(state.get(rule) == "wrong" for rule in required):
-        space = "wrong"
-    elif quiet and all(state.get(rule) == "fine" for rule in quiet) and best_trial_lies_inside(study):
-        space = "fine"
-    repeated = repeats.variance_between_seeds(repeats.full_length_settings(study)) is not None
-    enough = bool(study.searched) and settings.read_settings(study).result_count >= settings_needed(len(study.searched))
-    variation: QuestionState = "fine" if repeated or enough else "cannot be told"
-    return ExplorationEvidence(space=space, effect=effect_state(study), variation=variation)
+    """Return the evidence from the study and the verdicts. followed: rules that the next study follows; their verdicts do not
+    count."""
+    states = {v.rule: question_state(v) for v in verdicts if v.rule not in followed}
+    required_states = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
+    quiet_rules = [rule for rule, settled in required_states.items() if settled == "quiet"]
+    space_state: QuestionState = "cannot be told"
+    if any(states.get(rule) == "wrong" for rule in required_states):
+        space_state = "wrong"
+    elif quiet_rules and all(states.get(rule) == "fine" for rule in quiet_rules) and best_trial_lies_inside(study):
+        space_state = "fine"
+    is_seed_variance_known = repeats.variance_between_seeds(repeats.full_length_settings(study)) is not None
+    enough_settings = bool(study.searched) and settings.read_settings(study).result_count >= settings_needed(
+        len(study.searched)
+    )
+    variation_state: QuestionState = "fine" if is_seed_variance_known or enough_settings else "cannot be told"
+    return ExplorationEvidence(space=space_state, effect=effect_state(study), variation=variation_state)
 
 
 def question_state(verdict: Verdict) -> QuestionState:
-    """Return the state of the question that the rule answers. A finding that is more likely wrong than right settles nothing."""
+    """Return the answer of a rule to its question. A finding that is more likely wrong than right is no answer."""
     if verdict.status == "quiet":
         return "fine"
-    sure = any(f.confidence >= MIN_CONFIDENCE for f in verdict.findings)
-    return "wrong" if verdict.status == "fired" and (sure or not verdict.findings) else "cannot be told"
+    is_sure = any(f.confidence >= MIN_CONFIDENCE for f in verdict.findings)
+    return "wrong" if verdict.status == "fired" and (is_sure or not verdict.findings) else "cannot be told"
 
 
 def settings_needed(searched: int) -> int:
@@ -80,9 +84,10 @@ def settings_needed(searched: int) -> int:
 
 
 def trials_needed(effect: QuestionState, searched: int) -> int:
-    """Return the number of trials to find the best values of the hyperparameters, and an effect if none is known yet."""
-    needed = settings_needed(searched)
-    return needed if effect == "fine" else max(needed, power.trials_needed(MIN_EFFECT_IN_SEED_SD, searched))
+    """Return the number of trials that show the best values of the hyperparameters and, if no effect is known yet, detect an
+    effect."""
+    settings_count = settings_needed(searched)
+    return settings_count if effect == "fine" else max(settings_count, power.trials_needed(MIN_EFFECT_IN_SEED_SD, searched))
 
 
 def effect_state(study: Study) -> QuestionState:

@@ -228,7 +228,7 @@ def _make_next_studies(study: Study, specs: Sequence[StudySpec]) -> Iterator[Nex
             file=file,
             spec=spec,
             yaml=format_study_file(spec, parent=parent, inferred=study.inferred if parent is study.spec else ()),
-            cost=price.summary(study, spec),
+            cost=price.cost_and_gain_text(study, spec),
             trial_number_reason=budget.trial_number_reason(study, spec),
             training_command=replace_surrogates(command),
             new_options=tuple(map(replace_surrogates, options_without_precedent(study, command))),

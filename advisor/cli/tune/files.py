@@ -12,11 +12,11 @@ from typing import get_args
 from advisor.model.errors import AdvisorError, convert_write_errors
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import format_study_file, load_study_file
-from advisor.planning.blocks import Block, Kind
+from advisor.planning.blocks import Block, BlockKind
 from advisor.planning.goals import slug
 from advisor.system import atomic
 
-_BLOCK_FILE_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
+_BLOCK_FILE_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(BlockKind))})(?:-[a-z0-9-]*)?\.yaml")
 _FIXED_SEARCH_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
 """Study fields that may not change when a search resumes: the first block's file and the user's study file must agree on them."""
 
@@ -26,7 +26,7 @@ class BlockFile:
     """The study file of one block of a search."""
 
     path: Path
-    kind: Kind
+    kind: BlockKind
     spec: StudySpec
 
     @property
@@ -54,7 +54,7 @@ def read_block_files(folder: Path) -> list[BlockFile]:
         raise AdvisorError(
             f"a block's file is missing in {folder}: block files are numbered from 01; restore it, or pass another --out"
         )
-    kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+    kinds: dict[str, BlockKind] = {kind: kind for kind in get_args(BlockKind)}
     return [BlockFile(path, kinds[kind], load_study_file(path)) for _, kind, path in block_paths]
 
 

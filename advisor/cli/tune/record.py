@@ -23,7 +23,7 @@ from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import validate_spec
-from advisor.planning.blocks import Block, Trained
+from advisor.planning.blocks import Block, TrainedTrial
 from advisor.planning.blocks.spaces import same_length_and_schedule, steps_per_trial
 from advisor.tracking.lineage import StudyReader
 from advisor.tracking.runs import Experiment, Run
@@ -94,7 +94,7 @@ class SearchRecord:
             return no_runs
 
     def next_study(
-        self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
+        self, spec: StudySpec, trials: Sequence[TrainedTrial], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
         """Return the first study that the analysis plans, based on `trials` and on the trials of studies before this search."""
         assert self._last_read_runs is not None, "read the blocks before the analysis"
@@ -160,7 +160,7 @@ def _runs_of_block(experiment: Experiment, file: BlockFile) -> list[Run]:
     return sorted(own, key=lambda run: [int(run.tags.get(tag, 0)) for tag in (contract.TAG_REPEAT, contract.TAG_TRIAL)])
 
 
-def _read_block_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trained]:
+def _read_block_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[TrainedTrial]:
     """Return the trials of a group of blocks. A trial without a result counts as failed."""
     runs = [(run, f.spec) for f in files for run in _runs_of_block(experiment, f)]
     try:
@@ -178,10 +178,10 @@ def _study_of_runs(experiment: Experiment, ids: Sequence[str], spec: StudySpec) 
     return assemble(selected_runs, spec=spec)
 
 
-def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None) -> Trained:
+def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None) -> TrainedTrial:
     params = parse_params(spec, run.params, anywhere=True) or {}
     is_comparable = study is not None and trial is not None and bool(study.comparable[trial.index])
-    return Trained(
+    return TrainedTrial(
         id=run.id,
         setting=params,
         params=params,
@@ -189,7 +189,7 @@ def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: T
         steps=steps_per_trial(spec),
         schedule=dict(spec.schedule or {}),
         probe=spec.probe,
-        paid=None if study is None or trial is None else _trial_cost_in_steps(study, trial, spec),
+        charged_steps=None if study is None or trial is None else _trial_cost_in_steps(study, trial, spec),
     )
 
 

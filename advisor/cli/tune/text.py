@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.model.spec import StudySpec
 from advisor.model.words import capitalise, count, listed, plain_number, sentence, short_text
-from advisor.planning.blocks import Block, Trained, leader
+from advisor.planning.blocks import Block, TrainedTrial, leader
 from advisor.planning.blocks.spaces import changed_hyperparameters
 
 _BLOCK_GOALS = {
@@ -75,14 +75,14 @@ def block_subject(block: Block, previous: StudySpec | None) -> str:
     return " ".join(changed_hyperparameters(previous, block.spec))
 
 
-def block_decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
+def block_decision_line(number: int, block: Block, trials: Sequence[TrainedTrial]) -> str:
     """Return the line to show before a block of trials starts: the decision, its reasons, and the best result so far."""
     size_text = count((block.spec.trials or 1) * (block.spec.seeds or 1), "trial")
     sentences = (sentence(block.spec.goal), *block.spec.notes, best_so_far_sentence(block.spec, trials))
     return f"Block {number}, {size_text}: {' '.join(filter(None, sentences))}"
 
 
-def best_so_far_sentence(spec: StudySpec, trials: Sequence[Trained]) -> str:
+def best_so_far_sentence(spec: StudySpec, trials: Sequence[TrainedTrial]) -> str:
     """Return a sentence with the best result so far; "" if there are no trials."""
     costs = [t.cost for t in trials if t.probe is None and not t.failed]
     if not costs:
@@ -97,7 +97,7 @@ def search_result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[st
     if not leader.any_setting_has_result(trials):
         yield "No setting has a result in all of its runs."
         return
-    best_trials = leader.best(trials)
+    best_trials = leader.trials_of_best_setting(trials)
     block = next(b for b in blocks if best_trials[0] in b.trained)
     setting_texts = [f"{n} {short_text(v)}" for n, v in best_trials[0].setting.items() if n in block.spec.searched]
     metric, mean = spec.objective.metric, _objective_text(spec, leader.mean_cost(best_trials))

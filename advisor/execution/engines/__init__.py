@@ -1,5 +1,5 @@
 """Engines start training processes on this machine, on a Ray cluster, or on SLURM, and report how they ended. This module
-defines their interface to the launcher. Engines know neither studies nor MLflow."""
+defines the interface between engines and the launcher. Engines know neither studies nor MLflow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["Engine", "Exit", "Task", "Training"]
 @dataclass(frozen=True, slots=True)
 class Task:
     name: str
-    words: Sequence[str]
+    command: Sequence[str]
     environment: Mapping[str, str]
-    """Variables to add to the environment, which may hold a password, so it never appears in arguments or messages."""
+    """Variables to add to the environment of the training process. They may contain a password, so they never appear in command
+    lines or messages."""
     log: Path
     params_file: Path
     """File with the hyperparameters, written before the training process starts. The command may contain the path of this file."""
@@ -30,23 +31,25 @@ class Training(Protocol):
     """A training process that an engine has started."""
 
     def poll(self) -> Exit | None:
-        """Return how the training process ended; None while it is queued or running."""
+        """Return how the training process ended, or None while the process is queued or running."""
 
     def stop(self) -> None:
-        """Ask the training process to stop, as Ctrl-C does. A second call kills it."""
+        """Ask the training process to stop, as Ctrl-C does. A second call kills the process."""
 
-    def note(self) -> Mapping[str, Any]:
-        """Return plain values with which other launchers can check whether the training process still runs."""
+    def claim_details(self) -> Mapping[str, Any]:
+        """Return the entries of the job's claim with which other launchers can check whether the training process still
+        runs."""
 
 
 class Engine(Protocol):
     """Starts training processes."""
 
-    def room(self) -> int:
+    def free_capacity(self) -> int:
         """Return the number of training processes that the engine can start now."""
 
     def start(self, tasks: Sequence[Task]) -> Sequence[Training]:
-        """Start at most `room()` training processes, in the given order. Raises AdvisorError if no task can ever run."""
+        """Start at most `free_capacity()` training processes, in the given order. Raises AdvisorError if no task can ever
+        run."""
 
     def close(self) -> None:
         """Release the resources of the engine."""

@@ -1,4 +1,4 @@
-"""Divides the GPUs and CPU threads of this machine into slots. Each slot of the machine runs one trial at a time."""
+"""Divides the GPUs and CPU threads of this machine into slots. Each slot runs one trial at a time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from advisor.system.processes import usable_cpus
 
 def find_gpus() -> tuple[str, ...]:
     """Return the GPUs in CUDA_VISIBLE_DEVICES; if this variable is not set, return all GPUs that nvidia-smi lists."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return tuple(word.strip() for word in visible.split(",") if word.strip() and word.strip() != "-1")
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
+    visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible_gpus is not None:
+        return tuple(word.strip() for word in visible_gpus.split(",") if word.strip() and word.strip() != "-1")
+    nvidia_smi = shutil.which("nvidia-smi")
+    if nvidia_smi is None:
         return ()
-    words = [tool, "--query-gpu=index", "--format=csv,noheader"]
+    words = [nvidia_smi, "--query-gpu=index", "--format=csv,noheader"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+        query = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(line.strip() for line in done.stdout.splitlines() if line.strip())
+    return tuple(line.strip() for line in query.stdout.splitlines() if line.strip())
 
 
 def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None) -> list[dict[str, str]]:
@@ -35,20 +35,20 @@ def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None)
     """
     if per_trial and not gpus:
         raise AdvisorError(
-            f"a trial is to get {per_trial} GPUs, and none were found here; leave out --gpus-per-trial, or name them in "
+            f"each trial needs {per_trial} GPUs, but this machine has none; omit --gpus-per-trial, or name GPUs in "
             "CUDA_VISIBLE_DEVICES"
         )
     per_trial = 1 if per_trial is None else per_trial
-    starts = range(0, len(gpus) - per_trial + 1, per_trial) if per_trial else ()
-    groups = [",".join(gpus[i : i + per_trial]) for i in starts]
+    group_starts = range(0, len(gpus) - per_trial + 1, per_trial) if per_trial else ()
+    groups = [",".join(gpus[i : i + per_trial]) for i in group_starts]
     if gpus and per_trial and not groups:
         raise AdvisorError(f"each trial needs {per_trial} GPUs, but {len(gpus)} exist; lower --gpus-per-trial")
     count = parallel if parallel is not None else max(len(groups), 1)
     if groups and count > len(groups):
         raise AdvisorError(
-            f"{count} trials at a time with {per_trial} GPUs each need {count * per_trial}, and there are {len(gpus)}; "
-            "lower --parallel, or pass --gpus-per-trial 0 to let trials share them"
+            f"{count} trials at a time with {per_trial} GPUs each need {count * per_trial} GPUs, but {len(gpus)} exist; "
+            "lower --parallel, or pass --gpus-per-trial 0 to let trials share GPUs"
         )
-    share_cpus = count > 1 and "OMP_NUM_THREADS" not in os.environ
-    threads = {"OMP_NUM_THREADS": str(max(1, usable_cpus() // count))} if share_cpus else {}
-    return [{**threads, **({"CUDA_VISIBLE_DEVICES": groups[i]} if groups else {})} for i in range(count)]
+    shares_cpus = count > 1 and "OMP_NUM_THREADS" not in os.environ
+    thread_variables = {"OMP_NUM_THREADS": str(max(1, usable_cpus() // count))} if shares_cpus else {}
+    return [{**thread_variables, **({"CUDA_VISIBLE_DEVICES": groups[i]} if groups else {})} for i in range(count)]

@@ -19,7 +19,7 @@ from advisor.model.errors import AdvisorError
 from advisor.system.processes import KILL_SIGNAL, signal_process_group
 
 STOP_GRACE_S = 10.0
-"""Seconds from a stop request to the kill of the training process."""
+"""Seconds from a request to stop a training process until the process is killed."""
 LEFTOVER_GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL for processes that a training process left behind."""
 _MAX_TAIL_LINES = 50
@@ -32,7 +32,7 @@ class Exit:
     """How a training process ended."""
 
     code: int
-    """Exit status; a negative one is minus the number of the signal that ended the process."""
+    """Exit status of the process. A negative exit status is minus the number of the signal that ended the process."""
     timed_out: bool = False
     interrupted: bool = False
     last_line: str = ""
@@ -45,21 +45,21 @@ class Exit:
 
     @property
     def reason(self) -> str:
-        detail = f": {self.last_line}" if self.last_line else ""
+        last_line_text = f": {self.last_line}" if self.last_line else ""
         if self.timed_out:
             return "timeout"
         if self.lost:
-            return f"its machine failed or was removed{detail}"
+            return f"the machine failed or was removed{last_line_text}"
         if is_out_of_memory(self.last_line):
-            return f"out of memory{detail}"
+            return f"out of memory{last_line_text}"
         if self.code == -KILL_SIGNAL:
             return "killed, perhaps because memory ran out"
         if self.code < 0:
             name = str(-self.code)  # real-time signals have no names
             with suppress(ValueError):
                 name = signal.Signals(-self.code).name
-            return f"ended by signal {name}{detail}"
-        return f"exit status {self.code}{detail}"
+            return f"ended by signal {name}{last_line_text}"
+        return f"exit status {self.code}{last_line_text}"
 
 
 def is_out_of_memory(text: str) -> bool:
@@ -91,7 +91,7 @@ class TrainingProcess:
         return self._process.pid
 
     def stop(self, reason: str = "interrupted") -> None:
-        """Ask the process group to stop. It is killed after `STOP_GRACE_S` seconds, or at the second call."""
+        """Ask the process group to stop. The group is killed after `STOP_GRACE_S` seconds, or at the second call."""
         if self._stopped_at is not None:
             signal_process_group(self.pid, KILL_SIGNAL)
             return
@@ -122,11 +122,12 @@ class TrainingProcess:
         self.ended = True
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self._log))
 
-    def note(self) -> dict[str, float]:
+    def claim_details(self) -> dict[str, float]:
         return process_identity(self.pid)
 
     def _has_leftovers(self) -> bool:
-        """Return whether another process of the group runs. Zombies do not count: a container may never remove them."""
+        """Return whether another process of the group still runs. Zombie processes do not count, because a container may never
+        remove them."""
         if not hasattr(os, "killpg"):
             return False
         try:
@@ -141,7 +142,8 @@ class TrainingProcess:
 
 
 def process_identity(pid: int) -> dict[str, float]:
-    """Return the id and the start time of a process: a later process may have the same id."""
+    """Return the id and the start time of a process. The id alone is not enough, because a later process may have the same
+    id."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -153,19 +155,20 @@ MLFLOW_ERROR_ADVICE = {
         "the script calls mlflow.set_experiment; remove the call, because the launcher chooses the experiment"
     ),
     "Changing param values is not allowed": (
-        "the script logs another value of a hyperparameter than the study gives it; pass it in the command, as in --lr {lr}"
+        "the script logs another value of a hyperparameter than the study sets; pass the value in the command: --lr {lr}"
     ),
 }
-"""Advice by part of the text of MLflow errors that occur only when a launcher runs the training script."""
+"""Advice on MLflow errors that occur only when a launcher runs the training script. The keys are parts of the error
+messages."""
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log, shortened and without credentials, because other users can see it in MLflow; or
-    the advice for a common MLflow error."""
+    """Return the last non-empty line of a log, or advice if the log contains a common MLflow error. The line is shortened and
+    contains no credentials, because other users can see it in MLflow."""
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
         lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_MAX_TAIL_LINES)
-    known = next((advice for text, advice in MLFLOW_ERROR_ADVICE.items() for line in lines if text in line), None)
-    if known is not None:
-        return known
+    known_advice = next((advice for text, advice in MLFLOW_ERROR_ADVICE.items() for line in lines if text in line), None)
+    if known_advice is not None:
+        return known_advice
     return next((redact(line)[:_MAX_LINE_CHARS] for line in reversed(lines) if line), "")

@@ -1,5 +1,6 @@
-"""Runs training processes on the nodes of a Ray cluster, each started by an actor. All nodes need this package and the files that
-the command uses; it runs in the launcher's working directory if the node has it, else in Ray's directory."""
+"""Runs training processes on the nodes of a Ray cluster. A Ray actor starts each process. All nodes need this package and the
+files that the training command uses. The command runs in the launcher's working directory if this directory exists on the node,
+else in Ray's directory."""
 
 from __future__ import annotations
 
@@ -33,22 +34,22 @@ class RayEngine:
         self._actor = _define_actor_class(self._ray)
         self._trainings: list[RayTraining] = []
 
-    def room(self) -> int:
-        """Return the number of training processes that still fit on the current nodes, plus `_MAX_EXTRA_TRAININGS`."""
+    def free_capacity(self) -> int:
+        """Return the number of training processes that the current nodes can still run, plus `_MAX_EXTRA_TRAININGS`."""
         self._trainings = [training for training in self._trainings if not training.ended]
         limit = self._parallel
         if limit is None:  # an autoscaling cluster may have no nodes yet
-            needs = {kind: need for kind, need in (("GPU", float(self._gpus)), ("CPU", self._cpus)) if need}
-            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and needs]
-            fitting = sum(min(int(node.get(kind, 0) / need) for kind, need in needs.items()) for node in nodes)
-            limit = fitting + _MAX_EXTRA_TRAININGS
+            needed = {kind: need for kind, need in (("GPU", float(self._gpus)), ("CPU", self._cpus)) if need}
+            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and needed]
+            capacity = sum(min(int(node.get(kind, 0) / need) for kind, need in needed.items()) for node in nodes)
+            limit = capacity + _MAX_EXTRA_TRAININGS
         return max(limit - len(self._trainings), 0)
 
     def start(self, tasks: Sequence[Task]) -> Sequence[RayTraining]:
-        actor = self._actor.options(num_gpus=self._gpus, num_cpus=self._cpus, max_concurrency=2, max_restarts=0)
-        started = [RayTraining(self._ray, actor.remote(), task) for task in tasks]
-        self._trainings += started
-        return started
+        actor_class = self._actor.options(num_gpus=self._gpus, num_cpus=self._cpus, max_concurrency=2, max_restarts=0)
+        trainings = [RayTraining(self._ray, actor_class.remote(), task) for task in tasks]
+        self._trainings += trainings
+        return trainings
 
     def close(self) -> None:
         self._cluster.disconnect()
@@ -64,15 +65,16 @@ class RayTraining:
         self.ended = False
 
     def poll(self) -> Exit | None:
-        """Return how the training process ended, or None while it runs; `lost` if its node failed."""
+        """Return how the training process ended, or None while the process runs. If its node failed, the exit is marked as
+        lost."""
         if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
-            stopped = bool(self._stop_requests)
+            was_stopped = bool(self._stop_requests)
             try:
                 exit, log = self._ray.get(self._result)
                 self._task.log.write_bytes(log)
-                self._exit = replace(exit, interrupted=stopped)
+                self._exit = replace(exit, interrupted=was_stopped)
             except self._ray.exceptions.RayActorError:
-                self._exit = Exit(1, lost=not stopped, interrupted=stopped)
+                self._exit = Exit(1, lost=not was_stopped, interrupted=was_stopped)
             except self._ray.exceptions.RayError as error:
                 self._exit = Exit(1, last_line=str(error).strip().splitlines()[-1])
             finally:
@@ -81,19 +83,20 @@ class RayTraining:
         return self._exit
 
     def stop(self) -> None:
-        """Ask the training process to stop. At the second call, or if the actor has not started, kill it."""
+        """Ask the training process to stop. At the second call, or if the Ray actor has not started, kill the actor."""
         self._stop_requests += 1
         ready, _ = self._ray.wait([self._actor.stop.remote()], timeout=_STOP_TIMEOUT_S)
         if self._stop_requests > 1 or not ready:
             self._ray.kill(self._actor)
 
-    def note(self) -> Mapping[str, Any]:
+    def claim_details(self) -> Mapping[str, Any]:
         """Return only the engine's name, because a Ray training process ends with its launcher."""
         return {"engine": "ray"}
 
 
 def _define_actor_class(ray: Any) -> Any:
-    """Return the class of the Ray actors; its definition needs the imported Ray module."""
+    """Return the class of the Ray actors. A function defines the class, because the definition needs the imported Ray
+    module."""
 
     class Trainer:
         def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """Runs training processes as SLURM jobs, using submitit. Tasks that start together form one SLURM job array.
 
-The nodes need access to the output folder, which other users cannot read, because the data of a job may contain a password.
+The nodes need access to the output folder. Other users cannot read the folder, because the data of a job may contain a
+password.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from advisor.execution.engines.process import last_line, process_identity
 from advisor.model.errors import AdvisorError
 
 _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
-"""Names of options that submitit itself handles; all others are passed to sbatch unchanged."""
+"""Names of the job options that submitit itself handles. All other options are passed to sbatch unchanged."""
 _QUERY_INTERVAL_S = 20.0
 """Seconds between two queries to SLURM. A job without a result counts as lost if two consecutive queries do not list it."""
 _EXTRA_TIME_LIMIT_MINUTES = 5
-"""Minutes by which SLURM's time limit exceeds that of the training process, so that the job can report its end."""
+"""Minutes by which SLURM's time limit exceeds the time limit of the training process, so that the job can still report how the
+process ended."""
 MAX_ARRAY_JOBS = 500
 """Maximum jobs in one job array. Clusters accept about 1,000, but a smaller array starts earlier."""
 
@@ -48,8 +50,8 @@ class SlurmEngine:
         """folder: for submitit's files. parallel: maximum number of jobs of one array that run at the same time.
 
         options: options of `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum number
-        of submitted jobs if each job depends on earlier results. Raises AdvisorError if submitit, SLURM or a time limit is
-        missing; SLURM needs the time limit to schedule jobs.
+        of submitted jobs if each job depends on earlier results. Raises AdvisorError if submitit or SLURM is not installed, or
+        if jobs have no time limit, which SLURM needs to schedule them.
         """
         try:
             import submitit
@@ -68,13 +70,14 @@ class SlurmEngine:
         self._parallel, self._max_submitted = parallel, max_submitted
         self._trainings: list[SlurmTraining] = []
 
-    def room(self) -> int:
-        """Return the number of jobs that may be submitted now: one job array, because SLURM itself queues the jobs. With
-        `parallel`, only one array exists at a time, because SLURM limits the running jobs of each array separately."""
-        unfinished = sum(not training.ended for training in self._trainings)
+    def free_capacity(self) -> int:
+        """Return the number of jobs that may be submitted now: as many as one job array may have, because SLURM itself queues
+        the jobs. If `parallel` is set, only one job array exists at a time, because SLURM limits the running jobs of each array
+        separately."""
+        unfinished_count = sum(not training.ended for training in self._trainings)
         if self._max_submitted is not None:
-            return self._max_submitted - unfinished
-        return 0 if self._parallel is not None and unfinished else MAX_ARRAY_JOBS
+            return self._max_submitted - unfinished_count
+        return 0 if self._parallel is not None and unfinished_count else MAX_ARRAY_JOBS
 
     def start(self, tasks: Sequence[Task]) -> Sequence[SlurmTraining]:
         for task in tasks:
@@ -82,9 +85,9 @@ class SlurmEngine:
             task.log.unlink(missing_ok=True)
         with self._executor.batch():
             jobs = [self._executor.submit(_run_task_in_job, task) for task in tasks]
-        started = [SlurmTraining(job, task, self._queue) for job, task in zip(jobs, tasks, strict=True)]
-        self._trainings += started
-        return started
+        trainings = [SlurmTraining(job, task, self._queue) for job, task in zip(jobs, tasks, strict=True)]
+        self._trainings += trainings
+        return trainings
 
     def close(self) -> None:
         """Do nothing, because this engine holds no resources."""
@@ -100,27 +103,28 @@ class SlurmQueue:
         self._answered = False
 
     def has_job(self, job: str) -> bool | None:
-        """Return whether SLURM's queue contained the job at the last query; None if SLURM did not respond."""
+        """Return whether SLURM's queue contained the job at the last query, or None if SLURM did not respond."""
         if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
             self._queried_at, self._answered = time.monotonic(), False
             words = ["squeue", "-h", "-r", *self._options, "-o", "%i"]
             with suppress(OSError, subprocess.SubprocessError):
-                done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
-                self._jobs, self.answers, self._answered = frozenset(done.stdout.split()), self.answers + 1, True
+                query = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+                self._jobs, self.answers, self._answered = frozenset(query.stdout.split()), self.answers + 1, True
         return job in self._jobs if self._answered else None
 
     def forget_last_query(self) -> None:
         self._queried_at = -math.inf
 
     def has_claimed_job(self, claim: Mapping[str, Any]) -> bool | None:
-        """Return `has_job` for the job of a claim; False if it names none or this machine has no SLURM."""
+        """Return `has_job` for the SLURM job that a claim names, or False if the claim names no job or this machine has no
+        SLURM."""
         job = claim.get("slurm")
         return self.has_job(job) if isinstance(job, str) and shutil.which("squeue") is not None else False
 
 
 class SlurmTraining:
     def __init__(self, job: Any, task: Task, queue: SlurmQueue | None) -> None:
-        """queue: SLURM's queue; None if the job is a process on this machine."""
+        """queue: SLURM's queue, or None if the job is a process on this machine."""
         self._job, self._task, self._queue, self._stop_requests = job, task, queue, 0
         self._missing_since: int | None = None
         self.ended = False
@@ -152,14 +156,15 @@ class SlurmTraining:
         return self._missing_since is not None and self._queue.answers > self._missing_since
 
     def stop(self) -> None:
-        """Create a file that asks the process to stop. At the second call, or if the job is pending, cancel the job."""
+        """Create a file that asks the training process to stop. At the second call, or if the job has not started, cancel the
+        job."""
         self._stop_requests += 1
         with _stop_request_path(self._task).open("a") as file:
             file.write("stop\n")
         if self._stop_requests > 1 or not self._task.log.exists():
             self._job.cancel(check=False)
 
-    def note(self) -> Mapping[str, Any]:
+    def claim_details(self) -> Mapping[str, Any]:
         if self._queue is None:
             return process_identity(int(self._job.job_id))
         return {"slurm": str(self._job.job_id)}
@@ -171,9 +176,9 @@ def _run_task_in_job(task: Task) -> Exit:
         return len(file.read_text().split()) if file.exists() else 0
 
     exit = run_task(task, stop_requests)
-    # SLURM sends SIGTERM to jobs that are cancelled, preempted or out of time.
-    by_slurm = exit.code == -signal.SIGTERM and not (exit.timed_out or exit.interrupted)
-    return replace(exit, lost=True) if by_slurm else exit
+    # SLURM sends SIGTERM to jobs that are cancelled, are preempted or exceed their time limit.
+    stopped_by_slurm = exit.code == -signal.SIGTERM and not (exit.timed_out or exit.interrupted)
+    return replace(exit, lost=True) if stopped_by_slurm else exit
 
 
 def _stop_request_path(task: Task) -> Path:
@@ -187,7 +192,7 @@ def _executor_parameters(
     parameters["gpus_per_node"] = gpus_per_trial or None
     if timeout_s is not None:
         parameters["timeout_min"] = math.ceil(timeout_s / 60) + _EXTRA_TIME_LIMIT_MINUTES
-    others: dict[str, Any] = {}
+    sbatch_options: dict[str, Any] = {}
     for option, text in options.items():
         name = option.lstrip("-").replace("-", "_")
         if name == "time":
@@ -198,8 +203,8 @@ def _executor_parameters(
             except ValueError:
                 raise AdvisorError(f"--slurm {option}={text}: {text!r} is not a number that SLURM accepts there") from None
         else:
-            others[name] = text
-    parameters["slurm_additional_parameters"] = others or None
+            sbatch_options[name] = text
+    parameters["slurm_additional_parameters"] = sbatch_options or None
     if "slurm_time" in parameters:
         parameters.pop("timeout_min", None)
     return {name: value for name, value in parameters.items() if value is not None}

@@ -1,4 +1,5 @@
-"""Manages claims: tags of MLflow runs that name the launcher that trains the run, and the time of its latest heartbeat."""
+"""Manages claims. A claim is a tag of an MLflow run that names the launcher that trains the run, with the time of the
+launcher's latest heartbeat."""
 
 from __future__ import annotations
 
@@ -19,14 +20,16 @@ from advisor.system.processes import KILL_SIGNAL, signal_process_group
 
 HEARTBEAT_INTERVAL_S = 30.0
 MAX_HEARTBEAT_AGE_S = 150.0
-"""Maximum seconds since the latest heartbeat of a launcher on another machine. Beyond it, the launcher counts as silent."""
+"""Maximum seconds since the latest heartbeat of a launcher on another machine. After more seconds, the launcher counts as
+silent."""
 MIN_POLLING_WITHOUT_HEARTBEAT_S = 75.0
-"""Minimum seconds without a new heartbeat, while we poll the tracking store, before a silent launcher counts as failed: clocks
-differ between machines, and an unreachable tracking store hides heartbeats."""
+"""Minimum seconds during which we read the tracking store and see no new heartbeat, before a silent launcher counts as failed.
+The age of the latest heartbeat alone proves nothing, because clocks differ between machines and an unreachable tracking store
+hides heartbeats."""
 
 JobState = Literal["done", "busy", "silent", "open"]
-"""State of a job. done: its result is recorded · busy: a launcher trains it · silent: its launcher may have failed · open: a
-launcher may begin it"""
+"""State of a job. done: the job's result is recorded · busy: a launcher trains the job · silent: the job's launcher may have
+failed · open: a launcher may begin the job"""
 
 
 class JobClaimer:
@@ -34,21 +37,21 @@ class JobClaimer:
 
     def __init__(self, command: str | None = None) -> None:
         """command: fingerprint of the launcher's command, which is stored in its claims."""
-        space = []  # identifies the machine or container, within which process ids are unique
+        process_namespace = []  # identifies the machine or container in which process ids are unique
         with suppress(OSError):
-            space.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+            process_namespace.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
         with suppress(OSError):
-            space.append(str(Path("/proc/self/ns/pid").readlink()))
+            process_namespace.append(str(Path("/proc/self/ns/pid").readlink()))
         pid = os.getpid()
         self._identity = {
             "host": socket.gethostname(),
-            "space": " ".join(space),
+            "space": " ".join(process_namespace),
             "pid": pid,
             "began": psutil.Process(pid).create_time(),
             "launcher": uuid.uuid4().hex,
             "command": command,
         }
-        self.held: set[str] = set()
+        self.held_run_ids: set[str] = set()
         self.slurm = SlurmQueue()
         self._heartbeats: dict[str, tuple[float, float]] = {}
         """Maps run ids to (latest heartbeat on the launcher's clock, time on our clock when we first saw it)."""
@@ -57,11 +60,12 @@ class JobClaimer:
         return json.dumps({**self._identity, "seen": time.time(), **details})
 
     def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> JobState:
-        """Return the state of a job by its claim. Read the claim only after forgetting the last query of `slurm`."""
+        """Return the state of a job, according to its claim. Callers must read the claim after the last call of
+        `SlurmQueue.forget_last_query`."""
         if claim.get("state") == "done":
             return "done"
         if claim.get("launcher") == self._identity["launcher"]:
-            return "busy" if run_id in self.held else "open"  # not held: the store was unreachable during `begin`
+            return "busy" if run_id in self.held_run_ids else "open"  # open if the store was unreachable during `begin`
         state: JobState = "open"
         if claim.get("state") != "interrupted":
             in_slurm = self.slurm.has_claimed_job(claim)
@@ -87,8 +91,8 @@ class JobClaimer:
         return "open" if now - self._heartbeats[run_id][1] > MIN_POLLING_WITHOUT_HEARTBEAT_S else "silent"
 
     def kill_if_overdue(self, claim: Mapping[str, Any]) -> bool:
-        """Kill the training process, with all that it started, if it runs on this machine beyond its time limit and lost its
-        launcher. Return whether it was killed."""
+        """Kill the training process and all processes that it started if it runs on this machine, has exceeded its time limit
+        and its launcher no longer runs. Return whether it was killed."""
         is_overdue = (
             self._is_on_this_machine(claim)
             and not _is_process_running(claim.get("pid"), claim.get("began"))
@@ -109,7 +113,7 @@ class JobClaimer:
 
 
 def read_claim(text: str | None) -> dict[str, Any]:
-    """Parse the text of a claim's tag; return an empty dict if it is missing or invalid."""
+    """Parse the text of a claim's tag. Return an empty dict if the text is missing or invalid."""
     try:
         claim = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -118,7 +122,7 @@ def read_claim(text: str | None) -> dict[str, Any]:
 
 
 def _is_process_running(pid: object, began: object) -> bool:
-    """Return True if the process still runs. began: its start time; a later process may have the same id."""
+    """Return True if the process still runs. began: start time of the process, because a later process may have the same id."""
     if not isinstance(pid, int) or not isinstance(began, int | float):
         return False
     try:
@@ -134,7 +138,8 @@ def _is_claim_running(run_id: str, claim: Mapping[str, Any]) -> bool:
         return True
     if "training" in claim or "slurm" in claim:
         return _is_process_running(claim.get("training"), claim.get("training_began"))
-    # The launcher may have been killed before it recorded the id of its training process, which logs to the run.
+    # The launcher may have been killed before it recorded the id of its training process. Such a process has the run's id in
+    # its environment.
     return any(
         (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
         for p in psutil.process_iter(["environ", "status"])

@@ -1,6 +1,7 @@
 """Saves on disk how training processes ended, so that no such exit record is lost if the tracking store or a launcher fails.
 
-A launcher holds a file lock while MLflow lacks some of its records. Once it is killed, the next launcher delivers them.
+A launcher holds a file lock while some of its exit records are not in MLflow. If the launcher is killed, the next launcher
+delivers these records.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ _RECORD_TYPE = TypeAdapter(ExitRecord)
 
 
 class ExitRecords:
-    """The exit records in a folder: those of this launcher, and those of launchers that no longer run."""
+    """The exit records in a folder, written by this launcher and by launchers that no longer run."""
 
     def __init__(self, folder: Path, location: StoreLocation, experiment: str) -> None:
         # Several tracking stores and experiments may share the folder of records.
         store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
         self.folder, self._suffix = folder, f".{store}.ended.json"
-        self.others = False
+        self.others_have_records = False
         """True if other running launchers had records in the folder at the last call of `read_left_records`."""
         self._own: set[str] = set()
         self._lock: FileLock | None = None
 
     def keep(self, record: ExitRecord) -> None:
-        """Write the exit record to disk. This launcher delivers it to MLflow, unless `close` is called first."""
+        """Write the exit record to disk. This launcher delivers the record to MLflow, unless `close` is called first."""
         create_private_folder(self.folder)
         self._lock = self._lock or _create_lock_file(self.folder)
         self._own.add(record.name)
@@ -76,8 +77,9 @@ class ExitRecords:
             self._lock = None
 
     def read_left_records(self) -> Iterator[ExitRecord]:
-        """Yield the exit records of launchers that no longer run, and remove their lock files and temporary files."""
-        self.others = False
+        """Yield the exit records of launchers that no longer run, and remove the lock files and temporary files of these
+        launchers."""
+        self.others_have_records = False
         for lock in self.folder.glob(".*.lock"):
             _is_lock_held(lock)
         remove_unfinished_files(self.folder)
@@ -86,7 +88,7 @@ class ExitRecords:
             with suppress(ValueError, TypeError, KeyError, OSError, RecursionError):
                 content = json.loads(file.read_text(encoding="utf-8"))
                 if _is_lock_held(self.folder / Path(str(content.pop("keeper"))).name):
-                    self.others = True
+                    self.others_have_records = True
                     continue
                 if not file.exists():  # its launcher has delivered the record in the meantime
                     continue
@@ -94,7 +96,7 @@ class ExitRecords:
 
 
 def _create_lock_file(folder: Path) -> FileLock:
-    """Create a lock file that this process holds until it releases it or ends."""
+    """Create a lock file. This process holds the lock until it releases the lock or ends."""
     while True:
         lock = FileLock(folder / f".{uuid.uuid4().hex}.lock", mode=0o600, thread_local=False)
         # On a file system without locks, records may be delivered twice, but none is lost.

@@ -1,8 +1,9 @@
 """Begins the jobs of a study, and records in MLflow how they ended.
 
-A launcher begins a job by creating an MLflow run. If two launchers claim the same job, each that sees the other's claim withdraws
-its own. The unfinished jobs of a failed launcher (`claims`) are begun again; their old runs are deleted in MLflow, where they can
-be restored. No method waits for an unreachable tracking store; the launcher retries while its training processes run.
+A launcher begins a job by creating an MLflow run. If two launchers claim the same job, each launcher that sees the other's
+claim withdraws its own claim. If a launcher fails (`claims`), its unfinished jobs are begun again. Their old runs are deleted
+in MLflow, where deleted runs can be restored. No method waits for an unreachable tracking store; the launcher retries while its
+training processes run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from advisor import contract
 from advisor.contract.guard_stop import GuardStop, is_last_step, read_guard_stop
 from advisor.execution.engines.process import Exit
-from advisor.execution.job import SEEDS_PER_ROUND, Job, Key
+from advisor.execution.job import SEEDS_PER_ROUND, Job, JobKey
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import JobClaimer
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
@@ -41,7 +42,8 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
-"""Maximum seconds after the end of a training process until our training hook has delivered its data."""
+"""Maximum seconds to wait, after the end of a training process, until our training hook has delivered the data of the
+process."""
 BLOCKED_STATES = ("done", "busy", "silent")
 _MAX_PARAMS_PER_REQUEST = 100
 _MAX_METRICS_PER_REQUEST = 1000
@@ -56,13 +58,13 @@ class Ledger:
         Raises AdvisorError if the tracking store is unreachable, or if the experiment has trials of another search space.
         """
         retry = retry or RetryPolicy()
-        self._spec, self._claimant = spec, JobClaimer(retry.command)
+        self._spec, self._claimer = spec, JobClaimer(retry.command)
         self._recording = threading.RLock()
         """Held while the end of a job is recorded, so that no heartbeat from another thread overwrites the record."""
         with quiet_mlflow(FIRST_REQUEST_SETTINGS), lock_store_opening(location.uri):
             try:
                 self._client = open_client(replace(location, uri=absolute_uri(location)))
-                self._runs = open_experiment(self._client, experiment, location, spec, self._claimant, retry)
+                self._runs = open_experiment(self._client, experiment, location, spec, self._claimer, retry)
             except AdvisorError:
                 raise
             except Exception as error:
@@ -72,87 +74,90 @@ class Ledger:
         return call_mlflow_once(self._runs.entries)
 
     def preceding_trials(self) -> list[JobEntry]:
-        return call_mlflow_once(self._runs.earlier)
+        return call_mlflow_once(self._runs.preceding_trials)
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if it cannot be begun. Its
-        seed may be new: no two runs of a trial have the same seed, even if the number of seeds was raised."""
-        begun = call_mlflow_once(lambda: self._begin_jobs(jobs))
-        self._claimant.held |= {run_id for _, run_id in begun if run_id not in BLOCKED_STATES}
-        return begun
+        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if the job cannot be
+        begun. A returned job may have a new seed: no two runs of a trial have the same seed, even if the number of seeds was
+        raised."""
+        begun_jobs = call_mlflow_once(lambda: self._begin_jobs(jobs))
+        self._claimer.held_run_ids |= {run_id for _, run_id in begun_jobs if run_id not in BLOCKED_STATES}
+        return begun_jobs
 
     def _begin_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        results: dict[Key, tuple[Job, str]] = {}
-        remaining = list(jobs)
-        while remaining:
-            claimed = self._claim_jobs(remaining, results)
-            results |= claimed
-            trainings = self._runs.entries_by_trial([job for job, _ in claimed.values()])
-            remaining = []
-            for key, (job, run_id) in claimed.items():
-                if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
+        results: dict[JobKey, tuple[Job, str]] = {}
+        remaining_jobs = list(jobs)
+        while remaining_jobs:
+            claimed_jobs = self._claim_jobs(remaining_jobs, results)
+            results |= claimed_jobs
+            runs_by_trial = self._runs.entries_by_trial([job for job, _ in claimed_jobs.values()])
+            remaining_jobs = []
+            for key, (job, run_id) in claimed_jobs.items():
+                if any(e.key == key and e.run_id != run_id for e in runs_by_trial[job.number]):
                     self._runs.delete(run_id)
-                    remaining.append(job)
-            if remaining:  # two launchers that both withdrew their claims must not retry at the same time
+                    remaining_jobs.append(job)
+            if remaining_jobs:  # two launchers that both withdrew their claims must not retry at the same time
                 time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
         return [results[job.key] for job in jobs]
 
-    def _claim_jobs(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
-        """Create runs for the jobs that no launcher has claimed, and return these. Add the states of the others to `results`."""
-        trainings = self._runs.entries_by_trial(jobs)
-        claimed: dict[Key, tuple[Job, str]] = {}
+    def _claim_jobs(self, jobs: Sequence[Job], results: dict[JobKey, tuple[Job, str]]) -> dict[JobKey, tuple[Job, str]]:
+        """Create MLflow runs for the jobs that no launcher has claimed, and return these jobs. Add the states of all other jobs
+        to `results`."""
+        runs_by_trial = self._runs.entries_by_trial(jobs)
+        claimed: dict[JobKey, tuple[Job, str]] = {}
         for job in jobs:
-            existing = [e for e in trainings[job.number] if e.key == job.key]
-            state = next((s for s in BLOCKED_STATES if any(e.state == s for e in existing)), None)
+            existing_runs = [e for e in runs_by_trial[job.number] if e.key == job.key]
+            state = next((s for s in BLOCKED_STATES if any(e.state == s for e in existing_runs)), None)
             if state is not None:
                 results[job.key] = job, state
                 continue
-            seeds = {e.seed for e in trainings[job.number] if e.key != job.key and e.state != "open"}
+            seeds = {e.seed for e in runs_by_trial[job.number] if e.key != job.key and e.state != "open"}
             seeds |= {str(other.seed) for other, _ in claimed.values() if other.number == job.number}
-            former = next((e for e in existing if e.continued), None)
-            resumed = former if former is not None and former.resumes else None
-            for entry in existing:
-                if entry is not resumed:
+            former = next((e for e in existing_runs if e.stop_tag), None)
+            run_to_resume = former if former is not None and former.can_resume else None
+            for entry in existing_runs:
+                if entry is not run_to_resume:
                     self._runs.delete(entry.run_id)
             if former is not None:
-                reseeded = replace(job, seed=int(former.seed)) if former.seed.isdecimal() else job
+                seeded_job = replace(job, seed=int(former.seed)) if former.seed.isdecimal() else job
             elif (count := self._spec.seeds or 1) == 1:
-                reseeded = job
+                seeded_job = job
             else:
-                first = max(0, job.seed - job.repeat)
-                candidates = (job.seed, first, *range(first + count, first + SEEDS_PER_ROUND))
-                reseeded = replace(job, seed=next((seed for seed in candidates if str(seed) not in seeds), job.seed))
-            if resumed is not None:
-                self._resume_run(resumed)
-                claimed[job.key] = reseeded, resumed.run_id
+                first_seed = max(0, job.seed - job.repeat)
+                candidates = (job.seed, first_seed, *range(first_seed + count, first_seed + SEEDS_PER_ROUND))
+                seeded_job = replace(job, seed=next((seed for seed in candidates if str(seed) not in seeds), job.seed))
+            if run_to_resume is not None:
+                self._resume_run(run_to_resume)
+                claimed[job.key] = seeded_job, run_to_resume.run_id
             else:
-                claimed[job.key] = reseeded, self._create_run(reseeded, "" if former is None else former.continued)
+                claimed[job.key] = (seeded_job, self._create_run(seeded_job, "" if former is None else former.stop_tag))
         return claimed
 
     def _resume_run(self, entry: JobEntry) -> None:
-        """Claim the run of a job that is to be continued. From now on, only one tag shows that it was stopped early."""
-        self._client.set_tag(entry.run_id, contract.TAG_CONTINUED_AFTER_STOP, entry.continued)
-        self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
+        """Claim the run of a job that is to be continued. Afterwards, only the tag `TAG_CONTINUED_AFTER_STOP` shows that the
+        run was stopped early."""
+        self._client.set_tag(entry.run_id, contract.TAG_CONTINUED_AFTER_STOP, entry.stop_tag)
+        self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimer.tag_text({}))
         tags = self._client.get_run(entry.run_id).data.tags
         for tag in (contract.TAG_STATUS, contract.TAG_ERROR, contract.TAG_GUARD_STOP):
             if tag in tags:
                 self._client.delete_tag(entry.run_id, tag)
         self._client.update_run(entry.run_id, status="RUNNING")
-        self._claimant.held.add(entry.run_id)
-        self._runs.continued.discard(entry.run_id)
+        self._claimer.held_run_ids.add(entry.run_id)
+        self._runs.continued_run_ids.discard(entry.run_id)
 
     def continue_trial(self, trial: str) -> Mapping[str, JobEntry]:
-        """Open a trial (name or number) that was stopped early, so that `begin` continues it. Return its jobs by the names of their
-        runs. Raises AdvisorError if it was not stopped early."""
-        stopped = call_mlflow_once(self._runs.stopped)
-        chosen = {name: e for name, e in stopped.items() if trial in (name, str(e.key[0]))}
-        if not chosen:
-            known = f"it stopped {', '.join(list(stopped)[:8])}" if stopped else "it stopped no trial of this study"
-            raise AdvisorError(f"the guard did not stop trial {trial!r}, so there is nothing to continue; {known}")
-        self._runs.continued |= {entry.run_id for entry in chosen.values()}
-        return chosen
+        """Open a trial (name or number) that was stopped early, so that `begin` continues the trial. Return the trial's jobs,
+        keyed by the names of their runs. Raises AdvisorError if the trial was not stopped early."""
+        stopped = call_mlflow_once(self._runs.stopped_jobs)
+        chosen_jobs = {name: e for name, e in stopped.items() if trial in (name, str(e.key[0]))}
+        if not chosen_jobs:
+            hint = f"it stopped {', '.join(list(stopped)[:8])}" if stopped else "it stopped no trial of this study"
+            raise AdvisorError(f"the guard did not stop trial {trial!r}, so there is nothing to continue; {hint}")
+        self._runs.continued_run_ids |= {entry.run_id for entry in chosen_jobs.values()}
+        return chosen_jobs
 
     def _create_run(self, job: Job, continued: str = "") -> str:
         from mlflow.entities import Param
@@ -165,7 +170,7 @@ class Ledger:
             contract.TAG_SEED: str(job.seed),
             contract.TAG_OBJECTIVE: objective.metric,
             contract.TAG_DIRECTION: objective.direction,
-            contract.TAG_LAUNCH: self._claimant.tag_text({}),
+            contract.TAG_LAUNCH: self._claimer.tag_text({}),
         }
         if continued:
             tags[contract.TAG_CONTINUED_AFTER_STOP] = continued
@@ -183,18 +188,20 @@ class Ledger:
 
     def release(self, run_id: str) -> None:
         """Withdraw the claim to a job whose training process could not be started."""
-        self._claimant.held.discard(run_id)
+        self._claimer.held_run_ids.discard(run_id)
         call_mlflow_once(lambda: self._runs.delete(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat; call this method every `claims.HEARTBEAT_INTERVAL_S`. details: identify the training process."""
-        call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
+        """Send a heartbeat; call this method every `claims.HEARTBEAT_INTERVAL_S`. details: entries of the claim that identify
+        the training process."""
+        call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimer.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
-        """Send a heartbeat for a run in this process: thread-safe, without errors, and only while the run is claimed."""
+        """Send a heartbeat for a run that this process trains, if the run is still claimed. This method is thread-safe and
+        raises no errors."""
         with suppress(Exception), self._recording:
-            if run_id in self._claimant.held:
-                self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
+            if run_id in self._claimer.held_run_ids:
+                self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimer.tag_text({}))
 
     def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
         """Log objective values: {optimizer step: (value, time in ms since 1970)}. Logging a point twice does no harm."""
@@ -206,7 +213,8 @@ class Ledger:
             call_mlflow_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     def mark_stop(self, run_id: str, stop: GuardStop) -> None:
-        """Record an early stop. Call this method before the run ends, so that readers of the store do not see a crash."""
+        """Record an early stop. Call this method before the run ends; otherwise, readers of the store would take the end for a
+        crash."""
         call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text()))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
@@ -232,71 +240,72 @@ class Ledger:
     def end(
         self, run_id: str, exit: Exit, *, since_s: float = math.inf, final: bool = False, stop: GuardStop | None = None
     ) -> JobOutcome | None:
-        """Record how a training process ended. Return the outcome of its job, or None if the job must be begun again.
+        """Record how a training process ended. Return the outcome of the job, or None if the job must be begun again.
 
-        since_s: seconds since the process ended. final: True if the job is not begun again even if its machine was lost. stop:
+        since_s: seconds since the process ended. final: if True, the job is not begun again even if its machine was lost. stop:
         the early stop that this launcher carried out. Raises an exception while our training hook may still deliver data.
         """
         with self._recording:
             outcome = call_mlflow_once(lambda: self._end_run(run_id, exit, since_s, final=final, stop=stop))
-            self._claimant.held.discard(run_id)
+            self._claimer.held_run_ids.discard(run_id)
         return outcome
 
     def _end_run(self, run_id: str, exit: Exit, since_s: float, *, final: bool, stop: GuardStop | None) -> JobOutcome | None:
         run = self._client.get_run(run_id)
-        hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
-        if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
+        has_hook = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
+        if has_hook and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DataPendingError
-        marked = run.data.tags.get(contract.TAG_GUARD_STOP)
-        stop = read_guard_stop(marked) or stop  # the training process may have recorded an early stop before this launcher did
+        stop_tag = run.data.tags.get(contract.TAG_GUARD_STOP)
+        stop = read_guard_stop(stop_tag) or stop  # the training process may have recorded the stop first
         if stop is not None:
             points = self._client.get_metric_history(run_id, self._spec.objective.metric) if stop.length else ()
             if is_last_step(max((p.step for p in points), default=-1), stop.length):
                 exit, stop = Exit(0), None  # the trial reached its planned length before it received the request to stop
-                if marked is not None:
+                if stop_tag is not None:
                     self._client.delete_tag(run_id, contract.TAG_GUARD_STOP)
         if exit.lost and run.info.status == "FINISHED":
             exit = Exit(0)  # the training process succeeded, and only its exit status was lost
-        again = stop is None and (exit.interrupted or (exit.lost and not final))
-        status, error = (None, None) if again else self._status_and_error(run, exit)
+        is_restarted = stop is None and (exit.interrupted or (exit.lost and not final))
+        status, error = (None, None) if is_restarted else self._status_and_error(run, exit)
         if stop is not None:
             status, error = stop.status, None
-            if marked is None:  # the tracking store was unreachable when the trial was stopped
+            if stop_tag is None:  # the tracking store was unreachable when the trial was stopped
                 self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text())
         self._set_status(run_id, status, error)
-        was_killed = stop is not None or exit.timed_out or exit.lost or again
-        run_status = "KILLED" if was_killed else "FINISHED" if exit.ok else "FAILED"
+        is_killed = stop is not None or exit.timed_out or exit.lost or is_restarted
+        run_status = "KILLED" if is_killed else "FINISHED" if exit.ok else "FAILED"
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
         outcome = None
         if status is not None:
-            reason = (stop.reason or None) if stop is not None else error or self._runs.error(run, status)
-            outcome = JobOutcome(status, self._runs.best(run_id), reason)
+            reason = (stop.reason or None) if stop is not None else error or self._runs.error_reason(run, status)
+            outcome = JobOutcome(status, self._runs.best_value(run_id), reason)
         claim = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))  # maybe another launcher's
-        # The tag has the best value, so that later launchers need not read the objective's curve.
+        # The tag contains the best value, so that later launchers need not read the objective's curve.
         details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
-        text = self._claimant.tag_text({**details, "command": claim.get("command")})
+        text = self._claimer.tag_text({**details, "command": claim.get("command")})
         self._client.set_tag(run_id, contract.TAG_LAUNCH, text)
         return outcome
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
-        """Return (status, error) of a job, from the exit of its process and the data that it logged."""
+        """Return (status, error) of a job, from the exit of its training process and the data that the process logged."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
             return "stopped", exit.reason
         if not exit.ok and status not in ("infeasible", "diverged"):
             return "infeasible", exit.reason
         if status in (None, "running") or (status in ("complete", "stopped") and not self._runs.has_objective(run)):
-            return self._runs.status(run), error
+            return self._runs.infer_status(run), error
         return str(status), error
 
     def record_orphans(self) -> None:
-        """Record training processes whose launcher failed before they ended. Kill those here that exceed their time limits."""
+        """Record the end of training processes whose launcher failed first. Kill such processes on this machine if they exceed
+        their time limits."""
         for run in call_mlflow_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
                 continue  # skip runs that no launcher started, and jobs whose end is already recorded
-            if self._claimant.kill_if_overdue(claim):
+            if self._claimer.kill_if_overdue(claim):
                 self.end(run_id, Exit(-9, timed_out=True))
-            elif self._claimant.state(run_id, claim, run.info.status) == "done":
+            elif self._claimer.state(run_id, claim, run.info.status) == "done":
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))

@@ -1,4 +1,4 @@
-"""Defines data classes for recording jobs, and functions that call MLflow once or until the tracking store answers."""
+"""Defines data classes for records of jobs, and functions that call MLflow once or until the tracking store answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from advisor.execution.job import Key
+from advisor.execution.job import JobKey
 from advisor.execution.ledger.claims import JobState
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import HyperparameterValue
@@ -28,9 +28,10 @@ MAX_PARAM_VALUE_CHARS = 5000
 """Maximum number of characters of a hyperparameter's value: the smallest limit among all versions of the MLflow server."""
 
 FAILED_STATUSES = ("infeasible", "no_data")
-"""Statuses of trials without a result because of an error in the training script or its command. A diverged trial has one."""
+"""Statuses of trials that have no result because of an error in the training script or its command. The status "diverged" is
+not among them, because divergence is a result."""
 
-Result = TypeVar("Result")
+CallResult = TypeVar("CallResult")
 
 
 class StoreUnreachableError(Exception):
@@ -52,7 +53,7 @@ class JobOutcome:
     status: str
     """One of `contract.STATUSES`."""
     best: float | None
-    """Best finite value of the objective; None if there is none."""
+    """Best finite value of the objective, or None if the objective has no finite value."""
     error: str | None = None
 
 
@@ -61,18 +62,18 @@ class JobEntry:
     """A job that a launcher has begun."""
 
     run_id: str
-    key: Key
+    key: JobKey
     state: JobState
     params: Mapping[str, str]
     """Hyperparameter values as MLflow stores them."""
     seed: str = ""
     outcome: JobOutcome | None = None
-    continued: str = ""
-    """Text of the tag about the early stop if the job is continued after it; else empty."""
-    resumes: bool = False
+    stop_tag: str = ""
+    """If the job continues after an early stop: text of the tag that recorded the stop; else empty."""
+    can_resume: bool = False
 
 
-def call_mlflow_once(call: Callable[[], Result]) -> Result:
+def call_mlflow_once(call: Callable[[], CallResult]) -> CallResult:
     """Return the result of one MLflow call. Raises CallRejectedError or StoreUnreachableError."""
     with quiet_mlflow(_SINGLE_ATTEMPT_SETTINGS):
         try:
@@ -80,15 +81,15 @@ def call_mlflow_once(call: Callable[[], Result]) -> Result:
         except (AdvisorError, StoreUnreachableError):
             raise
         except Exception as error:
-            permanent = getattr(error, "error_code", None) in _PERMANENT_ERROR_CODES
-            raise (CallRejectedError if permanent else StoreUnreachableError)(one_line_error(error)) from None
+            is_permanent = getattr(error, "error_code", None) in _PERMANENT_ERROR_CODES
+            raise (CallRejectedError if is_permanent else StoreUnreachableError)(one_line_error(error)) from None
 
 
 def retry_while_unreachable(
-    call: Callable[[], Result], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
-) -> Result:
-    """Return the result of `call`, a call to MLflow, retried for up to `patience_s` seconds (None: `MAX_STORE_WAIT_S`) while the
-    tracking store is unreachable. on_failure: function to call once, after the first failed attempt."""
+    call: Callable[[], CallResult], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
+) -> CallResult:
+    """Return the result of `call`, a function that calls MLflow. While the tracking store is unreachable, retry for up to
+    `patience_s` seconds (None: `MAX_STORE_WAIT_S`). on_failure: function to call once, after the first failed attempt."""
     until, pause = time.monotonic() + (MAX_STORE_WAIT_S if patience_s is None else patience_s), 1.0
     while True:
         try:
@@ -110,15 +111,19 @@ def mlflow_param_text(value: HyperparameterValue) -> str:
 
 
 def quote_study_name(text: str) -> str:
-    """Return the name of a study as a string literal of MLflow's filter language, or raise AdvisorError."""
+    """Return the name of a study as a string literal of MLflow's filter language. Raises AdvisorError if the name contains both
+    kinds of quotation marks."""
     for mark in ("'", '"'):
         if mark not in text:
             return f"{mark}{text}{mark}"
-    raise AdvisorError(f"the study's name {text!r} has both kinds of quotes, which MLflow cannot search for; rename it")
+    raise AdvisorError(
+        f"the study's name {text!r} has both kinds of quotation marks, which MLflow cannot search for; rename the study"
+    )
 
 
 class StoreOutage:
-    """Tracks whether the tracking store answers and, if not, when to call it again. Training runs continue meanwhile."""
+    """Tracks whether the tracking store answers and, during an outage, when to call the store again. Training runs continue
+    during an outage."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         """report: function that shows a line to the user when an outage starts or ends."""
@@ -131,7 +136,7 @@ class StoreOutage:
     def is_ongoing(self) -> bool:
         return self._since is not None
 
-    def note(self) -> None:
+    def record_failure(self) -> None:
         now = time.monotonic()
         if self._since is None:
             self._since = now

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 
-Kind = Literal[
+BlockKind = Literal[
     "explore",  # Quasi-random trials of the whole search space.
     "extend",  # Trials of an extended search space, drawn first from the added part.
     "probe",  # A probe of the playbook, such as a search for a warmup.
@@ -20,7 +20,7 @@ Kind = Literal[
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedTrial:
     """A trial that has ended."""
 
     id: str
@@ -28,17 +28,19 @@ class Trained:
     setting: Mapping[str, HyperparameterValue]
     """Hyperparameter values that the search chose for the trial."""
     params: Mapping[str, HyperparameterValue]
-    """Hyperparameter values that the trial logged; the training script may have rounded the chosen values."""
+    """Hyperparameter values that the trial logged. They may differ from the chosen values, because the training script may
+    round values."""
     cost: float
-    """Best value of the objective, negated if higher is better; NaN if the trial failed."""
+    """Best value of the objective, negated if higher values are better; NaN if the trial failed."""
     steps: int
     """Planned steps."""
     schedule: Mapping[str, HyperparameterValue] = field(default_factory=dict)
     probe: str | None = None
-    """Kind of the probe (a special study, such as a search for a warmup) to which the trial belongs, else None. Trials of
-    probes cannot become the best setting of the search."""
-    paid: int | None = None
-    """Number of steps that count towards the budget if the trial was stopped early; None if all planned steps count."""
+    """Kind of the probe (short diagnostic study) to which the trial belongs; None if it belongs to no probe. Settings of probes
+    cannot become the best setting of the search."""
+    charged_steps: int | None = None
+    """Number of steps that count towards the budget. None means that all planned steps count, because the trial was not stopped
+    early."""
 
     @property
     def failed(self) -> bool:
@@ -50,10 +52,10 @@ class Trained:
 class Block:
     """A block of trials: the trials between two decisions of the search."""
 
-    kind: Kind
+    kind: BlockKind
     spec: StudySpec
     """The study to train, with as many trials as the block has."""
-    trained: tuple[Trained, ...] = ()
+    trained: tuple[TrainedTrial, ...] = ()
 
     @property
     def changes_space(self) -> bool:
@@ -62,13 +64,13 @@ class Block:
 
 
 class Analyst(Protocol):
-    """The analysis that plans the studies of a search. It also knows which settings the training script supports."""
+    """The analysis that plans the studies of a search. The analysis also knows which settings the training script supports."""
 
     def next_study(
-        self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
+        self, spec: StudySpec, trials: Sequence[TrainedTrial], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis of these trials plans; None if it plans none. prepare: adapts a planned study
-        to this search, before the study's effects are predicted."""
+        """Return the first study that the analysis of these trials plans, or None if the analysis plans no study. prepare:
+        function that adapts a planned study to this search, before the study's effects are predicted."""
 
     def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return the study without changes that the training script does not support. before: the current space."""
+        """Return the study, without the changes to the current space `before` that the training script does not support."""

@@ -1,11 +1,11 @@
 """Decides which trials the next block of a search contains.
 
-Quasi-random trials start the search. Then the analysis of all trials in the current search space plans the next study. If the
-planned study extends the space, the search adopts this study at once and first draws trials from the added part of the space.
-Otherwise the adaptive sampler draws the block, based on all trials so far, including trials outside the current space. The
-sampler extends a range if it expects better results beyond one end than inside the range. Ranges never shrink, because the
-sampler avoids regions with bad results anyway. The last trials repeat the leading setting with other seeds, as the playbook
-asks before a setting is adopted."""
+A search starts with quasi-random trials. Then the analysis of all trials in the current search space plans the next study. If
+the planned study extends the space, the search adopts this study at once and first draws trials from the added part of the
+space. Otherwise the adaptive sampler draws the block, based on all trials so far, including trials outside the current space.
+The adaptive sampler extends a range if it expects better results beyond one end than inside the range. Ranges never shrink,
+because the sampler avoids regions with bad results anyway. The last trials repeat the best setting with other seeds, as the
+playbook recommends before a setting is adopted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Literal
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning.blocks import leader
-from advisor.planning.blocks.model import Analyst, Block, Trained
+from advisor.planning.blocks.model import Analyst, Block, TrainedTrial
 from advisor.planning.blocks.spaces import (
     earlier_space_covers,
     enclosing_space,
@@ -38,16 +38,16 @@ BLOCKS_PER_SEARCH = 12
 BLOCKS_BEFORE_ANALYSIS = 3
 """Number of blocks before the first analysis; with fewer blocks, the rules lack data."""
 MIN_GROWTH_TO_REANALYZE = 1.25
-"""Minimum factor by which the number of trials must grow before an unchanged space is analysed again; fewer new trials add
-little statistical power."""
+"""Minimum factor by which the number of trials must grow before an unchanged search space is analysed again. With fewer new
+trials, the statistical power hardly increases."""
 MAX_FINAL_REPEATS = 4
-"""Maximum number of final trials that repeat the leading setting. The final repeats are also at most a ninth of all trials with
+"""Maximum number of final trials that repeat the best setting. The final repeats are also at most a ninth of all trials with
 the current training length."""
 PROBE_STEPS_DIVISOR = 3
-"""A probe may use at most 1 / `PROBE_STEPS_DIVISOR` of the remaining steps, so that enough steps remain for trials that use the
-probe's result."""
-MAX_POINTS = 500
-"""Maximum number of points of a quasi-random sequence that are tried to find points in an unexplored part of the space."""
+"""Minimum ratio of the remaining steps to the steps of a probe (short diagnostic study), so that enough steps remain for trials
+that use the probe's result."""
+MAX_POINTS_TRIED = 500
+"""Maximum number of points that are drawn from a quasi-random sequence to find points in the added part of a search space."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,6 @@ class Search:
 
     @property
     def trials_per_block(self) -> int:
-        """Number of trials in each block."""
         return max(self.trials // BLOCKS_PER_SEARCH, self.parallel, 1)
 
     @property
@@ -72,15 +71,15 @@ class Search:
         return self.start.sampler.seed
 
     def next_block(self, blocks: Sequence[Block]) -> Block | None:
-        """Return the block to train after these trained blocks; None if the budget is spent."""
+        """Return the block to train next, or None if the budget is spent. blocks: all blocks that have been trained."""
         state = _SearchState(self, tuple(blocks))
         if not blocks:
             return state.quasi_random_block(state.space, BLOCKS_BEFORE_ANALYSIS * self.trials_per_block)
-        affordable = blocks[-1].kind == "probe" or state.affordable_trials(state.space)
-        return (state.decide_next_block() if affordable else None) or state.repeat()
+        has_budget = blocks[-1].kind == "probe" or state.affordable_trials(state.space)
+        return (state.decide_next_block() if has_budget else None) or state.repeat()
 
     def search_space(self, blocks: Sequence[Block]) -> StudySpec:
-        """Return the study with the search space that applies after these blocks."""
+        """Return the study with the search space that applies after the trained blocks."""
         return _SearchState(self, tuple(blocks)).space
 
 
@@ -92,43 +91,43 @@ class _SearchState:
     blocks: tuple[Block, ...]
 
     @cached_property
-    def trained_trials(self) -> list[Trained]:
+    def trained_trials(self) -> list[TrainedTrial]:
         return [t for block in self.blocks for t in block.trained]
 
     @cached_property
     def space(self) -> StudySpec:
         """The current search space. Probes and repeats do not change the search space."""
         spaces = [b.spec for b in self.blocks if b.changes_space or b.kind == "adaptive"]
-        # The seed is that of the block that introduced this space.
-        last = max((i for i, b in enumerate(self.blocks) if b.changes_space), default=0)
-        seed = self.blocks[last].spec.sampler.seed if self.blocks else self.search.seed
-        if self.blocks and self.blocks[last].spec.sampler.kind == "adaptive":
-            seed = self.search.seed + sum(len(b.trained) for b in self.blocks[:last])
-        trials = self.search.trials_per_block if last > 0 else self.search.trials
+        # The seed comes from the block that introduced this space.
+        last_change_index = max((i for i, b in enumerate(self.blocks) if b.changes_space), default=0)
+        seed = self.blocks[last_change_index].spec.sampler.seed if self.blocks else self.search.seed
+        if self.blocks and self.blocks[last_change_index].spec.sampler.kind == "adaptive":
+            seed = self.search.seed + sum(len(b.trained) for b in self.blocks[:last_change_index])
+        trials = self.search.trials_per_block if last_change_index > 0 else self.search.trials
         update = {"sampler": Sampler(seed=seed), "settings": (), "seeds": None, "trials": trials}
         return (spaces[-1] if spaces else self.search.start).model_copy(update=update)
 
     @cached_property
     def remaining_steps(self) -> int:
-        spent = sum(t.steps if t.paid is None else t.paid for t in self.trained_trials)
-        return self.search.trials * steps_per_trial(self.search.start) - spent
+        steps_spent = sum(t.steps if t.charged_steps is None else t.charged_steps for t in self.trained_trials)
+        return self.search.trials * steps_per_trial(self.search.start) - steps_spent
 
     def affordable_trials(self, space: StudySpec) -> int:
-        left = self.remaining_steps // steps_per_trial(space)
-        repeats = min(MAX_FINAL_REPEATS, (len(trials_of_same_length(space, self.trained_trials)) + left) // 9)
-        return max(left - repeats, 0)
+        remaining_trials = self.remaining_steps // steps_per_trial(space)
+        repeats = min(MAX_FINAL_REPEATS, (len(trials_of_same_length(space, self.trained_trials)) + remaining_trials) // 9)
+        return max(remaining_trials - repeats, 0)
 
     @cached_property
     def trials_at_last_analysis(self) -> int:
-        """Number of trials at the last analysis that did not change the space; 0 if the space was changed after this analysis."""
+        """Number of trials at the last analysis of the current search space; 0 if this space was not analysed yet."""
         if not self.blocks:
             return 0
         last, before = self.blocks[-1], _SearchState(self.search, self.blocks[:-1])
         if last.changes_space:
             return 0
-        was_probe = bool(before.blocks) and before.blocks[-1].kind == "probe"
-        analysed = last.kind == "probe" or (last.kind == "adaptive" and not was_probe and before.analysis_is_due)
-        return len(before.trained_trials) if analysed else before.trials_at_last_analysis
+        followed_probe = bool(before.blocks) and before.blocks[-1].kind == "probe"
+        was_analysed = last.kind == "probe" or (last.kind == "adaptive" and not followed_probe and before.analysis_is_due)
+        return len(before.trained_trials) if was_analysed else before.trials_at_last_analysis
 
     @property
     def analysis_is_due(self) -> bool:
@@ -138,56 +137,57 @@ class _SearchState:
         )
 
     def decide_next_block(self) -> Block | None:
-        last = self.blocks[-1]
-        if last.kind == "probe":
-            planned = self._adapted_planned_study(last.spec, last.trained) if last.trained else None
-            follows = planned is not None and planned.probe is None
-            return self._block_of_planned_study(planned if follows else last.spec.baseline)
+        last_block = self.blocks[-1]
+        if last_block.kind == "probe":
+            planned = self._adapted_planned_study(last_block.spec, last_block.trained) if last_block.trained else None
+            follows_probe = planned is not None and planned.probe is None
+            return self._block_of_planned_study(planned if follows_probe else last_block.spec.baseline)
         if not self.analysis_is_due:
             return self.adaptive_block(self.space)
         planned = self._adapted_planned_study(self.space, trials_within_space(self.space, self.trained_trials))
         if planned is None or planned.probe is None:
             return self._block_of_planned_study(planned)
-        # An earlier probe answered the question if its numbers differ from this probe's numbers by less than a factor of 2.
-        now, answered = planned.starts_from or {}, False
+        # An earlier probe of the same kind makes this probe unnecessary if all numbers of the two probes differ by less than a
+        # factor of 2.
+        probe_numbers, is_answered = planned.starts_from or {}, False
         for earlier in (b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == planned.probe):
-            near = all(max(v, earlier[n]) < 2 * min(v, earlier[n]) for n, v in now.items() if n in earlier)
-            answered = answered or (earlier.keys() == now.keys() and near)
+            is_near = all(max(v, earlier[n]) < 2 * min(v, earlier[n]) for n, v in probe_numbers.items() if n in earlier)
+            is_answered = is_answered or (earlier.keys() == probe_numbers.keys() and is_near)
         steps = (planned.trials or 1) * (planned.seeds or 1) * steps_per_trial(planned)
-        if answered or PROBE_STEPS_DIVISOR * steps > self.remaining_steps:
+        if is_answered or PROBE_STEPS_DIVISOR * steps > self.remaining_steps:
             return self._block_of_planned_study(planned.baseline)
         return Block("probe", planned)
 
-    def _adapted_planned_study(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
-        """Return the first study that the analysis plans, adapted to this search. If it becomes a block, the predictions in its
-        file are about the trials of this block."""
+    def _adapted_planned_study(self, spec: StudySpec, trials: Sequence[TrainedTrial]) -> StudySpec | None:
+        """Return the first study that the analysis plans, adapted to this search. The study is adapted before its effects are
+        predicted, so the predictions are about the trials of its block."""
         sampler = Sampler(seed=self.search.seed + len(self.trained_trials))
 
         def prepare(planned: StudySpec) -> StudySpec:
             trials = (planned.trials if planned.probe is not None else None) or self.search.trials_per_block
-            first = with_reopened_parameters(planned.model_copy(update={"trials": trials}))
-            spec = self.search.analyst.supported_study(first.model_copy(update={"sampler": sampler}), self.space)
+            resized = with_reopened_parameters(planned.model_copy(update={"trials": trials}))
+            spec = self.search.analyst.supported_study(resized.model_copy(update={"sampler": sampler}), self.space)
             block = self._block_if_space_changes(spec) if spec.probe is None else None
             return spec if block is None or block.spec.sampler.kind == "adaptive" else block.spec
 
         return self.search.analyst.next_study(spec, trials, prepare)
 
     def _block_of_planned_study(self, planned: StudySpec | None) -> Block | None:
-        changing = self._block_if_space_changes(with_reopened_parameters(planned)) if planned is not None else None
-        return changing or self.adaptive_block(self.space)
+        changing_block = self._block_if_space_changes(with_reopened_parameters(planned)) if planned is not None else None
+        return changing_block or self.adaptive_block(self.space)
 
     def _block_if_space_changes(self, planned: StudySpec) -> Block | None:
-        """Return a block of the planned study; None if the study does not change the space or costs too much. A change of the
-        training length needs a budget for one more block and the final repeats."""
-        block_size, longer = self.search.trials_per_block, not same_length_and_schedule(planned, self.space)
+        """Return a block of the planned study, or None if the study does not change the search space or costs too much. If the
+        training length changes, the budget must also cover one more block and the final repeats."""
+        block_size, is_longer = self.search.trials_per_block, not same_length_and_schedule(planned, self.space)
         if not planned.searched:
             return None
-        if longer and (BLOCKS_BEFORE_ANALYSIS + 1) * block_size > self.affordable_trials(planned):
+        if is_longer and (BLOCKS_BEFORE_ANALYSIS + 1) * block_size > self.affordable_trials(planned):
             return None
         spec = enclosing_space(self.space, planned)
         if same_space(spec, self.space):
             return None
-        if longer:
+        if is_longer:
             block = self.quasi_random_block(spec, BLOCKS_BEFORE_ANALYSIS * block_size)
         else:
             block = self._extension_block(spec, block_size)
@@ -198,35 +198,37 @@ class _SearchState:
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extension_block(self, spec: StudySpec, count: int) -> Block | None:
-        """Return trials from the part of the study's space that lies outside the current space; None if there is no such part."""
+        """Return a block of trials that lie in the study's space but outside the current space, or None if there are none."""
         count = min(count, self.affordable_trials(spec))
-        points = draw_trials(spec.model_copy(update={"settings": ()}), MAX_POINTS)
-        fresh = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))
-        settings = tuple(_searched_values(spec, p) for p in fresh)
-        return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None
+        points = draw_trials(spec.model_copy(update={"settings": ()}), MAX_POINTS_TRIED)
+        new_points = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))
+        settings = tuple(_searched_values(spec, p) for p in new_points)
+        return (
+            Block("extend", spec.model_copy(update={"trials": len(new_points), "settings": settings})) if new_points else None
+        )
 
     def adaptive_block(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
-        wider = with_wider_ranges(space, sampler_observations(space, self.trained_trials))
-        space = self.search.analyst.supported_study(wider, self.space)
+        wider_space = with_wider_ranges(space, sampler_observations(space, self.trained_trials))
+        space = self.search.analyst.supported_study(wider_space, self.space)
         count = min(self.search.trials_per_block, self.affordable_trials(space))
         update = {"sampler": Sampler(kind="adaptive", seed=self.search.seed), "trials": count, "settings": ()}
         return Block(kind, space.model_copy(update=update)) if count else None
 
     def repeat(self) -> Block | None:
-        """Return repeats of the setting with the best mean, which may change after each block; None after the last repeat."""
-        leading = leader.lowest_cost_trials(leader.group_by_setting(self.trained_trials))[0]
-        repeated = sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
-        count = min(self.search.parallel, self.remaining_steps // leading.steps, MAX_FINAL_REPEATS - repeated)
+        """Return a block of repeats of the setting with the best mean so far, or None after the last repeat."""
+        leading_trial = leader.lowest_cost_trials(leader.group_by_setting(self.trained_trials))[0]
+        repeat_count = sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
+        count = min(self.search.parallel, self.remaining_steps // leading_trial.steps, MAX_FINAL_REPEATS - repeat_count)
         if count < 1:
             return None
-        origin = next(b.spec for b in self.blocks if leading in b.trained)
+        original_spec = next(b.spec for b in self.blocks if leading_trial in b.trained)
         update = {
-            "settings": (_searched_values(origin, leading.setting),),
+            "settings": (_searched_values(original_spec, leading_trial.setting),),
             "trials": 1,
             "seeds": count if count > 1 else None,
             "sampler": Sampler(seed=self.search.seed),
         }
-        return Block("repeat", origin.model_copy(update=update))
+        return Block("repeat", original_spec.model_copy(update=update))
 
 
 def _searched_values(spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:

@@ -6,25 +6,26 @@ from collections.abc import Mapping, Sequence
 
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
-from advisor.planning.blocks.model import Trained
+from advisor.planning.blocks.model import TrainedTrial
 from advisor.planning.designs.exploit import with_reopened_parameters
 from advisor.planning.sampling.adaptive import Observation
 
 
 def steps_per_trial(spec: StudySpec) -> int:
-    """Return the number of steps of a trial; 1 if unknown, so that a budget of steps is a budget of trials."""
+    """Return the number of steps of a trial. Return 1 if this number is unknown, so that a budget in steps becomes a budget in
+    trials."""
     return spec.max_train_steps or 1
 
 
 def enclosing_space(before: StudySpec, after: StudySpec) -> StudySpec:
-    """Return the later study with ranges and choices extended to those of the earlier study, because the sampler avoids bad
-    regions anyway. Hyperparameters that the later study fixes stay fixed."""
+    """Return the later study, with ranges and choices that also cover the earlier study's ranges and choices, because the
+    sampler avoids bad regions anyway. Hyperparameters that the later study fixes stay fixed."""
     parameters = dict(after.parameters)
     for name, old in before.searched.items():
         new = parameters.get(name)
         if new is not None and new.choices and old.choices and name in after.searched:
-            added = tuple(v for v in new.choices if v not in old.choices)
-            parameters[name] = new.model_copy(update={"choices": (*old.choices, *added)})
+            new_choices = tuple(v for v in new.choices if v not in old.choices)
+            parameters[name] = new.model_copy(update={"choices": (*old.choices, *new_choices)})
             continue
         if new is None or not (old.numeric and new.numeric) or new.low is None or new.high is None:
             continue
@@ -54,29 +55,32 @@ def same_length_and_schedule(spec: StudySpec, other: StudySpec) -> bool:
     return steps_per_trial(spec) == steps_per_trial(other) and dict(spec.schedule or {}) == dict(other.schedule or {})
 
 
-def trials_of_same_length(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
+def trials_of_same_length(spec: StudySpec, trials: Sequence[TrainedTrial]) -> list[TrainedTrial]:
     """Return the trials with the study's number of steps and schedule, inside or outside its search space."""
-    wanted = steps_per_trial(spec), dict(spec.schedule or {})
-    return [t for t in trials if t.probe is None and (t.steps, dict(t.schedule)) == wanted]
+    length_and_schedule = steps_per_trial(spec), dict(spec.schedule or {})
+    return [t for t in trials if t.probe is None and (t.steps, dict(t.schedule)) == length_and_schedule]
 
 
-def trials_within_space(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
-    """Return the trials that count as data of the study: they lie in its space and have its number of steps and schedule."""
+def trials_within_space(spec: StudySpec, trials: Sequence[TrainedTrial]) -> list[TrainedTrial]:
+    """Return the trials that lie in the study's space and have the study's number of steps and schedule, so that they count as
+    its data."""
     return [t for t in trials_of_same_length(spec, trials) if _space_contains(spec, spec.with_computed_values(t.params))]
 
 
 def earlier_space_covers(before: StudySpec, spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> bool:
-    """Return whether an earlier space contains the trial; False if it lacks a hyperparameter that the study searches."""
+    """Return whether the earlier space `before` contains the trial. Return False if the earlier space lacks a hyperparameter
+    that the study searches."""
     return spec.searched.keys() <= before.parameters.keys() and _space_contains(before, spec.with_computed_values(params))
 
 
 def _space_contains(spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> bool:
-    inside = all(p.allows_logged_value(params[name]) for name, p in spec.searched.items() if name in params)
-    return inside and spec.forbidden_region_of(params) is None
+    is_inside_ranges = all(p.allows_logged_value(params[name]) for name, p in spec.searched.items() if name in params)
+    return is_inside_ranges and spec.forbidden_region_of(params) is None
 
 
-def sampler_observations(spec: StudySpec, trials: Sequence[Trained]) -> list[Observation]:
-    """Return all trials with the study's number of steps and schedule, inside or outside its search space."""
+def sampler_observations(spec: StudySpec, trials: Sequence[TrainedTrial]) -> list[Observation]:
+    """Return all trials with the study's number of steps and schedule as observations for the sampler, also outside the search
+    space."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     return [
         Observation(spec.with_computed_values(t.params), None if t.failed else sign * t.cost)

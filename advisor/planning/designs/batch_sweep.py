@@ -18,11 +18,11 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import best_trial_setting, fixed_parameters
 
-SIZES = 8
+N_BATCH_SIZES = 8
 STEPS_PER_BATCH_SIZE = 200
 """Number of steps per batch size. The first steps compile, fill caches and start data loaders, so shorter trials would be
 unreliable."""
-PROBE = (
+MEASURE_THROUGHPUT_NOTE = (
     "Measure the throughput of batch sizes with advisor_pytorch.probes.batch_size_sweep: it runs your own step function and stops "
     "at the first size that does not fit in memory."
 )
@@ -36,22 +36,22 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     """Return the batch-size sweep, or advice if the study has no hyperparameter for the batch size."""
     name = next((n for n in base.parameters if parameter_kinds.is_batch_size(n)), None)
     if name is None:
-        return (Advise(text=PROBE),)
-    smallest = max(int(request.numbers.get("from", 1)), 1)
-    sizes = tuple(smallest * 2**i for i in range(SIZES))
+        return (Advise(text=MEASURE_THROUGHPUT_NOTE),)
+    smallest_size = max(int(request.numbers.get("from", 1)), 1)
+    batch_sizes = tuple(smallest_size * 2**i for i in range(N_BATCH_SIZES))
     why = "powers of two until the device runs out of memory; use the largest size that still raises the throughput"
-    sweep = Parameter(role="scientific", type="int", choices=sizes, why=why)
+    batch_size_parameter = Parameter(role="scientific", type="int", choices=batch_sizes, why=why)
     return StudySpec(
         study=base.study,
-        goal=f"Measure throughput: {name} from {sizes[0]} to {sizes[-1]}",
+        goal=f"Measure throughput: {name} from {batch_sizes[0]} to {batch_sizes[-1]}",
         objective=base.objective,
-        parameters={**fixed_parameters(best_trial_setting(study, base), base), name: sweep},
-        trials=SIZES,
+        parameters={**fixed_parameters(best_trial_setting(study, base), base), name: batch_size_parameter},
+        trials=N_BATCH_SIZES,
         max_train_steps=STEPS_PER_BATCH_SIZE,
         evaluate_every=STEPS_PER_BATCH_SIZE,
         probe="batch-size",
         notes=(
-            PROBE,
+            MEASURE_THROUGHPUT_NOTE,
             "Or run this study and log train/examples_per_s in each trial, as the advisor's training hook does.",
             TOTAL_COST_NOTE,
         ),

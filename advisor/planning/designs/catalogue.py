@@ -10,7 +10,7 @@ from advisor.model.study import Study
 from advisor.planning.designs import batch_sweep, clip, exploit, per_optimizer, probe_early, rounds, steps_initial, warmup
 
 StudyDesign = Callable[[RunPlan, Study, StudySpec], StudySpec | tuple[Change, ...]]
-"""A function that derives, from a request, the analysed study and the next study, a new study or changes to the next study."""
+"""A function of (request, analysed study, next study). It returns a new study, or changes to the next study."""
 STUDY_DESIGNS: Mapping[StudyDesignName, StudyDesign] = {
     "probe-early": probe_early.design,
     "warmup": warmup.design,

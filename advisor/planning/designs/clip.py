@@ -8,12 +8,13 @@ best learning rate is close to rates that fail. Numbers in the request: `p90` an
 `raised_from` (the current threshold, if it clips most updates).
 
 *What.* The clipping threshold becomes a nuisance parameter of the next study, with a log range. The low end of the range is the
-median norm, but at most two thirds of the 90th percentile of norms. The 90th percentile lies in the middle of the range on the
-log scale. If training is unstable although gradients are already clipped, the study searches smaller thresholds. Clipping more
-than half of all updates amounts to a lower learning rate, so the low end is never chosen below the median norm. If a threshold
-clips most updates, the length of each update is about the learning rate times the threshold. If the threshold is raised, the
-learning-rate range therefore moves down, which keeps the length of updates the same. The high end of the learning-rate range
-lies a decade above the rate that keeps the length of updates the same, because unclipped updates shrink with the gradients."""
+median of the gradient norms, but at most two thirds of their 90th percentile. The 90th percentile lies in the middle of the
+range on the log scale. If training is unstable although gradients are already clipped, the study searches smaller thresholds. A
+threshold that clips more than half of all updates has the effect of a lower learning rate, so the low end is never below the
+median norm. If a threshold clips most updates, the length of each update is about the learning rate times the threshold. If the
+threshold is raised, the learning-rate range therefore moves down, which keeps the length of updates the same. The high end of
+the learning-rate range lies a decade above the rate that keeps the length of updates the same, because unclipped updates shrink
+with the gradients."""
 
 from __future__ import annotations
 
@@ -34,9 +35,9 @@ high end of this range."""
 LOWER_THRESHOLD_RANGE_FACTOR = 3.0
 """Factor between the middle and each end of the threshold's range, if the range lies below the current threshold."""
 
-ROOM = 10.0
-"""Factor by which the high end of the new learning-rate range exceeds the learning rate whose updates are as long as the
-longest previous updates."""
+RATE_RANGE_MARGIN_FACTOR = 10.0
+"""Ratio of the high end of the new learning-rate range to the learning rate at which updates are as long as the longest
+previous updates."""
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
@@ -44,9 +45,9 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...
     numbers = request.numbers
     p90, threshold, raised_from = numbers.get("p90", math.inf), numbers.get("threshold"), numbers.get("raised_from")
     if threshold is not None:
-        middle = min(p90, threshold / LOWER_THRESHOLD_RANGE_FACTOR)
-        low = middle / LOWER_THRESHOLD_RANGE_FACTOR
-        high = min(LOWER_THRESHOLD_RANGE_FACTOR * middle, threshold / MIN_THRESHOLD_RANGE_RATIO)
+        middle_threshold = min(p90, threshold / LOWER_THRESHOLD_RANGE_FACTOR)
+        low = middle_threshold / LOWER_THRESHOLD_RANGE_FACTOR
+        high = min(LOWER_THRESHOLD_RANGE_FACTOR * middle_threshold, threshold / MIN_THRESHOLD_RANGE_RATIO)
         why = f"Training was unstable with a clipping threshold of {threshold:.3g}, so search smaller ones"
     else:
         low = min(numbers["median"], p90 / MIN_THRESHOLD_RANGE_RATIO, MAX_FINITE_VALUE / MIN_THRESHOLD_RANGE_RATIO)
@@ -58,11 +59,14 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...
     old = base.parameters.get(rate or "")
     if rate is not None and old is not None and raised_from is not None and old.low is not None and old.high is not None:
         factor = raised_from / numbers["median"]
-        low, high = round_significant(old.low * factor, 2), round_significant(min(ROOM * old.high * factor, old.high), 2)
+        low, high = (
+            round_significant(old.low * factor, 2),
+            round_significant(min(RATE_RANGE_MARGIN_FACTOR * old.high * factor, old.high), 2),
+        )
         why = (
-            f"With most updates clipped at {raised_from:.3g}, an update is as long as the rate times this; typical norms are "
-            f"{numbers['median']:.3g}, so rates {factor:.2g} times as high give updates of the same length. The range goes up to "
-            f"{ROOM:g} times higher, because updates now shrink with the gradients"
+            f"With most updates clipped at {raised_from:.3g}, the length of an update is the rate times this threshold. "
+            f"Typical norms are {numbers['median']:.3g}, so rates {factor:.2g} times as high give updates of the same length. "
+            f"The range goes up to {RATE_RANGE_MARGIN_FACTOR:g} times higher, because updates now shrink with the gradients"
         )
         changes.append(SetRange(parameter=rate, low=low, high=high, scale="log", why=why))
     return tuple(changes)

@@ -9,10 +9,10 @@ values is best. Repeats of the best trial would measure a setting that may soon 
 all compared values equally often.
 
 *What.* The same study with more trials, enough to detect an effect of `MIN_EFFECT_IN_SEED_SD` standard deviations between seeds
-and to fit a quadratic response. The number of trials is at most doubled, or raised to `TRIALS_FOR_RATE_ONLY` in total if that
-is more. If at most `MAX_FEW_RATES` learning rates were tried and the user declared no range, the next study searches a decade
-on each side of the best one. The existing trials count as data of this study. The study's notes state the smallest effect that
-the trials can detect."""
+and to fit a quadratic response. The number of trials is at most doubled, or raised to `TRIALS_FOR_RATE_ONLY` if twice the
+number is smaller. If at most `MAX_FEW_RATES` learning rates were tried and the user declared no range, the next study searches a
+decade on each side of the best rate. The existing trials count as data of this study. The study's notes state the smallest
+effect that the trials can detect."""
 
 from __future__ import annotations
 
@@ -32,67 +32,70 @@ from advisor.model.study import Study
 from advisor.model.words import count, plain_number, spelled
 from advisor.planning import price
 from advisor.planning.designs.exploit import best_trial_lies_inside
-from advisor.planning.designs.rate_sweep import DECADE
+from advisor.planning.designs.rate_sweep import SWEEP_END_FACTOR
 from advisor.planning.states import ExplorationEvidence, trials_needed
 
 MORE_SETTINGS_GOAL = re.compile(r"Try [\d,]+ more settings?\b")
 """First words of the goal of a study that adds trials in the same space."""
 MAX_FEW_RATES = 3
-"""Maximum number of tried learning rates for which the next study searches beyond them, unless the user declared a range. Our
-choice."""
+"""Maximum number of tried learning rates at which the next study searches beyond the tried rates, unless the user declared a
+range. Our choice."""
 
 
 def explore(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec, evidence: ExplorationEvidence
 ) -> StudySpec | None:
-    """Return the study with more trials; None if more trials are not needed or would show nothing new."""
+    """Return the study with more trials, or None if more trials are not needed or would show nothing new."""
     if not any(p.numeric for p in base.searched.values()) or study.spec.sampler.kind == "adaptive" or not study.ranked():
         return None
     # Results may improve beyond the range if the best trial is close to an end that a rule still checks.
-    edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
-    at_end = any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not best_trial_lies_inside(study)
+    range_end_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
+    at_end = any(v.rule in range_end_rules and v.status != "fired" for v in verdicts) and not best_trial_lies_inside(study)
     trials = missing_trial_count(study, base, evidence, at_end)
     if trials <= 0:
         return None
     trials = max(trials, *(len(p.options) for p in base.searched.values()))
-    base, sweep = _widen_few_rates(study, base)
-    more = base.model_copy(update={"trials": trials})
+    base, sweep_goal = _widen_few_rates(study, base)
+    larger_spec = base.model_copy(update={"trials": trials})
     notes = (*base.notes, price.power_sentence(study, settings.read_settings(study).result_count, trials, len(base.searched)))
-    return more.model_copy(update={"goal": sweep or goal(more), "notes": notes})
+    return larger_spec.model_copy(update={"goal": sweep_goal or more_trials_goal(larger_spec), "notes": notes})
 
 
 def _widen_few_rates(study: Study, base: StudySpec) -> tuple[StudySpec, str]:
-    """Return (the study with a decade on each side of the best learning rate, its goal) if the range was inferred from few
-    tried rates; else (the study, "")."""
-    found = searched_learning_rates(study)
-    if found is None or found[0] not in study.inferred or not (parameter := base.parameters[found[0]]).numeric:
+    """If the learning-rate range was inferred from few tried rates, return (the study with a decade on each side of the best
+    rate, its goal); else (the study, "")."""
+    searched = searched_learning_rates(study)
+    if searched is None or searched[0] not in study.inferred or not (parameter := base.parameters[searched[0]]).numeric:
         return base, ""
-    name, rates = found
+    name, rates = searched
     best, tried = float(rates[study.ranked()[0].index]), np.unique(rates[np.isfinite(rates)])
     if len(tried) > MAX_FEW_RATES or not best > 0:
         return base, ""
-    ends = min(best / DECADE, float(tried[0])), max(best * DECADE, float(tried[-1]))
+    ends = min(best / SWEEP_END_FACTOR, float(tried[0])), max(best * SWEEP_END_FACTOR, float(tried[-1]))
     low, high = (round_significant(end, 3) for end in ends)
     why = f"a decade on each side of {plain_number(best)}, the best of the {spelled(len(tried), 'rate')} that were tried"
     wider = parameter.model_copy(update={"low": low, "high": high, "scale": "log", "why": why})
     return base.with_parameter(name, wider), f"Sweep {name}: {plain_number(low)} to {plain_number(high)}"
 
 
-def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
+def more_trials_goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
     """Return the goal of a study with more trials of the same space, or of a study that narrows the ranges in `narrowed`."""
     names = list(narrowed or spec.searched)
-    said = [f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric]
-    shown = ", ".join((said or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"Try {count(spec.trials or 1, 'more setting')}{':' if said else ' of'} {shown}"
+    range_texts = [
+        f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric
+    ]
+    names_text = ", ".join((range_texts or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"Try {count(spec.trials or 1, 'more setting')}{':' if range_texts else ' of'} {names_text}"
 
 
 def missing_trial_count(study: Study, base: StudySpec, evidence: ExplorationEvidence, at_end: bool) -> int:
-    """Return the number of further trials that the open questions need, at most as many as were already run."""
-    searched, tried, needed = len(base.searched), settings.read_settings(study), 0
+    """Return the number of further trials that answer the open questions. The number is at most the number of existing trials,
+    or what is missing to `TRIALS_FOR_RATE_ONLY`."""
+    searched_count, tried, needed = len(base.searched), settings.read_settings(study), 0
     if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
-        needed = trials_needed(evidence.effect, searched)
+        needed = trials_needed(evidence.effect, searched_count)
     if still_compares_values(study, base):
-        needed = max(needed, trials_needed("cannot be told", searched))
+        needed = max(needed, trials_needed("cannot be told", searched_count))
     return min(max(needed - tried.result_count, 0), max(int(study.ended.sum()), TRIALS_FOR_RATE_ONLY - len(tried)))
 
 

@@ -23,13 +23,13 @@ from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER, TunableHyperparameter, denotes_hyperparameter
 from advisor.model.spec import Checkpoints, Objective, Parameter, Sampler, StudySpec
 from advisor.planning import roles
-from advisor.planning.designs.batch_sweep import PROBE
+from advisor.planning.designs.batch_sweep import MEASURE_THROUGHPUT_NOTE
 from advisor.planning.designs.rounds import SHORT_RUN_LENGTH_SHARE
 
 EVALUATIONS_PER_TRIAL = 50
 """Number of evaluations per trial: enough to show overfitting, saturation and instability in the curves."""
 BEST_CHECKPOINTS_KEPT = 1
-"""Number of best checkpoints that each trial keeps, so that its best step can be selected."""
+"""Number of best checkpoints that each trial keeps, so that its best training step can be used later."""
 REGULARISATION_NOTE = (
     "Add no regularisation yet unless the problem is known to need it. If the best trials overfit, the report adds dropout, label "
     "smoothing or weight decay to the next study."
@@ -49,7 +49,7 @@ EVALUATION_NOTE = (
     "Average validation metrics over examples, not over batches: the last batch may be smaller. Save the predictions for the same "
     "few examples with each evaluation, to see what changes behind the metric."
 )
-NONE = "Every trial uses {name}. To see whether it helps at all, list its values with 0 among them: --tune {name}=0,1e-5,1e-4,1e-3."
+LIST_ZERO_NOTE = "Every trial uses {name}. To see whether {name} helps at all, also try 0: --tune {name}=0,1e-5,1e-4,1e-3."
 MEASURE_PER_VALUE_NOTE = (
     "Measure the throughput again for each value: the feasible batch sizes depend on the model and the optimizer."
 )
@@ -69,71 +69,75 @@ class FirstStudyRequest:
     """Additional hyperparameters, and ranges that replace the default ranges of the optimizer's hyperparameters."""
 
 
-def first_study_of_project(wish: FirstStudyRequest) -> StudySpec:
-    """Raises AdvisorError if there is nothing to tune or compare."""
-    steps, final = wish.max_train_steps, wish.final_train_steps
+def first_study_of_project(request: FirstStudyRequest) -> StudySpec:
+    """Return the first study of a project. Raises AdvisorError if there is nothing to tune or compare."""
+    steps, final = request.max_train_steps, request.final_train_steps
     if steps is None and final is not None:
         steps = max(round(SHORT_RUN_LENGTH_SHARE * final), 1)
-    trials = max(wish.trials // math.prod(len(p.options) or 1 for p in wish.parameters.values() if p.role == "scientific"), 1)
+    trials = max(
+        request.trials // math.prod(len(p.options) or 1 for p in request.parameters.values() if p.role == "scientific"), 1
+    )
     ladder = {}
-    for rung in HYPERPARAMETERS_BY_OPTIMIZER[wish.optimizer]:
-        names = () if rung.name in wish.parameters else wish.parameters
-        if any(denotes_hyperparameter(rung.name, name, wish.optimizer) for name in names):
+    for rung in HYPERPARAMETERS_BY_OPTIMIZER[request.optimizer]:
+        names = () if rung.name in request.parameters else request.parameters
+        if any(denotes_hyperparameter(rung.name, name, request.optimizer) for name in names):
             continue
-        ladder[rung.name] = tuned(rung)
+        ladder[rung.name] = as_searched_parameter(rung)
         if trials < rung.min_trials:
-            each = "" if trials == wish.trials else " for each value"
-            why = f"the default of {wish.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{each}"
+            per_value = "" if trials == request.trials else " for each value"
+            why = f"the default of {request.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{per_value}"
             ladder[rung.name] = Parameter(role="fixed", value=rung.default, why=why)
-    stated = dict(wish.parameters)
-    for name, p in wish.parameters.items():
-        stated[name] = p.model_copy(update={"why": p.why or roles.why(name, p.role, "set by the user")})
-    parameters = {**ladder, **stated}
-    searched = [n for n, p in parameters.items() if p.searched and p.role == "nuisance"]
-    compared = [n for n, p in parameters.items() if p.role == "scientific"]
-    if not searched and not compared:
+    user_parameters = dict(request.parameters)
+    for name, p in request.parameters.items():
+        user_parameters[name] = p.model_copy(update={"why": p.why or roles.reason_for_role(name, p.role, "set by the user")})
+    parameters = {**ladder, **user_parameters}
+    tuned_names = [n for n, p in parameters.items() if p.searched and p.role == "nuisance"]
+    compared_names = [n for n, p in parameters.items() if p.role == "scientific"]
+    if not tuned_names and not compared_names:
         raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
-    what = f"with {', '.join(searched)} tuned for each" if searched else "everything else unchanged"
-    goal = f"Compare {', '.join(compared)}: {what}" if compared else f"Find a baseline: {', '.join(searched)}"
+    condition = f"with {', '.join(tuned_names)} tuned for each" if tuned_names else "everything else unchanged"
+    goal = (
+        f"Compare {', '.join(compared_names)}: {condition}" if compared_names else f"Find a baseline: {', '.join(tuned_names)}"
+    )
     return StudySpec(
-        study=wish.study,
+        study=request.study,
         goal=goal,
-        objective=wish.objective,
+        objective=request.objective,
         parameters=parameters,
-        trials=wish.trials,
+        trials=request.trials,
         sampler=Sampler(seed=1),
         max_train_steps=steps,
         final_train_steps=final if final != steps else None,
         evaluate_every=None if steps is None else max(steps // EVALUATIONS_PER_TRIAL, 1),
         checkpoints=Checkpoints(keep_best=BEST_CHECKPOINTS_KEPT),
         schedule={"kind": "constant"},
-        notes=tuple(_notes(wish, steps)),
+        notes=tuple(_notes(request, steps)),
     )
 
 
-def tuned(rung: TunableHyperparameter) -> Parameter:
+def as_searched_parameter(rung: TunableHyperparameter) -> Parameter:
     """Return a hyperparameter of an optimizer as a searched parameter with its usual range."""
     budget = f"worth tuning with at least {rung.min_trials} trials" if rung.min_trials else "the first hyperparameter to tune"
-    why = roles.why(rung.name, "nuisance", f"{budget}; the range is wide on purpose")
+    why = roles.reason_for_role(rung.name, "nuisance", f"{budget}; the range is wide on purpose")
     return Parameter(role="nuisance", type="float", low=rung.low, high=rung.high, scale=rung.scale, why=why)
 
 
 def _notes(wish: FirstStudyRequest, steps: int | None) -> list[str]:
-    compared = [n for n, p in wish.parameters.items() if p.role == "scientific"]
+    compared_names = [n for n, p in wish.parameters.items() if p.role == "scientific"]
     notes = [ARCHITECTURE_NOTE, f"The optimizer is {wish.optimizer}; its hyperparameters do not suit other optimizers."]
-    if compared:
+    if compared_names:
         notes.append(FAIRNESS_NOTE)
-    notes += [EQUAL_STEPS_NOTE for n in compared if parameter_kinds.is_batch_size(n)]
-    notes += [MEASURE_PER_VALUE_NOTE for n in compared if parameter_kinds.is_architecture_size(n)]
+    notes += [EQUAL_STEPS_NOTE for n in compared_names if parameter_kinds.is_batch_size(n)]
+    notes += [MEASURE_PER_VALUE_NOTE for n in compared_names if parameter_kinds.is_architecture_size(n)]
     regularisers = {n: p for n, p in wish.parameters.items() if parameter_kinds.is_regulariser(n)}
     if not regularisers:
         notes.append(REGULARISATION_NOTE)
     notes.append(EVALUATION_NOTE)
     for name, p in regularisers.items():
         if p.role == "nuisance" and not p.contains(0) and "none" not in map(str, p.options):
-            notes.append(NONE.format(name=name))
+            notes.append(LIST_ZERO_NOTE.format(name=name))
     if not any(parameter_kinds.is_batch_size(n) for n in wish.parameters):
-        notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")
+        notes.append(f"Choose the batch size by throughput before the first study. {MEASURE_THROUGHPUT_NOTE}")
     if wish.final_train_steps and steps:
         notes.append(
             f"Trials of {steps:,} steps answer most questions about {wish.final_train_steps:,} steps; a few long runs follow."

@@ -32,45 +32,46 @@ from advisor.planning.base import best_trial_setting
 from advisor.planning.states import settings_needed
 
 MIN_SEARCHED_PARAMETERS = 2
-"""Minimum number of hyperparameters that the smaller search keeps, unless there are only enough trials for a learning rate."""
+"""Minimum number of hyperparameters in a search of fewer hyperparameters, unless the trials are only enough for a learning
+rate."""
 MAX_RATE_END_RATIO = 10.0
 """Maximum ratio between the best learning rate and each end of its range, in a search of only the learning rate."""
 TRAIN_WITHOUT_PRUNING_NOTE = (
     "Train these trials to their end, without pruning: early results selected the complete trials so far, so the best settings at "
     "full length may be among the pruned trials."
 )
-"""Note for the trials that follow a study in which pruning by early results selected the complete trials."""
+"""Note in a study that follows a study in which pruning by early results selected the complete trials."""
 MIN_KEPT_IMPORTANCE = 0.2
 """Minimum importance at which a hyperparameter is kept in the search; importance is the share of the variation between settings
 that the hyperparameter explains. With so few trials, a smaller importance may be noise. Our choice."""
 
 
 def smaller_search(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
-    """Return the study of fewer hyperparameters; None if there are enough trials to search all hyperparameters, or if there are
-    no values at which to fix some of them.
+    """Return a study that searches fewer hyperparameters, or None if the trials are enough to search all hyperparameters or no
+    trial has values at which to fix some of them.
 
     keep: hyperparameters that the study searches in any case."""
     tried = settings.read_settings(study)
     if enough_trials_for_response(tried.result_count, base) or study.spec.sampler.kind == "adaptive":
         return None
-    rate_only = len(tried) < TRIALS_FOR_RATE_ONLY and any(map(is_learning_rate, base.searched))
-    trials = TRIALS_FOR_RATE_ONLY if rate_only else max(len(tried), settings_needed(MIN_SEARCHED_PARAMETERS))
-    number = "one trial is" if tried.result_count == 1 else f"{tried.result_count} trials are"
-    why = f"fixed for now: {number} too few to search {len(base.searched)} hyperparameters"
-    spec = search_fewer_hyperparameters(study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED_PARAMETERS)
+    only_rate = len(tried) < TRIALS_FOR_RATE_ONLY and any(map(is_learning_rate, base.searched))
+    trials = TRIALS_FOR_RATE_ONLY if only_rate else max(len(tried), settings_needed(MIN_SEARCHED_PARAMETERS))
+    trial_count_text = "one trial is" if tried.result_count == 1 else f"{tried.result_count} trials are"
+    why = f"fixed for now: {trial_count_text} too few to search {len(base.searched)} hyperparameters"
+    spec = search_fewer_hyperparameters(study, base, trials, why, keep, least=1 if only_rate else MIN_SEARCHED_PARAMETERS)
     if spec is None:
         return None
     spec = _with_range_below_failures(study, spec.model_copy(update={"trials": trials}))
-    spec = _with_range_beyond_best(study, spec, keep) if rate_only else spec
-    every = settings_needed(len(base.searched))
+    spec = _with_range_beyond_best(study, spec, keep) if only_rate else spec
+    trials_for_all = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
         *([TRAIN_WITHOUT_PRUNING_NOTE] if settings.was_heavily_pruned(study) else []),
         price.power_sentence(study, 0, trials, len(spec.searched)),
-        f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
+        f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {trials_for_all} trials.",
     )
-    few = f"{count(tried.result_count, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
-    goal = f"Search only {listed(map(clean, spec.searched), limit=4)}: {few}"
+    reason = f"{count(tried.result_count, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
+    goal = f"Search only {listed(map(clean, spec.searched), limit=4)}: {reason}"
     return spec.model_copy(update={"goal": goal, "notes": notes})
 
 
@@ -83,95 +84,102 @@ def enough_trials_for_response(trials: int, spec: StudySpec) -> bool:
 def search_fewer_hyperparameters(
     study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = (), least: int = MIN_SEARCHED_PARAMETERS
 ) -> StudySpec | None:
-    """Return the study with only as many hyperparameters as `trials` allow, but at least `least`; None if no hyperparameter
-    would be fixed.
+    """Return the study with only as many searched hyperparameters as `trials` allow, but at least `least`, or None if no
+    hyperparameter would be fixed.
 
     why: the reason to fix the other hyperparameters. keep: hyperparameters that the study searches in any case."""
     setting = best_trial_setting(study, spec)
     names = []
     for name, p in spec.searched.items():
         # A list of choices that was inferred from trials may have only one value in all usable trials.
-        guess = name in study.inferred and study.searched.get(name, p).options
-        single = bool(guess) and name in study.searched and len({t.params.get(name) for t in study.ranked()}) == 1
-        if name in setting and name not in keep and (p.role == "nuisance" or single):
+        is_inferred = name in study.inferred and study.searched.get(name, p).options
+        is_single = bool(is_inferred) and name in study.searched and len({t.params.get(name) for t in study.ranked()}) == 1
+        if name in setting and name not in keep and (p.role == "nuisance" or is_single):
             names.append(name)
-    others = len(spec.searched) - len(names)
-    number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
+    kept_count = len(spec.searched) - len(names)
+    affordable_count = max((k for k in range(len(names)) if settings_needed(k + kept_count) <= trials), default=0)
     if least == 1:
-        number = 0
+        affordable_count = 0
     rates = sum(is_learning_rate(n) for n in names)
-    shares = importance.mean_importances(study)
+    importances = importance.mean_importances(study)
     # A clipping threshold comes late, because it hardly interacts with other hyperparameters.
     by_relevance = sorted(
         names,
         key=lambda n: (
             not is_learning_rate(n),
-            -shares.get(n, 0.0) if shares.get(n, 0.0) >= MIN_KEPT_IMPORTANCE else 0.0,
+            -importances.get(n, 0.0) if importances.get(n, 0.0) >= MIN_KEPT_IMPORTANCE else 0.0,
             parameter_kinds.is_clipping_threshold(n),
             not parameter_kinds.belongs_to_optimizer(n),
             not parameter_kinds.is_regulariser(n),
         ),
     )
-    fixed = by_relevance[max(number, least - others, rates) :]
-    for name in (n for n in names if n in fixed):
+    names_to_fix = by_relevance[max(affordable_count, least - kept_count, rates) :]
+    for name in (n for n in names if n in names_to_fix):
         reason = f"{why}; the best trial's value"
         spec = FixParameter(parameter=name, value=setting[name], why=reason, for_now=True).apply(spec)
-    return spec if fixed else None
+    return spec if names_to_fix else None
 
 
 def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with a learning-rate range whose upper end lies between the highest usable learning rate and the
     learning rates that diverged.
 
-    The range ends at most a decade above the highest usable learning rate, or half a decade if the best learning rate is a
-    lower one. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below the best rate. A
-    few failures do not prove that a learning rate is too high, but the few trials of this study show more at lower learning
-    rates."""
-    good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
+    The range ends at most a decade above the highest usable learning rate, or at most half a decade above it if a lower
+    learning rate is the best. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below
+    the best rate. A few failures do not prove that a learning rate is too high, but lower learning rates are a better use of
+    the few trials."""
+    ranked, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
         old = spec.parameters[name]
-        usable, bad = ([as_number(t.params[name]) for t in trials if name in t.params] for trials in (good, failed))
-        if not usable or not bad or old.high is None or not 0 < max(usable) < min(bad):
+        usable_rates, diverged = (
+            [as_number(t.params[name]) for t in trials if name in t.params] for trials in (ranked, failed)
+        )
+        if not usable_rates or not diverged or old.high is None or not 0 < max(usable_rates) < min(diverged):
             continue
-        best = as_number(good[0].params.get(name))
-        reach = 10.0 if best == max(usable) else HALF_DECADE
-        high = round_significant(min(math.sqrt(max(usable) * min(bad)), reach * max(usable)), 2)
+        best_rate = as_number(ranked[0].params.get(name))
+        max_factor = 10.0 if best_rate == max(usable_rates) else HALF_DECADE
+        high = round_significant(min(math.sqrt(max(usable_rates) * min(diverged)), max_factor * max(usable_rates)), 2)
         low = old.low
-        if low is not None and best < 3 * low:
-            low = max(round_significant(best / 3, 2), old.declared_limits[0])
+        if low is not None and best_rate < 3 * low:
+            low = max(round_significant(best_rate / 3, 2), old.declared_limits[0])
         if low is not None and low < high < old.high:
-            failed_at = f"{'every trial' if len(bad) > 1 else 'the trial'} at {min(bad):.3g}{' or above' * (len(bad) > 1)}"
-            trained = f"the highest rate that trained is {max(usable):.3g}"
-            why = f"ends at {high:g} instead of {old.high:g}: {trained}, and {failed_at} diverged"
+            lowest = f"{min(diverged):.3g}"
+            divergence_text = f"every trial at {lowest} or above" if len(diverged) > 1 else f"the trial at {lowest}"
+            highest_rate_text = f"the highest rate that trained is {max(usable_rates):.3g}"
+            why = f"ends at {high:g} instead of {old.high:g}: {highest_rate_text}, and {divergence_text} diverged"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec
 
 
 def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
-    """Return the study with a learning-rate range that extends half a decade beyond the best rate on each side that has no
-    trials.
+    """Return the study. On each side of the best learning rate where no rate was tried, the range extends half a decade beyond
+    the best rate.
 
-    With so few trials, no rule can tell whether results improve on that side. On a side with trials, the range extends at most
-    a decade beyond the best rate, unless early results selected the complete trials. keep: hyperparameters whose ranges must
-    stay, because findings changed them."""
-    reach = math.inf if settings.was_heavily_pruned(study) else MAX_RATE_END_RATIO
+    With so few trials, no rule can tell whether results improve on such a side. On a side where rates were tried, the range
+    ends at most a decade beyond the best rate, unless pruning by early results selected the complete trials. keep:
+    hyperparameters whose ranges must stay, because findings changed them."""
+    max_factor = math.inf if settings.was_heavily_pruned(study) else MAX_RATE_END_RATIO
     for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
-        tried = [as_number(t.params[name]) for t in study.trials if study.ended[t.index] and name in t.params]
-        if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried)) < 2:
+        tried_rates = [as_number(t.params[name]) for t in study.trials if study.ended[t.index] and name in t.params]
+        if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried_rates)) < 2:
             continue
-        least, most = old.declared_limits
-        near = round_significant(best / reach, 2), round_significant(best * reach, 2)
+        lowest, highest = old.declared_limits
+        near_ends = round_significant(best / max_factor, 2), round_significant(best * max_factor, 2)
         low = (
-            min(old.low, max(round_significant(best / HALF_DECADE, 2), least)) if best <= min(tried) else max(old.low, near[0])
+            min(old.low, max(round_significant(best / HALF_DECADE, 2), lowest))
+            if best <= min(tried_rates)
+            else max(old.low, near_ends[0])
         )
         high = (
-            max(old.high, min(round_significant(best * HALF_DECADE, 2), most)) if best >= max(tried) else min(old.high, near[1])
+            max(old.high, min(round_significant(best * HALF_DECADE, 2), highest))
+            if best >= max(tried_rates)
+            else min(old.high, near_ends[1])
         )
         if low < high and (low, high) != (old.low, old.high):
-            side = "lowest" if low < old.low else "highest"
+            best_end = "lowest" if low < old.low else "highest"
             why = f"at most a decade around the best rate, {best:.3g}"
             if low < old.low or high > old.high:
-                why = f"the best trial has the {side} rate, {best:.3g}, so the range extends half a decade beyond this rate"
+                why = f"the best trial has the {best_end} rate, {best:.3g}, so the range extends half a decade beyond it"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec

@@ -29,9 +29,9 @@ def one_study_per_value(spec: StudySpec, name: str, *, limit: int = MAX_SEPARATE
     for value in options:
         parameters = {name: Parameter(role="fixed", value=value, why=why)}
         for other, parameter in spec.parameters.items():
-            when = dict(parameter.when or {})
-            if other != name and when.pop(name, value) == value:
-                parameters[other] = parameter.model_copy(update={"when": when or None})
+            conditions = dict(parameter.when or {})
+            if other != name and conditions.pop(name, value) == value:
+                parameters[other] = parameter.model_copy(update={"when": conditions or None})
         goal = f"Compare {name}: {value}, one of {len(options)} values"
         studies.append(spec.model_copy(update={"parameters": parameters, "trials": trials, "goal": goal}))
     return tuple(studies)

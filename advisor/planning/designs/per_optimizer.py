@@ -6,9 +6,9 @@ Playbook: "Identifying scientific, nuisance, and fixed hyperparameters", "How sh
 optimizer=sgd,adam`. A good learning rate for SGD is about a hundred times as high as for Adam, so no common range suits both.
 
 *What.* One study per optimizer, each with an equal share of the trials, but at least five. Each study tunes the hyperparameters
-that `advisor.model.optimizers` lists for this optimizer and number of trials. The learning-rate range is the usual one of this
-optimizer, or lower if the searched range is lower, as in fine-tuning; trials of this optimizer narrow it if there are at least
-`MIN_TRIALS_OF_OPTIMIZER`."""
+that `advisor.model.optimizers` lists for this optimizer and number of trials. The learning-rate range is the optimizer's usual
+range, or a lower range if the searched range is lower, as in fine-tuning. At least `MIN_TRIALS_OF_OPTIMIZER` trials with this
+optimizer narrow the range."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
 from advisor.planning.base import MIN_SEARCH_TRIALS
-from advisor.planning.designs.initial import FAIRNESS_NOTE, FirstStudyRequest, first_study_of_project, tuned
+from advisor.planning.designs.initial import FAIRNESS_NOTE, FirstStudyRequest, as_searched_parameter, first_study_of_project
 from advisor.planning.designs.one_each import one_study_per_value
 
 PER_OPTIMIZER_GOAL = "Tune each optimizer in a separate study"
 MIN_TRIALS_OF_OPTIMIZER = 6
-"""Minimum number of an optimizer's trials with a result at which these trials narrow the usual learning-rate range of the
-optimizer. Our choice."""
-MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
+"""Minimum number of trials with a result that narrow the usual learning-rate range of their optimizer. Our choice."""
+MEASURE_AGAIN_NOTE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
 
 
 def design(_request: RunPlan, _study: Study, base: StudySpec) -> StudySpec:
@@ -42,38 +41,38 @@ def design(_request: RunPlan, _study: Study, base: StudySpec) -> StudySpec:
 
 
 def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
-    """Return the studies. Replace the first study that searches several optimizers with one learning rate by one study per
-    optimizer.
+    """Return the studies, in which one study per optimizer replaces the first study that searches several optimizers with one
+    learning rate.
 
     Drop all later studies, because they are based on the common learning-rate range."""
     for i, spec in enumerate(specs):
-        shared = optimizers.shared_learning_rate(spec)
-        if shared is not None:
-            return [*specs[:i], *one_study_per_optimizer(spec, *shared)]
+        shared_rate = optimizers.shared_learning_rate(spec)
+        if shared_rate is not None:
+            return [*specs[:i], *one_study_per_optimizer(spec, *shared_rate)]
     return list(specs)
 
 
 def usual_rate_range_parts(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[tuple[str, str]]:
-    """If the study `own` of one optimizer keeps the optimizer's usual learning-rate range, return both ends of this range as
-    parts that must stay unchanged.
+    """If the study `own` of a single optimizer keeps the optimizer's usual learning-rate range, return both ends of this range
+    as (name, end), because they must stay unchanged.
 
     Earlier trials narrow the learning-rate range if enough of them used this optimizer."""
-    shared = next(filter(None, map(optimizers.shared_learning_rate, whole)), None)
-    if shared is None or shared[0] not in own.parameters:
+    shared_rate = next(filter(None, map(optimizers.shared_learning_rate, whole)), None)
+    if shared_rate is None or shared_rate[0] not in own.parameters:
         return set()
-    chooser, rate = shared
-    tried = [t for t in study.ranked() if t.params.get(chooser) == own.parameters[chooser].value]
-    return {(rate, "low"), (rate, "high")} if len(tried) < MIN_TRIALS_OF_OPTIMIZER else set()
+    chooser, rate = shared_rate
+    optimizer_trials = [t for t in study.ranked() if t.params.get(chooser) == own.parameters[chooser].value]
+    return {(rate, "low"), (rate, "high")} if len(optimizer_trials) < MIN_TRIALS_OF_OPTIMIZER else set()
 
 
-def first_studies(wish: FirstStudyRequest, chooser: str) -> list[StudySpec]:
+def first_study_per_optimizer(request: FirstStudyRequest, chooser: str) -> list[StudySpec]:
     """Return the first study of each optimizer that `chooser` compares. Raises AdvisorError if an optimizer is unknown."""
-    options = wish.parameters[chooser].options
+    options = request.parameters[chooser].options
     unknown = [str(v) for v in options if optimizers.optimizer_in_value(v) is None]
     if unknown:
         known = ", ".join(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
         raise AdvisorError(f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}")
-    rate = next((n for n, p in wish.parameters.items() if is_learning_rate(n) and p.numeric), None)
+    rate = next((n for n, p in request.parameters.items() if is_learning_rate(n) and p.numeric), None)
     if rate is not None:
         raise AdvisorError(
             f"one range of {rate} does not suit all optimizers; leave this option out, or write a separate study for each optimizer"
@@ -81,14 +80,14 @@ def first_studies(wish: FirstStudyRequest, chooser: str) -> list[StudySpec]:
     why = f"one study for each of {len(options)} optimizers; compare their best trials"
     studies = []
     for value in options:
-        optimizer = optimizers.optimizer_in_value(value) or wish.optimizer
-        foreign = _other_optimizers_parameters(wish.parameters, HYPERPARAMETERS_BY_OPTIMIZER[optimizer])
-        others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
-        parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
-        trials = max(wish.trials // len(options), MIN_SEARCH_TRIALS)
-        spec = first_study_of_project(replace(wish, optimizer=optimizer, trials=trials, parameters=parameters))
+        optimizer = optimizers.optimizer_in_value(value) or request.optimizer
+        other_optimizers_names = _other_optimizers_parameters(request.parameters, HYPERPARAMETERS_BY_OPTIMIZER[optimizer])
+        kept_parameters = {n: p for n, p in request.parameters.items() if n != chooser and n not in other_optimizers_names}
+        parameters = {chooser: Parameter(role="fixed", value=value, why=why), **kept_parameters}
+        trials = max(request.trials // len(options), MIN_SEARCH_TRIALS)
+        spec = first_study_of_project(replace(request, optimizer=optimizer, trials=trials, parameters=parameters))
         goal = _optimizer_goal(spec, value, options)
-        studies.append(spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIRNESS_NOTE, MEASURE)}))
+        studies.append(spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIRNESS_NOTE, MEASURE_AGAIN_NOTE)}))
     return studies
 
 
@@ -96,68 +95,69 @@ def one_study_per_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[St
     """Return one study for each optimizer among the choices of `chooser`; rate: name of the learning rate that they share."""
     options = spec.parameters[chooser].options
     trials = spec.trials and max(spec.trials, MIN_SEARCH_TRIALS * len(options))
-    shared = spec.model_copy(update={"trials": trials})
-    known = [o for v in options if (o := optimizers.optimizer_in_value(v)) is not None]
-    lowest = min((HYPERPARAMETERS_BY_OPTIMIZER[o][0].low for o in known), default=1.0)
+    resized = spec.model_copy(update={"trials": trials})
+    known_optimizers = [o for v in options if (o := optimizers.optimizer_in_value(v)) is not None]
+    lowest_rate = min((HYPERPARAMETERS_BY_OPTIMIZER[o][0].low for o in known_optimizers), default=1.0)
     short_names = [str(v).rpartition(".")[2].lower() for v in options]
-    made = []
-    for i, own in enumerate(one_study_per_value(shared, chooser, limit=len(options))):
-        study = _study_of_optimizer(own, rate, options[i], lowest)
+    studies = []
+    for i, own in enumerate(one_study_per_value(resized, chooser, limit=len(options))):
+        study = _study_of_optimizer(own, rate, options[i], lowest_rate)
         slug = re.sub(r"[^a-z0-9]+", "-", short_names[i]).strip("-") or "optimizer"
         if short_names.count(short_names[i]) > 1:
             slug += f"-{short_names[: i + 1].count(short_names[i])}"
         # The optimizer comes before the round number.
         base, number = re.split(r"(?=-round-\d+$)|$", spec.study, maxsplit=1)
         name = f"{base}-{slug}{number}"
-        made.append(study.model_copy(update={"study": name, "goal": _optimizer_goal(study, options[i], options)}))
-    return made
+        studies.append(study.model_copy(update={"study": name, "goal": _optimizer_goal(study, options[i], options)}))
+    return studies
 
 
 def _optimizer_goal(spec: StudySpec, value: HyperparameterValue, options: Sequence[HyperparameterValue]) -> str:
-    later = options[options.index(value) + 1 :]
-    then = f"; then {listed(map(str, later))}" if later else ""
-    return f"Tune {value} in a separate study: {', '.join(spec.searched)}{then}"
+    later_options = options[options.index(value) + 1 :]
+    next_text = f"; then {listed(map(str, later_options))}" if later_options else ""
+    return f"Tune {value} in a separate study: {', '.join(spec.searched)}{next_text}"
 
 
-def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, lowest: float) -> StudySpec:
-    """lowest: low end of the lowest usual learning-rate range."""
+def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, lowest_rate: float) -> StudySpec:
+    """lowest_rate: low end of the lowest usual learning-rate range."""
     optimizer = optimizers.optimizer_in_value(value)
     parameters = dict(spec.parameters)
     if optimizer is not None:
-        own = [r for r in HYPERPARAMETERS_BY_OPTIMIZER[optimizer] if not is_learning_rate(r.name)]
-        for name in _other_optimizers_parameters(parameters, own):
+        optimizer_hyperparameters = [r for r in HYPERPARAMETERS_BY_OPTIMIZER[optimizer] if not is_learning_rate(r.name)]
+        for name in _other_optimizers_parameters(parameters, optimizer_hyperparameters):
             del parameters[name]
-        parameters[rate] = _shift_rate_range(parameters[rate], HYPERPARAMETERS_BY_OPTIMIZER[optimizer][0], lowest, value)
-        for rung in own:
+        parameters[rate] = _shift_rate_range(parameters[rate], HYPERPARAMETERS_BY_OPTIMIZER[optimizer][0], lowest_rate, value)
+        for rung in optimizer_hyperparameters:
             name = next((n for n in parameters if optimizers.denotes_hyperparameter(rung.name, n, optimizer)), rung.name)
-            tunes = name in parameters and parameters[name].searched
-            if (spec.trials or 1) >= rung.min_trials and not tunes:
-                parameters[name] = tuned(rung)
-            elif (spec.trials or 1) < rung.min_trials and tunes:
+            is_searched = name in parameters and parameters[name].searched
+            if (spec.trials or 1) >= rung.min_trials and not is_searched:
+                parameters[name] = as_searched_parameter(rung)
+            elif (spec.trials or 1) < rung.min_trials and is_searched:
                 old = parameters[name]
                 why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {spec.trials or 1}"
-                default = min(max(rung.default, old.declared_limits[0]), old.declared_limits[1])
-                parameters[name] = Parameter(role="fixed", value=default, limits=old.limits, when=old.when, why=why)
+                default_value = min(max(rung.default, old.declared_limits[0]), old.declared_limits[1])
+                parameters[name] = Parameter(role="fixed", value=default_value, limits=old.limits, when=old.when, why=why)
     return spec.model_copy(
         update={
             "parameters": parameters,
             "forbidden": tuple(r for r in spec.forbidden if r.where.keys() <= parameters.keys()),
-            "notes": (*spec.notes, MEASURE),
+            "notes": (*spec.notes, MEASURE_AGAIN_NOTE),
         }
     )
 
 
 def _other_optimizers_parameters(parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]) -> list[str]:
-    """Return the searched hyperparameters that only other optimizers use and on which no further hyperparameter depends."""
-    rungs = {r.name for ladder in HYPERPARAMETERS_BY_OPTIMIZER.values() for r in ladder if not is_learning_rate(r.name)}
-    rungs -= {r.name for r in own}
-    used = {n for p in parameters.values() for n in (p.when or {})}
-    texts = " ".join(p.formula or p.equals or "" for p in parameters.values())
-    free = [n for n, p in parameters.items() if p.searched and n not in used and n not in texts]
+    """Return the searched hyperparameters that only other optimizers use, without those on which another hyperparameter
+    depends."""
+    foreign_names = {r.name for ladder in HYPERPARAMETERS_BY_OPTIMIZER.values() for r in ladder if not is_learning_rate(r.name)}
+    foreign_names -= {r.name for r in own}
+    condition_names = {n for p in parameters.values() for n in (p.when or {})}
+    formulas = " ".join(p.formula or p.equals or "" for p in parameters.values())
+    independent = [n for n, p in parameters.items() if p.searched and n not in condition_names and n not in formulas]
     return [
         n
-        for n in free
-        if any(optimizers.denotes_hyperparameter(rung, n, o) for rung in rungs for o in HYPERPARAMETERS_BY_OPTIMIZER)
+        for n in independent
+        if any(optimizers.denotes_hyperparameter(rung, n, o) for rung in foreign_names for o in HYPERPARAMETERS_BY_OPTIMIZER)
     ]
 
 
@@ -166,8 +166,8 @@ def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: f
     numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
     low = min([usual.low, *(x * factor for x in numbers)])
     high = min(usual.high, max(numbers) * factor) if shared.searched and numbers else usual.high
-    least, most = shared.declared_limits
-    low, high = max(round_significant(low, 3), least), min(round_significant(high, 3), most)
+    min_rate, max_rate = shared.declared_limits
+    low, high = max(round_significant(low, 3), min_rate), min(round_significant(high, 3), max_rate)
     if not low < high:
         return shared
     why = f"the usual learning rates of {value}; other optimizers have other usual rates"

@@ -19,8 +19,8 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import best_trial_setting, fixed_parameters, learning_rate
 
-STEPS = 500
-TIMES = 2.0
+PROBE_STEPS = 500
+PROBE_TO_BEST_RATE = 2.0
 """Ratio of the learning rate of this probe to the best learning rate."""
 
 
@@ -29,10 +29,10 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
     rate, setting = learning_rate(base), best_trial_setting(study, base)
     best = as_number(setting.get(rate)) if rate is not None else float("nan")
     if rate is None or not best > 0 or targets.steps_are_epochs(study):
-        return (Advise(text=f"Train for {STEPS} steps at twice the best learning rate and log the loss at every step."),)
+        return (Advise(text=f"Train for {PROBE_STEPS} steps at twice the best learning rate and log the loss at every step."),)
     parameters = fixed_parameters(setting, base)
-    high = round_significant(TIMES * best, 3)
-    parameters[rate] = Parameter(role="fixed", value=high, why=f"{TIMES:g} times {best:.3g}, the best so far")
+    high = round_significant(PROBE_TO_BEST_RATE * best, 3)
+    parameters[rate] = Parameter(role="fixed", value=high, why=f"{PROBE_TO_BEST_RATE:g} times {best:.3g}, the best so far")
     notes = ["Log the training loss at every step, as the advisor's training hook does."]
     if base.max_train_steps:
         notes.append(f"Keep the learning-rate schedule of a training of {base.max_train_steps:,} steps.")
@@ -43,7 +43,7 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
             "forbidden": (),
             "trials": 1,
             "seeds": None,
-            "max_train_steps": min(STEPS, base.max_train_steps or STEPS),
+            "max_train_steps": min(PROBE_STEPS, base.max_train_steps or PROBE_STEPS),
             "evaluate_every": 1,
             "probe": "early-instability",
             "notes": tuple(notes),

@@ -5,9 +5,9 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 *When.* Only one setting was trained, once or with several seeds, so the effects of hyperparameters are unknown.
 
 *What.* Ten learning rates, log-spaced over a decade below and a decade above the learning rate that was used. Each learning
-rate is trained for a tenth of the steps. If the best result came in the first half of training, each trial takes twice the
-number of steps up to that point, so that the sweep shows at which learning rates results become worse again. If the loss blew
-up early, or every run diverged, the learning rates lie in the three decades below the rate that was used. All other
+rate is trained for a tenth of the steps. If the best result came in the first half of training, each trial takes at least twice
+the number of steps to this result, so that the sweep also shows at which learning rates results become worse again. If the loss
+blew up early, or every run diverged, the learning rates lie in the three decades below the rate that was used. All other
 hyperparameters are fixed, and a warmup in steps is shortened in proportion to the training. If the study has several learning
 rates, such as those of a generator and a discriminator, their ratio stays the same. If the learning rate is unknown, the study
 repeats the setting, and a note asks to log the learning rate."""
@@ -29,12 +29,12 @@ from advisor.planning.base import best_trial_setting, fixed_parameters, trial_se
 from advisor.planning.designs.reseed import repeat_best_trial
 from advisor.planning.designs.rounds import SHORT_RUN_LENGTH_SHARE
 
-DECADE = 10.0
+SWEEP_END_FACTOR = 10.0
 """Factor between the learning rate that was used and each end of the sweep."""
 MIN_SWEEP_TRIAL_STEPS = 500
-"""Minimum length of a trial in optimizer steps, because a tenth of a short training shows too little. Each trial of the sweep
-still takes at most a fifth of the training."""
-EVALUATIONS = 20
+"""Minimum length of a sweep's trial in optimizer steps, because a tenth of a short training shows too little. This minimum is
+never more than a fifth of the training."""
+EVALUATIONS_PER_TRIAL = 20
 """Number of evaluations per trial: enough to see divergence and to rank the learning rates."""
 LOG_RATE_ADVICE = (
     "Log the learning rate as a parameter (for example mlflow.log_param('learning_rate', rate)); then the next study can sweep it, "
@@ -44,8 +44,8 @@ LOG_RATE_ADVICE = (
 
 def is_first_single_setting(study: Study) -> bool:
     """Return whether the study is the first of its lineage and trained a single setting, once or with several seeds."""
-    first = study.spec.round == 1 and study.spec.parent is None and study.spec.baseline is None
-    return first and study.probe is None and not study.searched and bool(study.ranked() or _all_diverged(study))
+    is_first_study = study.spec.round == 1 and study.spec.parent is None and study.spec.baseline is None
+    return is_first_study and study.probe is None and not study.searched and bool(study.ranked() or _all_diverged(study))
 
 
 def rate_is_too_high(study: Study) -> bool:
@@ -65,14 +65,22 @@ def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     setting = best_trial_setting(study, base) or trial_setting(study.trials[0], base)
     rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < MAX_FINITE_VALUE]
     if not rates:
-        again = repeat_best_trial(study, base, unnamed=True)
-        return None if again is None else again.model_copy(update={"notes": (LOG_RATE_ADVICE, *again.notes)})
+        repeated_study = repeat_best_trial(study, base, unnamed=True)
+        return (
+            None
+            if repeated_study is None
+            else repeated_study.model_copy(update={"notes": (LOG_RATE_ADVICE, *repeated_study.notes)})
+        )
     name, used = rates[0], as_number(setting[rates[0]])
-    below, above, why = DECADE, DECADE, f"a decade on each side of {plain_number(used)}, the only rate that was tried"
+    below, above, why = (
+        SWEEP_END_FACTOR,
+        SWEEP_END_FACTOR,
+        f"a decade on each side of {plain_number(used)}, the only rate that was tried",
+    )
     if rate_is_too_high(study):
-        below, above = DECADE**3, 0.5
-        event = "diverged" if _all_diverged(study) else "blew up early"
-        why = f"the three decades below {plain_number(used)}, the only rate that was tried: its loss {event}"
+        below, above = SWEEP_END_FACTOR**3, 0.5
+        failure_text = "diverged" if _all_diverged(study) else "blew up early"
+        why = f"the three decades below {plain_number(used)}, the only rate that was tried: its loss {failure_text}"
     low, high = round_significant(used / below, 3), round_significant(used * above, 3)
     parameters = fixed_parameters(setting, base)
     parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)
@@ -81,21 +89,21 @@ def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
         parameters[other] = Parameter(role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}")
     sweep = base.model_copy(update={"parameters": parameters, "trials": TRIALS_FOR_RATE_ONLY, "seeds": None})
     spec = _shorten_training(sweep, study)
-    final = study.length(spec.final_train_steps) if spec.final_train_steps else ""
-    length = f", {spec.max_train_steps:,} of the full {final} each" if spec.max_train_steps and final else ""
-    if spec.max_train_steps and not final:
-        length = f", {study.length(spec.max_train_steps)} each"
-    shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
-    if final:
-        shows += (
-            f" Then train the two or three best for {final}: short runs favour rates that are fast "
+    full_length = study.length(spec.final_train_steps) if spec.final_train_steps else ""
+    length_text = f", {spec.max_train_steps:,} of the full {full_length} each" if spec.max_train_steps and full_length else ""
+    if spec.max_train_steps and not full_length:
+        length_text = f", {study.length(spec.max_train_steps)} each"
+    result_note = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
+    if full_length:
+        result_note += (
+            f" Then train the two or three best for {full_length}: short runs favour rates that are fast "
             "at first. If the learning rate warms up or decays, shorten both in proportion to the training."
         )
     return spec.model_copy(
         update={
-            "goal": f"Sweep {name}: {plain_number(low)} to {plain_number(high)}{length}",
+            "goal": f"Sweep {name}: {plain_number(low)} to {plain_number(high)}{length_text}",
             "forbidden": (),
-            "notes": (*base.notes, shows),
+            "notes": (*base.notes, result_note),
         }
     )
 
@@ -105,28 +113,27 @@ def _shorten_training(spec: StudySpec, study: Study) -> StudySpec:
     length = spec.max_train_steps or (int(np.median([int(c.steps[-1]) for c in curves])) if curves else 0)
     if not length or study.unit in ("second", "millisecond"):
         return spec
-    least = 1 if targets.steps_are_epochs(study) else min(MIN_SWEEP_TRIAL_STEPS, length // 5)
-    steps, why = max(round_up_steps(SHORT_RUN_LENGTH_SHARE * length), least), "a tenth of the length"
+    min_steps = 1 if targets.steps_are_epochs(study) else min(MIN_SWEEP_TRIAL_STEPS, length // 5)
+    steps, why = max(round_up_steps(SHORT_RUN_LENGTH_SHARE * length), min_steps), "a tenth of the length"
     best_steps = [float(c.steps[int(np.argmin(c.values))]) for c in (c.finite for c in curves) if len(c) > 1]
-    best = float(np.median(best_steps)) if best_steps else 0.0
+    median_best_step = float(np.median(best_steps)) if best_steps else 0.0
     # If the best result came in the first half of training, the trials must reach the steps after it.
-    if best <= length / 2 and (seen := min(round_up_steps(2 * best), length)) > steps:
-        steps, why = seen, "twice the steps to the best result"
+    if median_best_step <= length / 2 and (steps_past_best := min(round_up_steps(2 * median_best_step), length)) > steps:
+        steps, why = steps_past_best, "twice the steps to the best result"
     spec = spec.model_copy(update={"max_train_steps": length})
     spec = _with_shorter_warmup(SetField(field="max_train_steps", value=steps, why=why).apply(spec), length)
     final = spec.final_train_steps or length
     return spec.model_copy(
-        update={"evaluate_every": max(steps // EVALUATIONS, 1), "final_train_steps": final if final > steps else None}
+        update={"evaluate_every": max(steps // EVALUATIONS_PER_TRIAL, 1), "final_train_steps": final if final > steps else None}
     )
 
 
-def _with_shorter_warmup(spec: StudySpec, length: int) -> StudySpec:
-    """Return the study. If the study fixes a warmup in steps, scale this warmup in proportion to the training length. length:
-    the former training length."""
+def _with_shorter_warmup(spec: StudySpec, former_length: int) -> StudySpec:
+    """Return the study. If the study fixes a warmup in steps, scale the warmup in proportion to the training length."""
     for name, parameter in spec.parameters.items():
         warmup = parameter.value
         if "warmup" in name.lower() and isinstance(warmup, int) and not isinstance(warmup, bool) and warmup > 1:
-            scaled = max(round(warmup * (spec.max_train_steps or length) / length), 1)
-            why = f"scaled with max_train_steps, which was {length:,}"
-            spec = spec.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
+            scaled_warmup = max(round(warmup * (spec.max_train_steps or former_length) / former_length), 1)
+            why = f"scaled with max_train_steps, which was {former_length:,}"
+            spec = spec.with_parameter(name, parameter.model_copy(update={"value": scaled_warmup, "why": why}))
     return spec

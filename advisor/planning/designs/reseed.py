@@ -29,32 +29,32 @@ def repeat_goal(spec: StudySpec) -> str:
     """Return the goal of a study that repeats the best setting, or that repeats several settings to compare them."""
     if not spec.settings:
         return f"{REPEAT_GOAL}: {spec.seeds} seeds, to measure the variation between them"
-    compared = list(spec.searched.items())
-    if len(compared) == 1:
-        name, parameter = compared[0]
+    compared_parameters = list(spec.searched.items())
+    if len(compared_parameters) == 1:
+        name, parameter = compared_parameters[0]
         return f"Compare {clean(name)}: {listed([setting(v) for v in parameter.options], limit=6)}, {spec.seeds} seeds each"
     return f"Compare {len(spec.settings)} settings: {spec.seeds} seeds each"
 
 
 def repeat_best_trial(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec | None:
-    """Return the study that repeats the best trial; None if there is no best trial, or if this trial has already been repeated.
+    """Return the study that repeats the best trial, or None if no trial has a result or the best trial was already repeated.
 
-    unnamed: True to also repeat a trial that logged no hyperparameters."""
+    unnamed: if True, also repeat a trial that logged no hyperparameters."""
     ranked = study.ranked()
     if not ranked or not (ranked[0].params or unnamed):
         return None
-    own = repeats.key(ranked[0])
-    tried = [s for s in repeats.full_length_settings(study) if repeats.key(s.trials[0]) == own]
-    rivals = [s for s in repeats.compared_settings(study) if s not in tried]
-    if min((len(s.trials) for s in (*tried, *rivals)), default=0) >= DEFAULT_REPEAT_SEEDS:
+    best_key = repeats.key(ranked[0])
+    repeats_of_best = [s for s in repeats.full_length_settings(study) if repeats.key(s.trials[0]) == best_key]
+    compared_settings = [s for s in repeats.compared_settings(study) if s not in repeats_of_best]
+    if min((len(s.trials) for s in (*repeats_of_best, *compared_settings)), default=0) >= DEFAULT_REPEAT_SEEDS:
         return None
-    again = RepeatTrial(
+    repeat_change = RepeatTrial(
         parameters=dict(ranked[0].params),
-        rivals=tuple(dict(s.params) for s in rivals),
+        rivals=tuple(dict(s.params) for s in compared_settings),
         seeds=DEFAULT_REPEAT_SEEDS,
         why="the variation between seeds is not known well",
     )
-    spec = again.apply(base)
+    spec = repeat_change.apply(base)
     goal = repeat_goal(spec)
     if (
         not ranked[0].params and ranked[0].commit

@@ -29,12 +29,12 @@ GRID_LEARNING_RATES = 8
 CONSTANT_RATE_ADVICE = (
     "Train at a constant learning rate without augmentation and regularisation. Log the loss on the training data."
 )
-EVALUATIONS = 100
+EVALUATIONS_PER_TRIAL = 100
 """Number of evaluations per trial, which limits how precisely the number of steps is measured."""
 
 
 def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the grid with other learning rates or more steps, or advice if the learning rates or steps are unknown."""
+    """Return the grid with the requested learning rates and number of steps, or advice if the request lacks these numbers."""
     rate, numbers = learning_rate(base), request.numbers
     if rate is None or not {"low", "high", "steps"} <= set(numbers):
         return (Advise(text=f"Find how many steps it takes to fit the training data perfectly. {CONSTANT_RATE_ADVICE}"),)
@@ -42,37 +42,36 @@ def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tupl
 
 
 def initial_rate_sweep(base: StudySpec, steps: int) -> StudySpec:
-    """Return the grid over the first study's learning-rate range, to run before that study. Raises AdvisorError if the learning
-    rate has no range."""
+    """Return the grid over the learning-rate range of the first study `base`, which runs after the grid. Raises AdvisorError if
+    the learning rate has no range."""
     rate = learning_rate(base) or "learning_rate"
-    searched = base.searched.get(rate)
-    if searched is None or searched.low is None or searched.high is None or searched.low <= 0:
+    rate_parameter = base.searched.get(rate)
+    if rate_parameter is None or rate_parameter.low is None or rate_parameter.high is None or rate_parameter.low <= 0:
         raise AdvisorError(f"--find-steps needs a range of learning rates that starts above 0: add --tune {rate}=1e-4..1:log")
-    before = base.model_copy(update={"max_train_steps": None, "evaluate_every": None})
-    return validate_spec(learning_rate_grid(before, rate, searched.low, searched.high, steps))
+    spec_without_length = base.model_copy(update={"max_train_steps": None, "evaluate_every": None})
+    return validate_spec(learning_rate_grid(spec_without_length, rate, rate_parameter.low, rate_parameter.high, steps))
 
 
 def learning_rate_grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> StudySpec:
     """Return a study that trains `steps` steps at each of several constant learning rates, to run before the study `base`."""
-    even = [float(r) for r in np.geomspace(low, high, GRID_LEARNING_RATES)]
-    rates = tuple(round_significant(r, 2) for r in even)
-    if len(set(rates)) < GRID_LEARNING_RATES:  # two digits are too few to tell the rates apart
-        rates = tuple(dict.fromkeys(round_significant(r, 12) for r in even))
+    exact_rates = [float(r) for r in np.geomspace(low, high, GRID_LEARNING_RATES)]
+    grid_rates = tuple(round_significant(r, 2) for r in exact_rates)
+    if len(set(grid_rates)) < GRID_LEARNING_RATES:  # two digits are too few to tell the rates apart
+        grid_rates = tuple(dict.fromkeys(round_significant(r, 12) for r in exact_rates))
     parameters = {name: _fixed_in_grid(name, parameter) for name, parameter in base.parameters.items()}
-    why = (
-        f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest rate must not be the lowest or the highest"
-    )
-    parameters[rate] = Parameter(role="scientific", type="float", choices=rates, why=why)
+    ends = f"{grid_rates[0]:g} to {grid_rates[-1]:g}"
+    why = f"constant rates, log-spaced from {ends}; the fastest rate must be neither the lowest nor the highest"
+    parameters[rate] = Parameter(role="scientific", type="float", choices=grid_rates, why=why)
     return base.model_copy(
         update={
             "goal": f"Find max_train_steps: fit the training data within {steps:,} steps",
             "parameters": parameters,
             "forbidden": (),
-            "trials": len(rates),
+            "trials": len(grid_rates),
             "seeds": None,
             "max_train_steps": steps,
             "final_train_steps": None,
-            "evaluate_every": max(steps // EVALUATIONS, 1),
+            "evaluate_every": max(steps // EVALUATIONS_PER_TRIAL, 1),
             "schedule": {"kind": "constant"},
             "probe": "steps",
             "baseline": base,

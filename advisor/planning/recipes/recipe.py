@@ -18,25 +18,25 @@ from advisor.planning import roles
 
 RECIPE_NAMES = ("sft", "lora", "dpo", "grpo", "pretrain")
 RECIPES_WITH_TOKEN_LENGTH = ("sft", "lora", "pretrain")
-"""Recipes whose training length may be a number of tokens. A number of tokens does not suit DPO, which counts pairs, and GRPO,
-whose completions the model generates."""
+"""Recipes whose training length may be a number of tokens. A number of tokens does not suit DPO, whose data are pairs, and
+GRPO, where the model itself generates the training texts."""
 DEFAULT_TOKENS_PER_BATCH = 65_536
 """Default number of tokens in a batch for fine-tuning: 32 sequences of 2,048 tokens."""
 DEFAULT_TOKENS_PER_PARAMETER = 20
 """Default number of training tokens per parameter. Chinchilla used 1.4 trillion tokens for 70 billion parameters (Hoffmann et
 al. 2022, arXiv:2203.15556)."""
-MIN_STEPS = 10
+MIN_STEPS_FROM_TOKENS = 10
 """Minimum number of optimizer steps of a study whose length is given in tokens."""
 RECIPE_RANGE_NOTE = "Without your values, the recipe searches"
 STEP_LAW_NOTE = "Step Law predicts"
-"""First words of notes that a recipe adds to a study."""
+"""First words of the notes about Step Law that a recipe adds to a study."""
 _RECIPE_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeRequest:
-    """The user's request for the first study of a recipe: options of `advisor init`. If a field is None, the recipe's value
-    applies."""
+    """The user's request for the first study of a recipe, from the options of `advisor init`. If a field is None, the recipe's
+    value applies."""
 
     recipe: str
     study: str
@@ -56,7 +56,7 @@ def first_study_of_recipe(wish: RecipeRequest) -> tuple[str, StudySpec]:
     """Return (comment, study): the leading comment of the study file, and the study.
 
     Raises AdvisorError if the length is too short or nothing is left to tune."""
-    comment, spec = read(wish.recipe)
+    comment, spec = read_recipe(wish.recipe)
     objective = Objective(metric=wish.metric or spec.objective.metric, direction=wish.direction or spec.objective.direction)
     spec = spec.model_copy(update={"study": wish.study, "objective": objective})
     if wish.recipe == "pretrain":
@@ -66,18 +66,20 @@ def first_study_of_recipe(wish: RecipeRequest) -> tuple[str, StudySpec]:
         if wish.tokens is not None:
             spec = _with_steps_from_tokens(spec, wish.tokens, wish.batch_tokens or DEFAULT_TOKENS_PER_BATCH)
     spec = _with_parameters(spec, wish.parameters)
-    if wish.trials is not None and wish.trials != spec.trials:  # the listed settings are too few or too many
+    if wish.trials is not None and wish.trials != spec.trials:  # the number of listed settings is wrong
         spec = spec.model_copy(update={"trials": wish.trials, "settings": ()})
     # The user's ranges may exclude the predicted values.
     ranges = {n: p for n, p in spec.searched.items() if p.numeric}
-    expected = {p: p.expects for p in spec.predictions if isinstance(p.expects, BestNear) and p.expects.parameter in ranges}
-    predictions = tuple(p for p, near in expected.items() if ranges[near.parameter].contains(near.value))
+    expected_best = {
+        p: p.expects for p in spec.predictions if isinstance(p.expects, BestNear) and p.expects.parameter in ranges
+    }
+    predictions = tuple(p for p, near in expected_best.items() if ranges[near.parameter].contains(near.value))
     spec = spec.model_copy(update={"predictions": predictions})
     return comment.replace("{metric}", objective.metric), spec
 
 
 @lru_cache
-def read(recipe: str) -> tuple[str, StudySpec]:
+def read_recipe(recipe: str) -> tuple[str, StudySpec]:
     text = (_RECIPE_FOLDER / f"{recipe}.yaml").read_text("utf-8")
     comment = text[: text.index("\nstudy:") + 1]
     return comment, parse_study_file(text, source=f"recipe {recipe}")
@@ -87,16 +89,16 @@ def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
     factor = steps / (spec.max_train_steps or steps)
     schedule = dict(spec.schedule or {})
     schedule["warmup_steps"] = round(factor * float(schedule["warmup_steps"]))
-    every = max(round(factor * (spec.evaluate_every or steps)), 1)
-    return spec.model_copy(update={"max_train_steps": steps, "evaluate_every": every, "schedule": schedule})
+    evaluation_interval = max(round(factor * (spec.evaluate_every or steps)), 1)
+    return spec.model_copy(update={"max_train_steps": steps, "evaluate_every": evaluation_interval, "schedule": schedule})
 
 
 def _with_steps_from_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
     steps = math.ceil(tokens / batch_tokens)
-    if steps < MIN_STEPS:
+    if steps < MIN_STEPS_FROM_TOKENS:
         raise AdvisorError(
-            f"{tokens:,} tokens are fewer than {MIN_STEPS} batches of {batch_tokens:,}; pass more --tokens or a smaller "
-            "--batch-tokens"
+            f"{tokens:,} tokens are fewer than {MIN_STEPS_FROM_TOKENS} batches of {batch_tokens:,}; pass more --tokens or "
+            "a smaller --batch-tokens"
         )
     note = (
         f"{steps:,} steps of {batch_tokens:,} tokens are {_format_large_number(tokens)} training tokens. Set "
@@ -106,30 +108,30 @@ def _with_steps_from_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> 
     return spec.model_copy(update={"notes": (note, *spec.notes)})
 
 
-def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
-    size = wish.model_parameters
-    if size is None:
+def _with_step_law(spec: StudySpec, request: RecipeRequest) -> StudySpec:
+    model_size = request.model_parameters
+    if model_size is None:
         raise AdvisorError("--recipe pretrain needs the model's number of parameters without embeddings, such as --params 124M")
-    tokens = wish.tokens or DEFAULT_TOKENS_PER_PARAMETER * size
-    batch = wish.batch_tokens or step_law_batch_size(tokens)
-    rate = step_law_learning_rate(size, tokens)
+    tokens = request.tokens or DEFAULT_TOKENS_PER_PARAMETER * model_size
+    tokens_per_batch = request.batch_tokens or step_law_batch_size(tokens)
+    rate = step_law_learning_rate(model_size, tokens)
     why = (
-        f"the first hyperparameter to tune; Step Law predicts {rate:.3g} for {_format_large_number(size)} parameters and "
+        f"the first hyperparameter to tune; Step Law predicts {rate:.3g} for {_format_large_number(model_size)} parameters and "
         f"{_format_large_number(tokens)} tokens: 1.79 * N^-0.713 * D^0.307 (arXiv:2503.04715)"
     )
     old = spec.parameters["learning_rate"]
     new = old.model_copy(update={"low": _scaled_rate(old.low, rate), "high": _scaled_rate(old.high, rate), "why": why})
     settings = tuple({"learning_rate": _scaled_rate(setting["learning_rate"], rate)} for setting in spec.settings)
-    near = Prediction(
+    prediction = Prediction(
         rule="step-law", subject="learning_rate", expects=BestNear(parameter="learning_rate", value=_scaled_rate(1, rate))
     )
-    update = {"settings": settings, "predictions": (near,)}
+    update = {"settings": settings, "predictions": (prediction,)}
     spec = spec.with_parameter("learning_rate", new).model_copy(update=update)
-    spec = _with_steps_from_tokens(spec, tokens, batch)
+    spec = _with_steps_from_tokens(spec, tokens, tokens_per_batch)
     note = f"{STEP_LAW_NOTE} a batch of {_format_large_number(step_law_batch_tokens(tokens))} tokens: 0.58 * D^0.571."
-    if wish.batch_tokens is not None:
+    if request.batch_tokens is not None:
         note += " Its learning rate suits this batch; a smaller batch needs a lower rate."
-    if wish.tokens is None:
+    if request.tokens is None:
         ratio = f"{DEFAULT_TOKENS_PER_PARAMETER} tokens per parameter"
         note += f" {ratio} are as in Chinchilla (arXiv:2203.15556); --tokens sets another number."
     return spec.model_copy(update={"notes": (*spec.notes, note)})
@@ -142,17 +144,17 @@ def _scaled_rate(factor: HyperparameterValue | None, rate: float) -> float:
 def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec:
     if not own:
         return spec
-    renamed = any(is_learning_rate(name) for name in own)
-    kept = {n: p for n, p in spec.parameters.items() if not (renamed and is_learning_rate(n))}
-    stated = {n: p.model_copy(update={"why": roles.why(n, p.role, "set by the user")}) for n, p in own.items()}
-    parameters = {**kept, **stated}
+    names_other_rate = any(is_learning_rate(name) for name in own)
+    kept_parameters = {n: p for n, p in spec.parameters.items() if not (names_other_rate and is_learning_rate(n))}
+    explained = {n: p.model_copy(update={"why": roles.reason_for_role(n, p.role, "set by the user")}) for n, p in own.items()}
+    parameters = {**kept_parameters, **explained}
     if not any(p.searched for p in parameters.values()):
         raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
-    same_space = {n for n, p in parameters.items() if p.searched} == set(spec.searched) - set(own)
-    settings = spec.settings if same_space else ()
-    replaced = {n: p for n, p in spec.searched.items() if parameters.get(n) is not p}
+    is_same_space = {n for n, p in parameters.items() if p.searched} == set(spec.searched) - set(own)
+    settings = spec.settings if is_same_space else ()
+    replaced_parameters = {n: p for n, p in spec.searched.items() if parameters.get(n) is not p}
     notes = []
-    for name, p in replaced.items():
+    for name, p in replaced_parameters.items():
         values = listed(map(setting, p.options)) if p.options else f"from {setting(p.low)} to {setting(p.high)}"
         notes.append(f"{RECIPE_RANGE_NOTE} {name} {values}: {p.why}.")
     return spec.model_copy(update={"parameters": parameters, "settings": settings, "notes": (*notes, *spec.notes)})
@@ -160,8 +162,8 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
 
 def recipe_notes(spec: StudySpec) -> tuple[str, ...]:
     """Return the notes of a study that come from a recipe and also hold for later rounds."""
-    known = {note for name in RECIPE_NAMES for note in read(name)[1].notes} if spec.notes else set()
-    return tuple(n for n in spec.notes if n in known or n.startswith((RECIPE_RANGE_NOTE, STEP_LAW_NOTE)))
+    known_notes = {note for name in RECIPE_NAMES for note in read_recipe(name)[1].notes} if spec.notes else set()
+    return tuple(n for n in spec.notes if n in known_notes or n.startswith((RECIPE_RANGE_NOTE, STEP_LAW_NOTE)))
 
 
 def _format_large_number(number: float) -> str:

@@ -17,11 +17,10 @@ from advisor.model.space import FloatArray, HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.stats.halton import Halton
 
-MAX_TRIALS = 1_000_000
-"""Maximum number of trials in a sequence. The limit keeps it feasible to skip points one by one, and exceeds the number of
-trials of any study."""
-_MAX_FORBIDDEN = 1000
-"""Maximum number of consecutive points in forbidden regions. If more points in a row are forbidden, an error rejects the space."""
+MAX_SEQUENCE_LENGTH = 1_000_000
+"""Maximum number of trials in a sequence. No study has more trials, and more points would take too long to skip one by one."""
+_MAX_CONSECUTIVE_FORBIDDEN_POINTS = 1000
+"""Number of consecutive points in forbidden regions at which an error rejects the search space."""
 _POINTS_PER_BLOCK = 256
 
 
@@ -29,26 +28,26 @@ def draw_trials(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[
     """Yield `count` trials of the study after the first `skip` trials of its sequence, each as {parameter: value} with fixed
     and derived parameters.
 
-    A study yields the same trials on every platform and in any order of its parameters; more trials continue the sequence. If
-    the condition (`when`) of a parameter is not met in a trial, the trial lacks this parameter. Points in forbidden regions are
-    skipped. If a single list of choices is the only searched hyperparameter, every choice appears once before any choice is
-    repeated. If the study lists `settings`, the function yields these settings in order, and starts again after the last one.
-    Raises AdvisorError if a number is invalid or the study's sampler is adaptive."""
-    if count < 0 or skip < 0 or count + skip > MAX_TRIALS:
+    The trials of a study are the same on every platform and do not depend on the order of its parameters. A larger `count`
+    continues the same sequence. If the condition (`when`) of a parameter is not met in a trial, the trial lacks this parameter.
+    Points in forbidden regions are skipped. If a single list of choices is the only searched hyperparameter, every choice
+    appears once before any choice is repeated. If the study lists `settings`, the function yields these settings in order, and
+    starts again after the last one. Raises AdvisorError if a number is invalid or the study's sampler is adaptive."""
+    if count < 0 or skip < 0 or count + skip > MAX_SEQUENCE_LENGTH:
         raise AdvisorError(
-            f"the numbers of trials to draw and to skip must not be negative, nor more than {MAX_TRIALS:,} together"
+            f"the numbers of trials to draw and to skip must not be negative, and their sum must not exceed {MAX_SEQUENCE_LENGTH:,}"
         )
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
             "an adaptive sampler draws each trial from the results so far: use `advisor run`, or call "
-            "advisor.planning.sampling.adaptive.suggest with your results"
+            "advisor.planning.sampling.adaptive.suggest_trial with your results"
         )
     if spec.settings:
         return islice((_complete_setting(spec, setting) for setting in cycle(spec.settings)), skip, skip + count)
-    searched = sorted(spec.searched)
+    searched_names = sorted(spec.searched)
     # Without forbidden regions, no point is rejected, so start directly at point `skip`.
     first, allowed = (0, skip) if spec.forbidden else (skip, 0)
-    return islice(_allowed_trials(spec, searched, first), allowed, allowed + count)
+    return islice(_allowed_trials(spec, searched_names, first), allowed, allowed + count)
 
 
 def _complete_setting(spec: StudySpec, setting: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
@@ -56,28 +55,28 @@ def _complete_setting(spec: StudySpec, setting: Mapping[str, HyperparameterValue
     return {name: trial[name] for name in spec.parameters if name in trial}
 
 
-def _allowed_trials(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, HyperparameterValue]]:
+def _allowed_trials(spec: StudySpec, searched_names: list[str], first: int) -> Iterator[dict[str, HyperparameterValue]]:
     """Yield the trials that lie in no forbidden region, starting at point number `first` of the sequence."""
-    refused = 0
-    for position in _halton_points(spec, len(searched), first):
+    consecutive_forbidden = 0
+    for position in _halton_points(spec, len(searched_names), first):
         trial = trial_at_position(spec, position)
         if spec.forbidden_region_of(trial) is None:
-            refused = 0
+            consecutive_forbidden = 0
             yield trial
-        elif (refused := refused + 1) == _MAX_FORBIDDEN:
+        elif (consecutive_forbidden := consecutive_forbidden + 1) == _MAX_CONSECUTIVE_FORBIDDEN_POINTS:
             raise AdvisorError(
-                f"the study's forbidden regions cover almost all of its space: {_MAX_FORBIDDEN:,} points in a row lie in them; "
-                "search other ranges"
+                f"the study's forbidden regions contain {_MAX_CONSECUTIVE_FORBIDDEN_POINTS:,} points in a row, so they "
+                "cover almost all of its space; search other ranges"
             )
 
 
 def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, HyperparameterValue]:
     """Return the trial at a position in the unit cube: a coordinate in [0, 1) per searched parameter, sorted by name."""
-    searched = sorted(spec.searched)
-    drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
-    values = {**spec.fixed_values, **drawn}
-    single = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
-    trial = spec.with_computed_values(_active_parameters(spec, {**values, **single}))
+    searched_names = sorted(spec.searched)
+    drawn_values = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched_names, position, strict=True)}
+    values = {**spec.fixed_values, **drawn_values}
+    single_options = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
+    trial = spec.with_computed_values(_active_parameters(spec, {**values, **single_options}))
     for name, parameter in spec.parameters.items():
         if parameter.formula is None or name in trial or not _is_condition_met(spec, name, trial):
             continue
@@ -89,7 +88,8 @@ def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -
 
 
 def _halton_points(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatArray]:
-    """Yield the points of the infinite sequence, starting at number `first`; each has shape (dimensions,) and lies in [0, 1)."""
+    """Yield the points of the study's infinite sequence, starting at point number `first`. Each point has shape (dimensions,)
+    and coordinates in [0, 1)."""
     rng = np.random.default_rng(spec.sampler.seed)
     if spec.sampler.kind == "random" or dimensions == 0:
         rng.random((first, dimensions))
@@ -97,21 +97,21 @@ def _halton_points(spec: StudySpec, dimensions: int, first: int) -> Iterator[Flo
             yield from rng.random((_POINTS_PER_BLOCK, dimensions))
     choices = [p.options for p in spec.searched.values() if p.options]
     if dimensions == 1 and choices:
-        order = (rng.permutation(len(choices[0])) + 0.5) / len(choices[0])
+        choice_order = (rng.permutation(len(choices[0])) + 0.5) / len(choices[0])
         for number in count(first):
-            yield order[[number % len(order)]]
+            yield choice_order[[number % len(choice_order)]]
     shift = rng.random(dimensions)
-    sequence = Halton(dimensions, rng)
+    halton_sequence = Halton(dimensions, rng)
     for start in count(first, _POINTS_PER_BLOCK):
-        yield from (sequence.points(start, _POINTS_PER_BLOCK) + shift) % 1.0
+        yield from (halton_sequence.points(start, _POINTS_PER_BLOCK) + shift) % 1.0
 
 
 def _active_parameters(spec: StudySpec, values: dict[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
-    present: dict[str, HyperparameterValue] = {}
+    active_values: dict[str, HyperparameterValue] = {}
     for name in spec.parameters:
         if name in values and _is_condition_met(spec, name, values):
-            present[name] = values[name]
-    return present
+            active_values[name] = values[name]
+    return active_values
 
 
 def _is_condition_met(spec: StudySpec, name: str, values: dict[str, HyperparameterValue]) -> bool:

@@ -13,11 +13,11 @@ from advisor.model.message import Message, Name, end_with_full_stop, first_sente
 from advisor.model.space import RangeSide, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capitalise, clean, count, spelled
-from advisor.planning.closing import STOP_GOAL
+from advisor.planning.closing import STOP_SEARCHING_GOAL
 from advisor.planning.designs.explore import MORE_SETTINGS_GOAL
 from advisor.planning.goals import goal_after_manual_fix
 from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, needs_new_scores
-from advisor.planning.stages import MIN_FEASIBLE, MIN_SURE_CONFIDENCE, says_to_stop_tuning
+from advisor.planning.stages import MIN_FEASIBLE_TRIALS, MIN_SURE_CONFIDENCE, says_to_stop_tuning
 from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
 from advisor.report.text.study_diff import (
@@ -63,7 +63,7 @@ def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
     if not report.heads:
         return checks_text, nothing
     action = say("{action}", action=end_with_full_stop(report.heads[0].action))
-    if len(report.ranked) < MIN_FEASIBLE:
+    if len(report.ranked) < MIN_FEASIBLE_TRIALS:
         return checks_text, say("Consider: {action}", action=action)
     return action, end_with_full_stop(report.heads[0].message)
 
@@ -186,7 +186,7 @@ def _finding_behind_study(report: ReportData, spec: StudySpec) -> Finding | None
 def _reason_for_manual_action(report: ReportData, spec: StudySpec, before: Finding) -> Message:
     goal = spec.goal.partition(":")[0]
     reason_text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE_NOTE}" * needs_new_scores(spec, [before])
-    stop_reason = _reason_for_goal(report, spec) if goal.startswith(STOP_GOAL) else ""
+    stop_reason = _reason_for_goal(report, spec) if goal.startswith(STOP_SEARCHING_GOAL) else ""
     message = say(reason_text, why=first_sentence(before.message), goal=goal)
     return join_items((message, *([end_with_full_stop(stop_reason)] if stop_reason else [])), " ")
 
@@ -315,7 +315,7 @@ def _checks_summary(report: ReportData) -> str:
     summary_text = f"{'Nothing urgent' if notes else 'No problem'} found in {spelled(passed + fired, 'check')}"
     summary_text += f"; {count(unknown, 'check')} could not run." if unknown else "."
     compared_count = len(report.ranked)
-    if compared_count >= MIN_FEASIBLE:
+    if compared_count >= MIN_FEASIBLE_TRIALS:
         return summary_text
     start = f"Only {spelled(compared_count, 'trial has', 'trials have')} a comparable result"
     return f"{start}, too few to judge the search space. {summary_text}"

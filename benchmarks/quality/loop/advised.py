@@ -12,11 +12,11 @@ from advisor import contract
 from advisor.analysis import first_study
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
-from advisor.history.judge import outcomes
+from advisor.history.judge import judge_predictions
 from advisor.model.finding import Verdict
 from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Sampler, StudySpec
-from advisor.planning.blocks import Block, Search, Trained, leader
+from advisor.planning.blocks import Block, Search, TrainedTrial, leader
 from advisor.planning.blocks.spaces import sampler_observations, steps_per_trial
 from advisor.planning.sampling.adaptive import suggest_trial
 from advisor.planning.sampling.halton import draw_trials
@@ -50,7 +50,7 @@ def one_round(task: Task, seed: int) -> SearchResult:
         block = loop._train_block(Block("extend", following), trials)
         loop._judge(following, block.trained)
         trials += block.trained
-    best = leader.best(trials)[0]
+    best = leader.trials_of_best_setting(trials)[0]
     setting = Setting(best.setting, best.steps, best.schedule)
     steps = sum(t.steps for t in trials)
     return SearchResult(setting, best.cost, len(trials), steps, tuple(loop.log), tuple(loop.predictions))
@@ -79,16 +79,16 @@ class _AdvisedSearch:
             if block.changes_space and len(blocks) > 1 and block.spec.sampler.kind != "adaptive":
                 self._judge(search.search_space(blocks), blocks[-1].trained)
         trials = [t for b in blocks for t in b.trained]
-        best = leader.best(trials)[0]
+        best = leader.trials_of_best_setting(trials)[0]
         setting = Setting(best.setting, best.steps, best.schedule)
         steps = sum(t.steps for t in trials)
         return SearchResult(setting, best.cost, len(trials), steps, tuple(self.log), tuple(self.predictions))
 
     # --- training ---------------------------------------------------------------------------------------------------------------
 
-    def _train_block(self, block: Block, earlier: Sequence[Trained]) -> Block:
+    def _train_block(self, block: Block, earlier: Sequence[TrainedTrial]) -> Block:
         """Train the trials of the block and return the block with them."""
-        trials = list[Trained]()
+        trials = list[TrainedTrial]()
         for params in self._draw_settings(block.spec, lambda: [*earlier, *trials]):
             setting = Setting(params, steps_per_trial(block.spec), dict(block.spec.schedule or {}))
             trials.append(self._train(setting, block.spec.probe))
@@ -98,7 +98,7 @@ class _AdvisedSearch:
         return replace(block, trained=tuple(trials))
 
     def _draw_settings(
-        self, spec: StudySpec, done: Callable[[], Sequence[Trained]]
+        self, spec: StudySpec, done: Callable[[], Sequence[TrainedTrial]]
     ) -> Iterator[dict[str, HyperparameterValue]]:
         count = (spec.trials or 1) * (spec.seeds or 1)
         if spec.sampler.kind != "adaptive":
@@ -107,19 +107,19 @@ class _AdvisedSearch:
         for _ in range(count):
             yield suggest_trial(spec, sampler_observations(spec, done()))
 
-    def _train(self, setting: Setting, probe: str | None) -> Trained:
+    def _train(self, setting: Setting, probe: str | None) -> TrainedTrial:
         own = 1000 * self.seed + len(self.outcomes)
         outcome = self.task.run(setting, own)
         if probe is not None:
             outcome = replace(outcome, facts={**outcome.facts, contract.TAG_PROBE: probe})
         self.outcomes.append((outcome, own))
         id = str(len(self.outcomes) - 1)
-        return Trained(id, setting.params, outcome.params, outcome.cost, setting.steps, setting.schedule, probe)
+        return TrainedTrial(id, setting.params, outcome.params, outcome.cost, setting.steps, setting.schedule, probe)
 
     # --- analysis ---------------------------------------------------------------------------------------------------------------
 
     def next_study(
-        self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
+        self, spec: StudySpec, trials: Sequence[TrainedTrial], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
         """Return the first of the studies that the analysis plans next."""
         chosen = [self.outcomes[int(t.id)] for t in trials]
@@ -133,12 +133,12 @@ class _AdvisedSearch:
         """Return the study without the fields that the task does not support."""
         return self.task.supported_study(spec)
 
-    def _judge(self, space: StudySpec, trials: Sequence[Trained]) -> None:
+    def _judge(self, space: StudySpec, trials: Sequence[TrainedTrial]) -> None:
         """Judge, by its trials, the predictions made for a study."""
         chosen = [self.outcomes[int(t.id)] for t in trials]
         assembled = study(space, [outcome for outcome, _ in chosen], [seed for _, seed in chosen])
         by_rule = {v.rule: v for v in self.verdicts}
-        for outcome in outcomes(assembled, by_rule.get):
+        for outcome in judge_predictions(assembled, by_rule.get):
             probability = outcome.prediction.probability
             if probability is not None and outcome.judged in ("kept", "not kept"):
                 self.predictions.append((probability, outcome.judged == "kept"))

@@ -60,7 +60,7 @@ def test_two_trials_with_their_repeats(advisor):
 def test_swapped_sides_and_a_minimum_gain(advisor):
     assert advisor("-e", "one", "trial-3-0", "trial-0-0")[1].startswith("Do not adopt. The candidate is not better on average.")
     output = advisor("-e", "one", "trial-0-0", "trial-3-0", "--complexity", "50%")[1]
-    assert output.startswith("Do not adopt. The gain of 0.1 is less than the 0.3 that its complexity requires.")
+    assert output.startswith("Do not adopt. The gain of 0.1 is less than the 0.3 that the candidate's complexity requires.")
     assert ", 0.3 required" in output
 
 

@@ -92,9 +92,9 @@ def test_a_hyperparameter_is_the_size(advisor):
     [
         (["unnamed"], "no trial of unnamed logged its number of parameters; pass --size NAME"),
         (["all", "--size", "depth"], "no trial of all logged a number for depth"),
-        (["size-1000"], "a ladder takes two sizes with at least 4 learning rates each"),
+        (["size-1000"], "a ladder needs two model sizes with at least 4 learning rates each"),
         (["size-1000", "all"], "two studies have the size 1,000; pass only one of them"),
-        (["size-1000", "one-rate"], "no learning rate varies in all"),
+        (["size-1000", "one-rate"], "no learning rate varies in all studies"),
     ],
 )
 def test_errors_take_one_line(advisor, arguments, message):

@@ -192,7 +192,7 @@ def test_a_training_that_resumes_is_continued_in_its_run(project):
     ledger.end(run_id, Exit(-2, interrupted=True), stop=GuardStop("doomed", 1, "it cannot win", 1.0))
     later = open_ledger()
     assert claim(later, job) == "done"
-    assert [e.resumes for e in later.continue_trial("3").values()] == [True]
+    assert [e.can_resume for e in later.continue_trial("3").values()] == [True]
     assert claim(later, job) == run_id
     run = client.get_run(run_id)
     assert run.info.status == "RUNNING"

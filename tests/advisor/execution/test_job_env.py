@@ -99,7 +99,7 @@ def test_a_command_that_omits_the_length_or_the_schedule_gets_a_warning() -> Non
     spec = SPEC.model_copy(update={"max_train_steps": 500, "schedule": {"kind": "linear", "decay_steps": 100}})
     (warning,) = command_warnings(spec, ["t"])
     assert "max_train_steps 500, schedule linear, schedule.decay_steps 100" in warning
-    assert "Go on if that is the training's default or if it reads ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE" in warning
+    assert "Go on if the training has the same default or reads ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE" in warning
     assert "--max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}." in warning
     assert command_warnings(spec, ["t", "--steps=500", "--kind", "{schedule}", "{schedule.decay_steps}"]) == []
     assert command_warnings(spec, ["t"], append=False) == []
@@ -139,7 +139,7 @@ def test_placeholders(words, filled):
     ("word", "message"),
     [
         ("{l_r}", r"\{l_r\}, which is no hyperparameter of the study; did you mean \{lr\}"),
-        ("{max_train_steps}", "max_train_steps}, which the study does not say"),
+        ("{max_train_steps}", "max_train_steps}, which the study file does not set"),
     ],
 )
 def test_unknown_placeholders_are_refused(word, message):
@@ -179,9 +179,12 @@ def test_an_adaptive_study_has_no_dry_run(tmp_path, capsys):
     [
         (
             "train.py: error: unrecognized arguments: --learning_rate 0.1 --batch_size=64 --lr 1",
-            "if its options have dashes, write them yourself: --learning-rate {learning_rate} --batch-size {batch_size}",
+            "if the script spells options with dashes, do so, too: --learning-rate {learning_rate} --batch-size {batch_size}",
         ),
-        ("Error: No such option: --batch_size", "if its options have dashes, write them yourself: --batch-size {batch_size}"),
+        (
+            "Error: No such option: --batch_size",
+            "if the script spells options with dashes, do so, too: --batch-size {batch_size}",
+        ),
         ("unrecognized arguments: --learning_rate_decay 1 --batch_size-x 2", ""),
         ("unrecognized arguments: --lr 1", ""),
         ("ValueError: --learning_rate", ""),

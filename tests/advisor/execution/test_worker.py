@@ -45,7 +45,7 @@ def test_a_deleted_run_does_not_stop_the_others(training):
 def test_a_training_may_read_its_seed_from_its_environment(training):
     (training / "go").touch()
     spec = SPEC.model_copy(update={"trials": 1, "seeds": 2})
-    assert Background(make_plan(training, spec, append=False)).end() == {(0, 0): "complete", (0, 1): "complete"}
+    assert Background(make_plan(training, spec, append_hyperparameters=False)).end() == {(0, 0): "complete", (0, 1): "complete"}
 
 
 def test_sigterm_stops_cleanly(training):
@@ -87,7 +87,7 @@ def test_a_trial_whose_ray_node_fails_is_begun_again(training):
         running = Background(make_plan(training, engine=engine))
         wait_until(lambda: begun(training) == ["0", "1"])
         cluster.remove_node(doomed, allow_graceful=False)
-        wait_until(lambda: running.reported("its machine failed or was removed; we begin it again"))
+        wait_until(lambda: running.reported("the machine failed or was removed; we begin the job again"))
         (training / "go").touch()
         assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
         assert len(begun(training)) == 3

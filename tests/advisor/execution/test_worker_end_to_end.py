@@ -137,7 +137,7 @@ def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run
     before = lines(folder, "begun")
     status, out, err = advisor_run(5)
     assert status == 1, err
-    assert "3 of 5 had ended before." in err
+    assert "3 of 5 jobs had already ended." in err
     assert lines(folder, "begun") == [*before, 1, 4]
     assert sorted(runs(folder)) == [f"trial-{i}" for i in range(5)]
 
@@ -225,7 +225,7 @@ def test_a_command_that_always_fails_ends_the_launch(folder, advisor_run):
     # A trial that logged something is begun again only on request.
     (folder / "kinds.json").write_text("{}")
     status, _, err = advisor_run(3)
-    assert (status, "3 of 3 had ended before." in err) == (1, True), err
+    assert (status, "3 of 3 jobs had already ended." in err) == (1, True), err
     status, _, err = advisor_run(3, "--retry", "failed")
     assert (status, lines(folder, "begun")[9:]) == (0, [1]), err
     assert all(run.tags[contract.TAG_STATUS] == "complete" for run in runs(folder).values())

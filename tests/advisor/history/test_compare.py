@@ -45,7 +45,7 @@ def test_a_gain_that_does_not_justify_the_complexity_is_not_adopted():
     result = settings(values, complexity=0.2)
     assert (result.decision, result.reason) == (
         "do not adopt",
-        "The gain of 0.0925 is less than the 0.2 that its complexity requires.",
+        "The gain of 0.0925 is less than the 0.2 that the candidate's complexity requires.",
     )
     assert settings(values, complexity=0.09).decision != "adopt"
 
@@ -78,7 +78,7 @@ def test_more_seeds_are_run_if_they_can_settle_it():
 def test_no_seeds_are_run_beyond_the_maximum():
     result = settings({0.1: [0.50, 0.54, 0.51], 0.2: [0.53, 0.55, 0.52]}, max_seeds=4)
     assert result.decision == "do not adopt"
-    assert "4 seeds each would not show a gain" in result.reason
+    assert "4 seeds each would not show such a small gain" in result.reason
 
 
 def test_unknown_trial_variance_asks_for_repeats():
@@ -98,7 +98,7 @@ def test_a_small_validation_set_decides_alone():
     options = {"metric": "val/accuracy", "direction": "maximize"}
     result = settings(values, n_valid=100, **options)
     assert result.decision == "do not adopt"
-    assert "More validation examples can settle it" in result.reason
+    assert "More validation examples can decide" in result.reason
     assert result.data_variance.sd > 0.01
     assert settings(values, n_valid=50_000, **options).decision == "adopt"
 

@@ -137,7 +137,7 @@ def test_a_small_validation_set_is_noted():
     answer = gate(*base, *wide(0.90, 0.905, 0.91, **facts))
     assert answer.decision == "keep"
     assert answer.notes == (
-        "On other validation sets of this size the gain would vary by 0.10; only more examples change that.",
+        "On other validation sets of this size the gain would vary by 0.10; only more validation examples reduce this variation.",
     )
     assert gate(*BASE, *wide(0.90, 0.905, 0.91)).notes == ()
 
@@ -163,7 +163,7 @@ def test_killed_runs_of_the_candidate_are_no_way_to_a_keep():
 
     answer = gate(*BASE, *wide(0.90, 0.905, 0.91), *map(killed, range(3, 9)))
     assert answer.decision == "discard"
-    assert "6 runs of it ended before full length (0 of the incumbent)" in answer.reason
+    assert "6 runs of the candidate ended before full length (0 of the incumbent)" in answer.reason
     assert gate(*BASE, killed(1), *wide(0.90, 0.905, 0.91)).decision == "keep"  # seed 1 ran again, to its end
     other = ("base", 1.2, {"seed": 9, "status": "KILLED", "steps": 200})
     assert gate(*BASE, other, killed(9), *wide(0.90, 0.905, 0.91)).decision == "keep"

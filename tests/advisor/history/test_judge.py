@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from history_studies import round_of
 
-from advisor.history.judge import outcomes
+from advisor.history.judge import judge_predictions
 from advisor.model.finding import Finding, Verdict
 from advisor.model.prediction import BestBeyond, BestNear, BestReaches, Prediction, Settled, ShareOfTrials, describe_prediction
 
@@ -13,7 +13,7 @@ RATES = (1e-3, 3e-3, 2e-2, 5e-2)
 def judged(expects, costs, *, rates=RATES, verdict=None, **more):
     prediction = Prediction(rule="space-boundary", subject="learning_rate", expects=expects)
     study = round_of(rates, costs, low=1e-3, high=0.1, predictions=(prediction,), **more)
-    (found,) = outcomes(study, lambda _: verdict)
+    (found,) = judge_predictions(study, lambda _: verdict)
     return found.judged, found.observed
 
 
@@ -30,7 +30,7 @@ def test_best_beyond():
     noisy = BEYOND.model_copy(update={"noise": 0.2})
     assert judged(noisy, (0.5, 0.4, 0.2, 0.25)) == (
         "not kept",
-        "learning_rate 0.02 gave 0.2, the best within the old range gave 0.3; seeds alone differ by up to 0.36",
+        "learning_rate 0.02 gave 0.2, the best within the old range gave 0.3; results differ between seeds by up to 0.36",
     )
     prediction = Prediction(rule="space-boundary", subject="learning_rate", expects=noisy)
     assert describe_prediction(prediction, round_of(RATES, (1, 1, 1, 1)).spec.objective).endswith(

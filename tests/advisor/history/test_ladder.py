@@ -70,7 +70,7 @@ def test_noise_cannot_be_told_and_names_runs():
     found = read_ladder([study([0.02, 0.012, 0.008], noise=0.15, seeds=1)])
     assert found.transfer == "cannot be told"
     assert all(len(runs.rates) == 5 and runs.seeds == 2 for runs in found.runs)
-    assert "3 sizes of 3 tried each rate once; a second seed narrows the intervals." in found.notes
+    assert "3 sizes of 3 tried each rate once; a second seed narrows intervals." in found.notes
 
 
 def test_an_open_end_asks_for_rates_beyond_it():
@@ -98,7 +98,7 @@ def test_notes_say_what_else_varies():
     rng = np.random.default_rng(0)
     found = read_ladder([study([0.02, 0.01], more=lambda r: {"dropout": round(float(r.uniform(0, 0.5)), 6)}, rng=rng)])
     assert "dropout also varies within a size; the effect counts as noise." in found.notes
-    assert "Trials have 100 to 400 steps; the results hold for this way of scaling." in found.notes
+    assert "Trials have 100 to 400 steps, depending on the size; the results hold for this scaling of steps." in found.notes
 
 
 def test_a_size_with_few_rates_is_left_out():
@@ -106,7 +106,7 @@ def test_a_size_with_few_rates_is_left_out():
     found = read_ladder([study([0.02, 0.01]), few])
     assert [r.size for r in found.rungs] == [1_000, 4_000]
     assert found.notes[0] == "Left out, because fewer than 4 rates have a result: size 64,000 (3)."
-    with pytest.raises(AdvisorError, match=r"takes two sizes .*; too few rates with a result at 64,000 \(3\)"):
+    with pytest.raises(AdvisorError, match=r"needs two model sizes .*; too few rates with a result at 64,000 \(3\)"):
         read_ladder([few])
 
 

@@ -11,13 +11,13 @@ from studies import make_study, verdict
 from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
 from advisor.history import predict
-from advisor.history.judge import outcomes
+from advisor.history.judge import judge_predictions
 from advisor.history.predict import MAX_STATED_PROBABILITY, add_predictions, is_change_made
 from advisor.model.change import AddParameter, FixParameter, RunPlan, SetRange
 from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning import plan
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 from advisor.planning.designs.reseed import repeat_best_trial
 
 RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
@@ -74,7 +74,7 @@ def test_true_and_false_predictions_are_judged():
     wider = [float(r) for r in np.geomspace(low, high, 12)]
     for optimum, judged in ((0.05, "kept"), (0.003, "not kept")):
         later = round_of(wider, [falling(r, optimum) for r in wider], low=low, high=high, predictions=first.predictions)
-        assert [o.judged for o in outcomes(later, lambda _: None)] == [judged]
+        assert [o.judged for o in judge_predictions(later, lambda _: None)] == [judged]
 
 
 def test_a_cut_range_predicts_fewer_failures():
@@ -88,7 +88,7 @@ def test_a_cut_range_predicts_fewer_failures():
 
 def test_repeats_predict_nothing():
     study = round_of(RATES, [falling(r) for r in RATES])
-    again = repeat_best_trial(study, base(study))
+    again = repeat_best_trial(study, initial_draft(study))
     assert add_predictions(study, judge(study, RULES), [again], RULES)[0].predictions == ()
 
 

@@ -5,7 +5,7 @@ from studies import make_study
 
 from advisor.model import usual_rates
 from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER
-from advisor.planning.recipes.recipe import read
+from advisor.planning.recipes.recipe import read_recipe
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_adapters_show_in_logged_parameters(params: dict[str, str], adapter: boo
 @pytest.mark.parametrize(("recipe", "facts"), [("sft", {}), ("dpo", {}), ("grpo", {}), ("lora", {"adapter": "true"})])
 def test_a_recipe_searches_the_usual_rates_of_its_weights(recipe: str, facts: dict[str, str]) -> None:
     study = make_study([{"lr": 1e-5}], {"val/loss": [[1.0]]}, tags=[facts])
-    usual, rate = usual_rates.fine_tuning_rates(study), read(recipe)[1].parameters["learning_rate"]
+    usual, rate = usual_rates.fine_tuning_rates(study), read_recipe(recipe)[1].parameters["learning_rate"]
     assert rate.low is not None
     assert rate.high is not None
     assert usual.low <= rate.low < rate.high <= usual.high

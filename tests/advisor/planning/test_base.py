@@ -9,9 +9,9 @@ from studies import make_study
 
 from advisor.model.change import SetRange
 from advisor.model.spec import Parameter
-from advisor.planning.base import base, validate_spec, with_training_lengths
+from advisor.planning.base import initial_draft, validate_spec, with_training_lengths
 from advisor.planning.draft import StudyDraft
-from advisor.planning.recipes.recipe import read
+from advisor.planning.recipes.recipe import read_recipe
 
 
 def test_a_length_under_another_name_follows_the_steps() -> None:
@@ -37,7 +37,7 @@ def test_inferred_ends_are_rounded_outwards_and_others_stay() -> None:
     trials = [dict(zip(("lr", "stated", "units", "short"), row, strict=True)) for row in rows]
     space = {"stated": Parameter(low=0.0987654, high=0.9987654)}
     study = make_study(trials, {"val/loss": [1.0, 2.0, 3.0]}, space=space)
-    ends = {n: (p.low, p.high) for n, p in base(study).parameters.items()}
+    ends = {n: (p.low, p.high) for n, p in initial_draft(study).parameters.items()}
     assert ends["stated"] == (0.0987654, 0.9987654)
     assert ends["lr"] == (0.0123, 0.99)
     assert ends["short"] == (0.125, 0.5)
@@ -46,7 +46,7 @@ def test_inferred_ends_are_rounded_outwards_and_others_stay() -> None:
 
 def test_a_range_that_keeps_an_inferred_end_keeps_it_rounded() -> None:
     trials = [{"lr": lr} for lr in (0.0123456, 0.3, 0.456789)]
-    start = base(make_study(trials, {"val/loss": [3.0, 2.0, 1.0]}))
+    start = initial_draft(make_study(trials, {"val/loss": [3.0, 2.0, 1.0]}))
     draft = StudyDraft(start, start)
     assert draft.apply("some-rule", SetRange(parameter="lr", low=0.0123456, high=4.0, scale="log", why="more"))
     made = draft.current_spec.parameters["lr"]
@@ -57,20 +57,20 @@ def test_a_fixed_batch_size_has_the_length_that_its_trials_had() -> None:
     params = [{"batch_size": b, "lr": 0.1 * (i + 1)} for i, b in enumerate((8, 8, 8, 16, 16))]
     curves = [np.linspace(1, 0.5, 8)] * 3 + [np.linspace(1, 0.3, 4)] * 2
     study = make_study(params, {"val/loss": curves})
-    spec = base(study)
+    spec = initial_draft(study)
     assert (spec.parameters["batch_size"].value, spec.max_train_steps) == (16, 400)
-    assert base(make_study(params, {"val/loss": [np.linspace(1, 0.5, 8)] * 5})).max_train_steps == 800
+    assert initial_draft(make_study(params, {"val/loss": [np.linspace(1, 0.5, 8)] * 5})).max_train_steps == 800
 
 
 @pytest.mark.parametrize(("metric", "told"), [("test/loss", True), ("val/loss", False)])
 def test_an_objective_on_test_data_asks_for_validation_data(metric: str, told: bool) -> None:
     study = make_study([{"lr": 0.1}, {"lr": 0.2}], {metric: [[1.0, 0.5]] * 2}, objective=metric)
-    assert any("training data aside" in note for note in base(study).notes) == told
+    assert any("training data aside" in note for note in initial_draft(study).notes) == told
     assert study.spec.objective.final_data == ("data that chose no trial" if told else "the test set")
 
 
 def test_notes_of_a_recipe_stay_and_others_do_not() -> None:
-    notes = read("dpo")[1].notes
+    notes = read_recipe("dpo")[1].notes
     made = make_study([{"lr": 0.5}], {"val/loss": [1.0]})
     made = replace(made, spec=made.spec.model_copy(update={"notes": ("This costs 10 steps.", *notes)}))
-    assert base(made).notes == notes
+    assert initial_draft(made).notes == notes

@@ -13,13 +13,13 @@ from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.spec import Parameter
 from advisor.planning import Plan, budget
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 
 RATES = [float(r) for r in np.geomspace(1e-4, 1e-2, 40)]
 
 
 def planned(spec) -> Plan:
-    return Plan(specs=(spec,), deferred=(), unsized=frozenset({spec.study}))
+    return Plan(specs=(spec,), deferred=(), studies_to_size=frozenset({spec.study}))
 
 
 def falling(rate: float) -> float:
@@ -41,7 +41,7 @@ def many(names: int = 6, count: int = 12):
 
 
 def test_a_narrower_range_needs_fewer_trials(searched) -> None:
-    spec = base(searched)
+    spec = initial_draft(searched)
     narrow = spec.with_parameter("learning_rate", Parameter(low=5e-4, high=2e-3, scale="log"))
     (made,) = budget.with_trial_numbers(searched, planned(narrow))
     assert made.trials == TRIALS_FOR_RATE_ONLY
@@ -51,14 +51,14 @@ def test_a_narrower_range_needs_fewer_trials(searched) -> None:
 
 
 def test_never_fewer_trials_than_choices(searched) -> None:
-    spec = base(searched).with_parameter("activation", Parameter(choices=tuple("abcdefgh")))
+    spec = initial_draft(searched).with_parameter("activation", Parameter(choices=tuple("abcdefgh")))
     (made,) = budget.with_trial_numbers(searched, planned(spec))
     assert (made.trials or 0) >= 8
 
 
 def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
     study = many()
-    (made,) = budget.with_trial_numbers(study, planned(base(study)))
+    (made,) = budget.with_trial_numbers(study, planned(initial_draft(study)))
     note = made.notes[0]
     assert "search only x4, x3 and lr, with" in note
     assert made.trials == 24
@@ -66,8 +66,8 @@ def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
 
 def test_a_budget_needs_known_lengths() -> None:
     study = logged_at_0()
-    with pytest.raises(AdvisorError, match="no trial logged its steps"):
-        budget.within(study, [base(study)], budget.CostLimit(100, "steps"))
+    with pytest.raises(AdvisorError, match="no trial logged its number of steps"):
+        budget.fit_into_budget(study, [initial_draft(study)], budget.CostLimit(100, "steps"))
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_other_budgets_are_refused(text: str) -> None:
 
 def test_a_budget_leaves_out_hyperparameters_and_later_studies(searched) -> None:
     study = many(count=24)
-    first = base(study).model_copy(update={"goal": "Search the right space: lr", "trials": 24, "max_train_steps": 100})
+    first = initial_draft(study).model_copy(update={"goal": "Search the right space: lr", "trials": 24, "max_train_steps": 100})
     later = first.model_copy(update={"goal": "Train for the right number of steps: max_train_steps"})
-    (made,) = budget.within(study, [first, later], budget.CostLimit(1200, "steps"))
+    (made,) = budget.fit_into_budget(study, [first, later], budget.CostLimit(1200, "steps"))
     assert made.trials == 12
     assert len(made.searched) < 6
     assert "lr" in made.searched
@@ -108,10 +108,10 @@ def test_a_budget_leaves_out_hyperparameters_and_later_studies(searched) -> None
 
 def test_a_budget_for_no_trial_is_an_error(searched) -> None:
     with pytest.raises(AdvisorError, match="pays for no trial"):
-        budget.within(searched, [base(searched)], budget.CostLimit(10, "steps"))
+        budget.fit_into_budget(searched, [initial_draft(searched)], budget.CostLimit(10, "steps"))
 
 
 def test_stated_settings_keep_their_number(searched) -> None:
-    spec = base(searched).model_copy(update={"settings": ({"learning_rate": 1e-3}, {"learning_rate": 2e-3})})
+    spec = initial_draft(searched).model_copy(update={"settings": ({"learning_rate": 1e-3}, {"learning_rate": 2e-3})})
     (made,) = budget.with_trial_numbers(searched, planned(spec))
     assert made.trials == spec.trials

@@ -10,7 +10,7 @@ from advisor.model.finding import Explanation
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.planning import file_names, plan
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 from advisor.planning.designs import catalogue, per_optimizer
 from advisor.planning.designs.reseed import REPEAT_GOAL
 
@@ -297,7 +297,7 @@ def test_a_design_keeps_the_notes_on_fixed_hyperparameters_and_no_later_study_re
         [{"lr": 10.0 ** -(i + 1), "batch_size": 32 * 2 ** (i % 3)} for i in range(6)],
         {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(6)]},
     )
-    notes = base(data).notes
+    notes = initial_draft(data).notes
     divides = asks("per-optimizer", "pipeline")
     first, second = plan(data, [divides, found("still", "steps", STEPS)]).specs
     assert notes

@@ -15,7 +15,7 @@ from advisor.model.change import SetField
 from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import price
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 from advisor.planning.goals import goal_after_manual_fix
 from advisor.stats import best_of
 
@@ -27,14 +27,14 @@ def study() -> Study:
 
 def test_the_cost_is_in_steps_and_hours(study: Study) -> None:
     spec = study.spec.model_copy(update={"trials": 20})
-    assert price.cost(study, spec).sentence.startswith("This costs 20,000 steps: 20 runs of 1,000 steps, about ")
+    assert price.estimate_cost(study, spec).sentence.startswith("This costs 20,000 steps: 20 runs of 1,000 steps, about ")
     seeds = spec.model_copy(update={"trials": 1, "seeds": 5, "max_train_steps": 1})
-    assert price.cost(study, seeds).sentence.startswith("This costs 5 steps: 5 runs of 1 step, about ")
+    assert price.estimate_cost(study, seeds).sentence.startswith("This costs 5 steps: 5 runs of 1 step, about ")
 
 
 @pytest.mark.parametrize("unit", ["epoch", "second"])
 def test_the_cost_has_the_unit_of_the_study(study: Study, unit: Any) -> None:
-    costs = price.cost(replace(study, unit=unit), study.spec)
+    costs = price.estimate_cost(replace(study, unit=unit), study.spec)
     assert costs.sentence.startswith(f"This costs 3,000 {unit}s: 3 runs of 1,000 {unit}s")
 
 
@@ -46,24 +46,24 @@ def test_the_start_of_a_process_and_the_pause_after_it_count(gap: float, seconds
     blocks = {n: replace(b, steps=np.tile([5.0, 10.0], 3), times=times) for n, b in study.metrics.items()}
     trials = tuple(replace(t, started=1000 + (24 + gap) * t.index) for t in study.trials)
     spec = study.spec.model_copy(update={"max_train_steps": 10})
-    assert price.cost(replace(study, metrics=blocks, trials=trials), spec).seconds == pytest.approx(seconds)
+    assert price.estimate_cost(replace(study, metrics=blocks, trials=trials), spec).seconds == pytest.approx(seconds)
 
 
 def test_the_epochs_of_a_language_model_are_named(study: Study) -> None:
     trials = tuple(replace(t, facts={**t.facts, "steps_per_epoch": "400"}) for t in study.trials)
     of = replace(study, trials=trials, kind="language-model")
-    assert ": 3 runs of 1,000 steps (2.5 epochs), about " in price.cost(of, of.spec).sentence
-    assert "epochs" not in price.cost(replace(study, trials=trials), study.spec).sentence
+    assert ": 3 runs of 1,000 steps (2.5 epochs), about " in price.estimate_cost(of, of.spec).sentence
+    assert "epochs" not in price.estimate_cost(replace(study, trials=trials), study.spec).sentence
 
 
 def test_results_at_step_0_tell_no_length() -> None:
     study = logged_at_0()
-    assert price.cost(study, base(study)).sentence == "This costs 6 runs."
+    assert price.estimate_cost(study, initial_draft(study)).sentence == "This costs 6 runs."
 
 
 def test_the_cost_is_the_first_note(study: Study) -> None:
     spec = study.spec.model_copy(update={"notes": ("Then this.",)})
-    assert price.with_cost_note(study, spec).notes == (price.cost(study, spec).sentence, "Then this.")
+    assert price.with_cost_note(study, spec).notes == (price.estimate_cost(study, spec).sentence, "Then this.")
 
 
 def test_the_power_counts_the_trials_so_far(study: Study) -> None:
@@ -114,7 +114,7 @@ def test_without_noise_the_probability_is_the_share_of_new_trials() -> None:
 def test_the_cost_of_a_search_comes_with_its_gain() -> None:
     made = searched([0.5 + 0.02 * i for i in range(24)])
     spec = made.spec.model_copy(update={"trials": 24})
-    assert price.summary(made, spec).endswith(
+    assert price.cost_and_gain_text(made, spec).endswith(
         "The probability of a better result is about 50 %, by at most about 0.037 in val/loss."
     )
 

@@ -17,9 +17,9 @@ from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number
 from advisor.planning import plan
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 from advisor.planning.designs.per_optimizer import divide_by_optimizer
-from advisor.planning.ranges import narrowed, wider_rate_range, with_range_for_batch_size
+from advisor.planning.ranges import wider_rate_range, with_narrower_ranges, with_range_for_batch_size
 
 LR = Parameter(low=1e-5, high=1e-1, scale="log", why="tune it in each study; unchanged since the last round")
 ACTIVATION = Parameter(role="scientific", choices=("relu", "gelu"))
@@ -35,7 +35,7 @@ def sweep() -> Study:
 
 def test_rates_that_are_known_to_be_worse_are_left_out() -> None:
     study = sweep()
-    lr = narrowed(study, study.spec, keep=()).parameters["lr"]
+    lr = with_narrower_ranges(study, study.spec, keep=()).parameters["lr"]
     assert 1e-4 < lr.low < 7e-4
     assert 1.4e-3 < lr.high < 1e-2
     assert lr.why == "the best value lies here with a probability of about 90 %, by a model of 17 settings"
@@ -45,12 +45,12 @@ def test_ranges_of_findings_special_studies_and_those_after_an_adaptive_search_s
     study = sweep()
     spec = study.spec
     both = [("lr", "low"), ("lr", "high")]
-    assert narrowed(study, spec, keep=both) == spec
+    assert with_narrower_ranges(study, spec, keep=both) == spec
     probe = spec.model_copy(update={"probe": "warmup"})
-    assert narrowed(study, probe, keep=()) == probe
+    assert with_narrower_ranges(study, probe, keep=()) == probe
     adaptive = spec.model_copy(update={"sampler": Sampler(kind="adaptive")})
-    assert narrowed(study, adaptive, keep=()) != adaptive
-    assert narrowed(replace(study, spec=adaptive), adaptive, keep=()) == adaptive
+    assert with_narrower_ranges(study, adaptive, keep=()) != adaptive
+    assert with_narrower_ranges(replace(study, spec=adaptive), adaptive, keep=()) == adaptive
 
 
 def test_the_next_study_has_the_narrower_range_unless_a_finding_set_it() -> None:
@@ -80,7 +80,7 @@ def test_each_optimizer_is_judged_by_its_own_trials() -> None:
     costs = [[2.0, 0.3 + 0.2 * (np.log10(float(p["lr"])) - best[str(p["optimizer"])]) ** 2] for p in params]
     chooser = Parameter(role="scientific", choices=("adam", "sgd"))
     study = make_study(params, {"val/loss": costs}, space={"lr": LR, "optimizer": chooser})
-    adam, sgd = (narrowed(study, s, keep=()).parameters["lr"] for s in divide_by_optimizer([study.spec]))
+    adam, sgd = (with_narrower_ranges(study, s, keep=()).parameters["lr"] for s in divide_by_optimizer([study.spec]))
     assert adam.low < 10**-3.5 < adam.high < 1e-2 < sgd.high
     assert sgd.low > 10**-3.5
 
@@ -89,7 +89,7 @@ def test_the_trials_may_cut_both_ends_of_a_range_that_a_finding_cut() -> None:
     study = sweep()
     cut = study.spec.with_parameter("lr", LR.model_copy(update={"high": 0.03}))
     cut = cut.model_copy(update={"goal": "Narrow lr: 1e-5 to 0.03"})
-    spec = narrowed(study, cut, keep=[("lr", "high")])
+    spec = with_narrower_ranges(study, cut, keep=[("lr", "high")])
     lr = spec.parameters["lr"]
     assert 1e-4 < lr.low < 7e-4
     assert 1e-3 < lr.high <= 0.03
@@ -101,10 +101,10 @@ def test_the_trials_may_cut_both_ends_of_a_range_that_was_inferred() -> None:
     rates = np.geomspace(1.03e-5, 9.841e-2, 17)
     costs = [[2.0, 0.3 + 0.3 * abs(np.log10(r) + 3) ** 2] for r in rates]
     study = make_study([{"lr": float(r)} for r in rates], {"val/loss": costs})
-    start = base(study)
+    start = initial_draft(study)
     assert start.parameters["lr"].high != study.spec.parameters["lr"].high
     cut = start.with_parameter("lr", start.parameters["lr"].model_copy(update={"low": 3e-5}))
-    lr = narrowed(study, cut, keep=[("lr", "low")]).parameters["lr"]
+    lr = with_narrower_ranges(study, cut, keep=[("lr", "low")]).parameters["lr"]
     assert 3e-5 <= lr.low < 1e-3
     assert 1.4e-3 < lr.high < 1e-2
 
@@ -112,7 +112,7 @@ def test_the_trials_may_cut_both_ends_of_a_range_that_was_inferred() -> None:
 def test_a_range_that_a_finding_widened_stays() -> None:
     study = sweep()
     wider = study.spec.with_parameter("lr", LR.model_copy(update={"high": 1.0}))
-    assert narrowed(study, wider, keep=[("lr", "high")]) == wider
+    assert with_narrower_ranges(study, wider, keep=[("lr", "high")]) == wider
 
 
 BATCH_SPACE = {
@@ -128,7 +128,7 @@ def batch_study(trials: Sequence[tuple[int, float, float]]) -> Study:
 
 
 def of_1024(shown: Study) -> StudySpec:
-    spec = base(shown).with_parameter("batch_size", Parameter(role="fixed", type="int", value=1024))
+    spec = initial_draft(shown).with_parameter("batch_size", Parameter(role="fixed", type="int", value=1024))
     return with_range_for_batch_size(shown, spec.model_copy(update={"goal": "Narrow lr: 0.001 to 0.05"}))
 
 

@@ -188,7 +188,7 @@ def test_a_corrected_objective_needs_no_new_training(folder, capfd):
     (folder / "study.yaml").write_text(STUDY)
     assert status_of(*words(4)) == 0
     out, err = capfd.readouterr()
-    assert "3 of 3 had ended before." in err
+    assert "3 of 3 jobs had already ended." in err
     assert "The only run of this setting has val/loss" in out  # the fourth trial is another one: the first three are known
     assert len(lines(folder, "begun")) == 4
     assert {load_study_file(path).objective.metric for path in files(folder)} == {"val/loss"}

@@ -43,7 +43,7 @@ def test_a_stopped_trial_costs_its_own_steps_and_a_failed_one_has_no_result(data
     files = [BlockFile(tmp_path / "01-explore.yaml", "explore", START)]
     (block,) = record(uri=database).blocks(files)
     assert [t.setting["lr"] for t in block.trained] == [0.001, 0.002, 0.003, 0.004]
-    assert [t.paid for t in block.trained] == [None, 40, None, None]
+    assert [t.charged_steps for t in block.trained] == [None, 40, None, None]
     assert [t.failed for t in block.trained] == [False, True, True, False]
     assert block.trained[0].cost == pytest.approx(-0.6)
     log(client, experiment, 4, 0, "no_data")

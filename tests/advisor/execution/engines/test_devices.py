@@ -13,9 +13,9 @@ def test_each_slot_has_whole_gpus(monkeypatch):
     assert make_slots([], None, None) == [{}]
     assert all("CUDA_VISIBLE_DEVICES" not in s for s in make_slots(["0"], 0, 3))
     assert all(int(s["OMP_NUM_THREADS"]) >= 1 for s in make_slots([], None, 3))
-    with pytest.raises(AdvisorError, match="3 trials at a time with 1 GPUs each need 3, and there are 2"):
+    with pytest.raises(AdvisorError, match="3 trials at a time with 1 GPUs each need 3 GPUs, but 2 exist"):
         make_slots(["a", "b"], 1, 3)
     with pytest.raises(AdvisorError, match="lower --gpus-per-trial"):
         make_slots(["a"], 2, None)
-    with pytest.raises(AdvisorError, match="2 GPUs, and none were found here"):
+    with pytest.raises(AdvisorError, match="each trial needs 2 GPUs, but this machine has none"):
         make_slots([], 2, None)

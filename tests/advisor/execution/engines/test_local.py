@@ -14,10 +14,10 @@ from advisor.model.errors import AdvisorError
 def test_this_machine(folder):
     engine = LocalEngine([{"CUDA_VISIBLE_DEVICES": str(i)} for i in range(4)])
     assert exercise(engine, folder)["gpu"] == "0"
-    assert engine.room() == 4
+    assert engine.free_capacity() == 4
     with pytest.raises(AdvisorError, match="cannot run 'no-such-program'"):
         engine.start([Task("x", ["no-such-program"], {}, folder / "x.log", folder / "x.json", "{}")])
-    assert engine.room() == 4
+    assert engine.free_capacity() == 4
 
 
 def test_a_training_that_will_not_stop_is_killed_when_asked_again(folder):

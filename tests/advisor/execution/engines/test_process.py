@@ -67,7 +67,7 @@ def test_no_process_of_a_training_survives_it(ignores, tmp_path, monkeypatch):
         ),
         (
             "Changing param values is not allowed. Param with key='lr'\ntracking store.",
-            "pass it in the command, as in --lr {lr}",
+            "pass the value in the command: --lr {lr}",
         ),
     ],
 )

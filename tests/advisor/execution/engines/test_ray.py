@@ -21,11 +21,11 @@ def test_a_ray_cluster_of_two_nodes(folder, cluster):
     try:
         exercise(engine, folder)
         placed = RayEngine(cluster.address, gpus_per_trial=None, cpus_per_trial=0.5, parallel=None)
-        assert placed.room() == 3  # two GPUs, and one ahead
+        assert placed.free_capacity() == 3  # two GPUs, and one ahead
         tasks = [task(folder, f"gpu-{i}", "hang") for i in range(2)]
         trainings = placed.start(tasks)
         wait_until(lambda: all(processes(t) for t in tasks))
-        assert placed.room() == 1
+        assert placed.free_capacity() == 1
         (folder / "go").touch()
         assert all(exit_of(t).ok for t in trainings)
         assert sorted(output(t)["gpu"] for t in tasks) == ["0", "1"]

@@ -31,15 +31,15 @@ def test_slurm_itself(folder):
     waiting, ran = task(folder, "waiting", "hang"), task(folder, "ran", "hang")
     (first,) = engine.start([ran])
     wait_until(lambda: processes(ran))
-    assert slurm.SlurmQueue().has_claimed_job(first.note())
+    assert slurm.SlurmQueue().has_claimed_job(first.claim_details())
     blocked = SlurmEngine(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"begin": "now+1hour"})
     (second,) = blocked.start([waiting])
-    assert slurm.SlurmQueue().has_claimed_job(second.note())
+    assert slurm.SlurmQueue().has_claimed_job(second.claim_details())
     second.stop()
     assert exit_of(second).interrupted
-    subprocess.run(["scancel", first.note()["slurm"]], check=True)  # not by the advisor
+    subprocess.run(["scancel", first.claim_details()["slurm"]], check=True)  # not by the advisor
     assert exit_of(first).lost
-    wait_until(lambda: not slurm.SlurmQueue().has_claimed_job(first.note()))
+    wait_until(lambda: not slurm.SlurmQueue().has_claimed_job(first.claim_details()))
 
 
 def test_errors_name_what_slurm_needs(folder, monkeypatch):

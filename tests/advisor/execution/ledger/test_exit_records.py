@@ -89,4 +89,4 @@ def test_a_lock_whose_file_another_launcher_removes_is_made_again(tmp_path, monk
     own.keep(ExitRecord("trial-0", "run", Exit(0)))
     assert len(set(locks)) == 2
     assert list(other.read_left_records()) == []
-    assert other.others
+    assert other.others_have_records

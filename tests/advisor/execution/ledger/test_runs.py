@@ -30,7 +30,7 @@ def test_failed_trials_that_are_begun_again(trials, status, metrics, again):
         ),
         (["accuracy", "loss"], "accuracy", "set `objective.metric: accuracy`"),
         ([f"m{i}" for i in range(20)], None, "m14, m15, 12 more"),
-        (["system/cpu"], None, "nor was any other metric of the training; it must log into the MLflow run that MLFLOW_RUN_ID"),
+        (["system/cpu"], None, "nor was any other metric; the training must log to the MLflow run that MLFLOW_RUN_ID"),
     ],
 )
 def test_a_missing_objective_is_named_beside_the_nearest_metric(metrics, stated, text):

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.planning.blocks import Block, Search, Trained
+from advisor.planning.blocks import Block, Search, TrainedTrial
 from advisor.planning.blocks.policy import MAX_FINAL_REPEATS, MIN_GROWTH_TO_REANALYZE
 from advisor.planning.blocks.spaces import sampler_observations, steps_per_trial
 from advisor.planning.sampling.adaptive import suggest_trial
@@ -49,7 +49,7 @@ def train(block, earlier):
             params = list(draw_trials(block.spec, len(trials) + 1))[-1]
         cost = math.log10(params["lr"] / 0.03) ** 2 - 1
         number = str(len(earlier) + len(trials))
-        trials.append(Trained(number, params, params, cost, steps_per_trial(block.spec), probe=block.spec.probe))
+        trials.append(TrainedTrial(number, params, params, cost, steps_per_trial(block.spec), probe=block.spec.probe))
     return replace(block, trained=tuple(trials))
 
 
@@ -172,7 +172,7 @@ def test_a_block_has_at_least_as_many_trials_as_are_trained_at_a_time(parallel, 
 def test_a_trial_that_was_stopped_costs_the_steps_that_it_trained():
     search = Search(START, 48, Analyst())
     blocks = [train(search.next_block([]), [])]
-    half = replace(blocks[0], trained=tuple(replace(t, paid=50) for t in blocks[0].trained))
+    half = replace(blocks[0], trained=tuple(replace(t, charged_steps=50) for t in blocks[0].trained))
     assert sum(len(b.trained) for b in run(search, [half])) == 54
 
 

@@ -1,7 +1,7 @@
 """Comparison of spaces: which trials are data of a study, what differs, and ranges that only grow."""
 
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
-from advisor.planning.blocks import Trained
+from advisor.planning.blocks import TrainedTrial
 from advisor.planning.blocks.spaces import (
     changed_hyperparameters,
     earlier_space_covers,
@@ -26,7 +26,7 @@ def lr(low, high):
 
 def trial(rate, steps=10, cost=0.5, probe=None):
     params = {"lr": rate, "depth": 1}
-    return Trained(f"{rate}", params, params, cost, steps, probe=probe)
+    return TrainedTrial(f"{rate}", params, params, cost, steps, probe=probe)
 
 
 def test_ranges_only_grow():

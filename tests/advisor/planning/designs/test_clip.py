@@ -7,7 +7,7 @@ from studies import make_study
 
 from advisor.model.change import AddParameter, RunPlan, SetRange
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.planning.designs.clip import ROOM, design
+from advisor.planning.designs.clip import RATE_RANGE_MARGIN_FACTOR, design
 
 SPEC = StudySpec(
     study="s",
@@ -25,7 +25,7 @@ def test_raising_a_threshold_that_clipped_most_updates_lowers_the_rates_in_propo
     assert isinstance(threshold, AddParameter)
     assert isinstance(rate, SetRange)
     assert rate.low == pytest.approx(1e-5)
-    assert rate.high == pytest.approx(ROOM * 1e-3)
+    assert rate.high == pytest.approx(RATE_RANGE_MARGIN_FACTOR * 1e-3)
 
 
 def test_a_new_threshold_leaves_the_rates_alone() -> None:

@@ -10,7 +10,7 @@ from studies import make_study
 
 from advisor.model.spec import Parameter
 from advisor.planning import price
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 from advisor.planning.designs.explore import missing_trial_count
 from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.states import ExplorationEvidence
@@ -22,7 +22,7 @@ def test_too_few_settings_near_an_end_are_followed_by_more_of_them() -> None:
     few = bowl(8, centre=1.0)
     spec = only_study(few, *QUIET)
     assert (spec.goal, spec.trials) == ("Try 4 more settings: lr 0.0049 to 0.1, weight_decay 1.6e-4 to 0.01", 4)
-    assert price.cost(few, spec).sentence.startswith("This costs 8,000 steps: 4 runs of 2,000 steps")
+    assert price.estimate_cost(few, spec).sentence.startswith("This costs 8,000 steps: 4 runs of 2,000 steps")
     assert spec.searches_within(few.spec)
     assert [(n, p.high) for n, p in spec.searched.items()] == [(n, p.high) for n, p in few.searched.items()]
     assert only_study(bowl(12), *QUIET).sampler.kind == "adaptive"
@@ -63,8 +63,8 @@ def test_failed_trials_are_no_data() -> None:
     ends = [math.nan if s == "diverged" else float(c) for s, c in zip(status, few.costs, strict=True)]
     data = make_study([t.params for t in few.trials], {"val/loss": [[1.0, end] for end in ends]}, status=status)
     failing = replace(few, trials=data.trials, metrics=data.metrics, signals=data.signals)
-    more = missing_trial_count(failing, base(failing), UNKNOWN, at_end=False)
-    assert more == missing_trial_count(few, base(few), UNKNOWN, at_end=False) + 7
+    more = missing_trial_count(failing, initial_draft(failing), UNKNOWN, at_end=False)
+    assert more == missing_trial_count(few, initial_draft(few), UNKNOWN, at_end=False) + 7
 
 
 def test_an_open_comparison_gets_more_trials_of_all_values_instead_of_an_adaptive_search() -> None:

@@ -37,7 +37,7 @@ def test_twelve_trials_of_six_are_followed_by_twelve_of_two() -> None:
     best = made.ranked()[0].params
     fixed = {n: p for n, p in spec.parameters.items() if p.role == "fixed"}
     assert {n: p.value for n, p in fixed.items()} == {n: best[n] for n in fixed}
-    assert "12,000 steps" in price.cost(made, spec).sentence
+    assert "12,000 steps" in price.estimate_cost(made, spec).sentence
     assert any("all 6 hyperparameters, which takes about 56 trials" in note for note in spec.notes)
 
 

@@ -15,7 +15,7 @@ from advisor.model.prediction import BestNear, Prediction
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning import plan
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 from advisor.planning.designs.open_next import equal_rates_reason, search_next_hyperparameter
 
 RATES = np.geomspace(1e-3, 10, 9)
@@ -33,7 +33,7 @@ def sweep(best: float = 0.1, rates: Any = RATES, **constants: Any) -> Study:
 
 
 def opened(study: Study) -> StudySpec | None:
-    return search_next_hyperparameter(study, base(study))
+    return search_next_hyperparameter(study, initial_draft(study))
 
 
 @pytest.mark.parametrize(("now", "lowest"), [(0.9, 0.5), (0.99, 0.9)])
@@ -86,7 +86,7 @@ def noisy_rates(costs: Any, falls: float, rates: Any, seed: int = 1) -> Study:
 
 
 def is_flat(study: Study) -> bool:
-    return equal_rates_reason(study, base(study)) != ""
+    return equal_rates_reason(study, initial_draft(study)) != ""
 
 
 def test_rates_at_which_nothing_was_learned_are_no_flat_range() -> None:

@@ -12,7 +12,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
 from advisor.planning import plan
 from advisor.planning.designs.initial import FirstStudyRequest
-from advisor.planning.designs.per_optimizer import MIN_TRIALS_OF_OPTIMIZER, divide_by_optimizer, first_studies
+from advisor.planning.designs.per_optimizer import MIN_TRIALS_OF_OPTIMIZER, divide_by_optimizer, first_study_per_optimizer
 
 AIM = Objective(metric="val/loss", direction="minimize")
 
@@ -85,7 +85,7 @@ def wish(*values: str, **parameters: Parameter) -> FirstStudyRequest:
 
 
 def test_first_studies_have_the_ladder_of_their_optimizer() -> None:
-    sgd, adam = first_studies(wish("SGD", "Adam", momentum=Parameter(low=0.1, high=0.9)), "opt")
+    sgd, adam = first_study_per_optimizer(wish("SGD", "Adam", momentum=Parameter(low=0.1, high=0.9)), "opt")
     assert (sgd.parameters["opt"].value, adam.parameters["opt"].value) == ("SGD", "Adam")
     assert set(sgd.searched) == {"learning_rate", "momentum"}
     assert set(adam.searched) == {"learning_rate", "beta1"}
@@ -100,7 +100,7 @@ def test_first_studies_have_the_ladder_of_their_optimizer() -> None:
 )
 def test_what_has_no_usual_range_is_refused(wished: FirstStudyRequest, message: str) -> None:
     with pytest.raises(AdvisorError, match=message):
-        first_studies(wished, "opt")
+        first_study_per_optimizer(wished, "opt")
 
 
 def test_each_optimizer_gets_enough_trials_to_judge_its_space() -> None:
@@ -109,4 +109,4 @@ def test_each_optimizer_gets_enough_trials_to_judge_its_space() -> None:
 
 def test_first_studies_have_enough_trials_to_judge_their_space() -> None:
     few = replace(wish("SGD", "Adam"), trials=8)
-    assert [made.trials for made in first_studies(few, "opt")] == [5, 5]
+    assert [made.trials for made in first_study_per_optimizer(few, "opt")] == [5, 5]

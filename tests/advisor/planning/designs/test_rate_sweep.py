@@ -31,7 +31,7 @@ def test_one_setting_is_followed_by_a_sweep_at_a_tenth_of_the_length(name: str, 
     assert any("shorten both in proportion" in note for note in spec.notes)
     assert (list(spec.searched), spec.searched[name].scale) == ([name], "log")
     assert (spec.parameters["batch_size"].value, spec.parameters["epochs"].value) == (64, 3)
-    assert price.cost(study, spec).sentence.startswith("This costs 20,000 steps: 10 runs of 2,000 steps")
+    assert price.estimate_cost(study, spec).sentence.startswith("This costs 20,000 steps: 10 runs of 2,000 steps")
 
 
 def test_where_the_loss_blew_up_early_lower_rates_are_swept_and_nothing_else_is_planned() -> None:

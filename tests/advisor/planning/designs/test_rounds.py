@@ -40,7 +40,7 @@ def test_a_few_long_runs_take_over_the_best_setting_and_the_schedule(schedule: A
 def test_long_runs_cost_no_more_than_the_last_round_or_say_so(trials: int, seeds: Any, runs: int, expensive: bool) -> None:
     spec = only_study(bowl(trials, final_train_steps=FINAL, seeds=seeds), LONG)
     assert (spec.trials, spec.seeds, len(spec.searched)) == (runs, None, 2 * int(runs > 1))
-    note = f"The {FINAL:,} steps of this run exceed the {trials * 2000:,} of the whole last round"
+    note = f"This run takes {FINAL:,} steps, more than the whole last round ({trials * 2000:,} steps)"
     assert any(note in n for n in spec.notes) == expensive
 
 

@@ -12,7 +12,7 @@ from studies import make_study
 from advisor.model.change import RunPlan
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import format_study_file, parse_study_file
-from advisor.planning.base import base
+from advisor.planning.base import initial_draft
 from advisor.planning.designs.warmup import design, warmup_candidates
 from advisor.planning.sampling.halton import draw_trials
 
@@ -69,7 +69,7 @@ def test_a_warmup_need_not_make_rates_stable_that_are_far_from_usual(optimizer: 
     params = [{"lr": 10.0**-i, "optimizer": optimizer} for i in range(5)]
     study = make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(5)]}, every=1000)
     request = RunPlan(plan="warmup", numbers={"unstable_learning_rate": 1.9}, why="unstable")
-    spec = design(request, study, base(study))
+    spec = design(request, study, initial_draft(study))
     assert isinstance(spec, StudySpec)
     assert spec.parameters["lr"].value == peak
     assert spec.starts_from == {"unstable_learning_rate": 1.9, "times": round(peak / 1.9, 2)}

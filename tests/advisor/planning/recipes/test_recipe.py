@@ -10,7 +10,7 @@ from advisor.planning.recipes.recipe import (
     RECIPE_NAMES,
     RecipeRequest,
     first_study_of_recipe,
-    read,
+    read_recipe,
     recipe_notes,
     step_law_batch_size,
     step_law_batch_tokens,
@@ -48,7 +48,7 @@ def test_every_range_has_a_reason_and_a_source(recipe):
 
 
 def test_the_rate_of_lora_is_ten_times_that_of_full_fine_tuning():
-    full, lora = (read(recipe)[1].parameters["learning_rate"] for recipe in ("sft", "lora"))
+    full, lora = (read_recipe(recipe)[1].parameters["learning_rate"] for recipe in ("sft", "lora"))
     assert (lora.low, lora.high) == pytest.approx((10 * full.low, 10 * full.high))
 
 

@@ -174,8 +174,8 @@ def test_ends_near_a_point():
 
 
 def test_trials_with_other_fixed_values_are_not_comparable():
-    assert AXES.comparable({"lr": 5.0, "epochs": 3})
-    assert not AXES.comparable({"lr": 0.1, "epochs": 9})
+    assert AXES.has_same_fixed_values({"lr": 5.0, "epochs": 3})
+    assert not AXES.has_same_fixed_values({"lr": 0.1, "epochs": 9})
 
 
 def test_merits_are_high_at_the_optimum_and_low_where_trials_fail():
@@ -184,7 +184,7 @@ def test_merits_are_high_at_the_optimum_and_low_where_trials_fail():
     model = ResponseModel(AXES, points, costs, np.zeros(40, dtype=np.bool_))
     at = np.repeat(points[:1], 3, axis=0)
     at[:, 1] = (0.2, 0.7, 0.95)
-    bad, good, failing = model.log_merits(at)
+    bad, good, failing = model.log_acquisition(at)
     assert good > bad
     assert good > failing
     assert abs(model.leaders(1)[0, 1] - 0.7) < 0.1
