@@ -118,24 +118,29 @@ def compare(
     sides = candidate, incumbent
     tried = _compared_settings(*sides)
     # Users repeat the settings that they want to adopt.
-    best = [min([s for s in settings if len(s.costs) > 1] or settings, key=lambda s: s.mean) for settings in tried]
-    if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
+    best_settings = [min([s for s in settings if len(s.costs) > 1] or settings, key=lambda s: s.mean) for settings in tried]
+    if (
+        repeats.key(best_settings[0].trials[0]) == repeats.key(best_settings[1].trials[0])
+        and candidate.study is incumbent.study
+    ):
         raise AdvisorError(f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare")
     studies = {id(side.study): side.study for side in sides}.values()
     trial_variance = repeats.variance_between_seeds([s for study in studies for s in repeats.full_length_settings(study)])
-    result = difference.difference(best[0].costs_after_selection, best[1].costs_after_selection, trial_variance)
+    result = difference.difference(
+        best_settings[0].costs_after_selection, best_settings[1].costs_after_selection, trial_variance
+    )
     if complexity is None:
-        complexity = repeats.min_relevant_difference(incumbent.study.objective_value(best[1].mean))
-    trial, study, data = _variances(sides, tried, best, result, complexity)
+        complexity = repeats.min_relevant_difference(incumbent.study.objective_value(best_settings[1].mean))
+    trial, study, data = _variances(sides, tried, best_settings, result, complexity)
     rejection = _reason_to_reject(result.gain, complexity, data, study, level / 2)
     decision, more_seeds, reason = _decide_adoption(
-        result, trial, best, complexity, rejection, level=level / 2, power=power, max_seeds=max_seeds
+        result, trial, best_settings, complexity, rejection, level=level / 2, power=power, max_seeds=max_seeds
     )
     return Comparison(
         metric=candidate.study.spec.objective.metric,
         direction=candidate.study.spec.objective.direction,
-        candidate=_summarise_side(candidate, best[0], tried[0]),
-        incumbent=_summarise_side(incumbent, best[1], tried[1]),
+        candidate=_summarise_side(candidate, best_settings[0], tried[0]),
+        incumbent=_summarise_side(incumbent, best_settings[1], tried[1]),
         gain=result.gain,
         interval=None if math.isnan(result.error) else result.interval(0.95),
         complexity=complexity,

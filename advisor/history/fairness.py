@@ -88,9 +88,11 @@ def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> 
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
     failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.runs_ended_early))
     clauses = [f"{count(failed_count, 'run')} of the candidate failed"] if shares[0] > shares[1] else []
-    others = len(incumbent.runs_ended_early)
-    if short_count > others:
-        clauses.append(f"{count(short_count, 'run')} of the candidate ended before full length ({others} of the incumbent)")
+    incumbent_count = len(incumbent.runs_ended_early)
+    if short_count > incumbent_count:
+        clauses.append(
+            f"{count(short_count, 'run')} of the candidate ended before full length ({incumbent_count} of the incumbent)"
+        )
     return " and ".join(clauses)
 
 

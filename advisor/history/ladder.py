@@ -178,9 +178,9 @@ class _LadderAnalysis:
         elif not any(self.ends) and (factor.low > 1 or factor.high < 1):
             transfer = "moves"
         sizes = [s.size for s in self.sweeps]
-        last, own = None, self._size_result(len(self.sweeps) - 1)
+        last_prediction, own = None, self._size_result(len(self.sweeps) - 1)
         if len(self.sweeps) > 2:
-            last = self._predict_size(estimate_optima(self.points[:-1]), own.size)
+            last_prediction = self._predict_size(estimate_optima(self.points[:-1]), own.size)
         objective = self.study.spec.objective
         return Ladder(
             metric=objective.metric,
@@ -191,9 +191,11 @@ class _LadderAnalysis:
             factor=factor,
             transfer=transfer,
             next=self._predict_size(self.optima, following),
-            last=last,
-            last_rate=_judge_prediction(None if last is None else last.rate, None if own.open else own.rate),
-            last_value=_judge_prediction(None if last is None else last.value, own.value),
+            last=last_prediction,
+            last_rate=_judge_prediction(
+                None if last_prediction is None else last_prediction.rate, None if own.open else own.rate
+            ),
+            last_value=_judge_prediction(None if last_prediction is None else last_prediction.value, own.value),
             runs=propose_further_runs(sizes, self.points, self.ends) if transfer == "cannot be told" else (),
             notes=tuple(notes),
         )

@@ -263,9 +263,9 @@ def _predict_fewer_failures(case: _PredictionBasis) -> PredictedResult | None:
     has_failed = failures.failure_masks(study).any
     ended_trials = _ended_trials(study)
     was = sum(bool(has_failed[t.index]) for t in ended_trials) / max(len(ended_trials), 1)
-    inside = case.trials_in_next_space
+    trials_inside = case.trials_in_next_space
     bound, probability = _upper_bound_of_share(
-        sum(bool(has_failed[t.index]) for t in inside), len(inside), new_spec.trials or len(ended_trials), was
+        sum(bool(has_failed[t.index]) for t in trials_inside), len(trials_inside), new_spec.trials or len(ended_trials), was
     )
     return ShareOfTrials(of="failed", at_most=bound, was=was), probability
 

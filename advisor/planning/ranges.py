@@ -111,8 +111,8 @@ def with_range_for_batch_size(study: Study, spec: StudySpec) -> StudySpec:
         nearby = [t for t in study.trials if study.ended[t.index] and min_size <= as_number(t.params.get(size)) <= max_size]
         successes = [t for t in study.ranked() if t in nearby]
         for rate in rates if len(successes) >= MIN_NEAR_BATCH_TRIALS else ():
-            best = study.ranked()[0]
-            higher, larger = (as_number(best.params.get(n)) - as_number(successes[0].params.get(n)) for n in (rate, size))
+            best_trial = study.ranked()[0]
+            higher, larger = (as_number(best_trial.params.get(n)) - as_number(successes[0].params.get(n)) for n in (rate, size))
             old = spec.parameters[rate]
             new = old if higher * larger < 0 else _extend_range_beyond(old, rate, size, successes, nearby)
             goal = goal_with_new_range(spec.goal, rate, old, new)
@@ -161,16 +161,20 @@ def wider_rate_range(study: Study, spec: StudySpec) -> SetRange | None:
         )
         if side is None or getattr(now, side) != getattr(start, side):
             continue
-        moved = extension.extend_range(study, name, side, 0.0)
-        if moved is None or now.low is None or now.high is None:
+        moved_range = extension.extend_range(study, name, side, 0.0)
+        if moved_range is None or now.low is None or now.high is None:
             continue
         # Move the end only by the minimum factor for learning rates, because no trial shows how far beyond the end the best
         # value lies.
         low, high = now.low, now.high
         if side == "low":
-            low = max(moved[0][0], round_significant(low / extension.MIN_EXTENSION_FACTOR, 2)) if low > 0 else moved[0][0]
+            low = (
+                max(moved_range[0][0], round_significant(low / extension.MIN_EXTENSION_FACTOR, 2))
+                if low > 0
+                else moved_range[0][0]
+            )
         else:
-            high = min(moved[0][1], round_significant(high * extension.MIN_EXTENSION_FACTOR, 2))
+            high = min(moved_range[0][1], round_significant(high * extension.MIN_EXTENSION_FACTOR, 2))
         why = (
             f"At least {MIN_BEST_SETTINGS_AT_END} of the best {N_BEST_SETTINGS} settings lie in the {side}est third of the range "
             f"of {name}, including the best one, so a better value may lie beyond this end of the range"
@@ -187,10 +191,10 @@ def _range_end_of_best_trials(study: Study, name: str) -> RangeSide | None:
         return None
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     tried, failed = (study.positions(name, ended_trials), failures.failure_masks(study).any[[t.index for t in ended_trials]])
-    best = study.positions(name, ranked_trials[:N_BEST_SETTINGS])
+    best_positions = study.positions(name, ranked_trials[:N_BEST_SETTINGS])
     sides: tuple[RangeSide, ...] = get_args(RangeSide)
     for side in sides:
-        near, reach = (best, tried) if side == "high" else (1 - best, 1 - tried)
+        near, reach = (best_positions, tried) if side == "high" else (1 - best_positions, 1 - tried)
         is_outer = near >= 1 - OUTER_RANGE_SHARE
         if not is_outer[0] or is_outer.sum() < MIN_BEST_SETTINGS_AT_END:
             continue

@@ -82,19 +82,23 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
 def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
     causes = [f for f in findings if f.explained_by is None and not all(map(only_saves_trials, f.changes))]
     causes = [f for f in causes if not recommends_only_advice(f)]
-    earlier = [f for f in causes if f.goal in (*STABILITY_STAGE, *SPACE_STAGE)]
+    earlier_causes = [f for f in causes if f.goal in (*STABILITY_STAGE, *SPACE_STAGE)]
     length_sure = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= MIN_SURE_CONFIDENCE for f in causes)
-    return length_sure and bool(earlier) and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier)
+    return (
+        length_sure
+        and bool(earlier_causes)
+        and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier_causes)
+    )
 
 
 def _instability_limits_training(study: Study, finding: Finding) -> bool:
     """Return True if an unstable trial has a learning rate near or below the best learning rate, or if learning rates are
     unknown."""
-    best = study.ranked()[:1]
-    rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
+    ranked = study.ranked()[:1]
+    rate = next((name for name in study.searched if is_learning_rate(name) and ranked and name in ranked[0].params), None)
     if rate is None:
         return True
-    max_unstable_rate = MAX_UNSTABLE_TO_BEST_RATE * as_number(best[0].params[rate])
+    max_unstable_rate = MAX_UNSTABLE_TO_BEST_RATE * as_number(ranked[0].params[rate])
     unstable_trials = [t for t in study.trials if t.id in finding.trials]
     return not unstable_trials or any(not as_number(t.params.get(rate)) > max_unstable_rate for t in unstable_trials)
 

@@ -39,9 +39,9 @@ class RayEngine:
         self._trainings = [training for training in self._trainings if not training.ended]
         limit = self._parallel
         if limit is None:  # an autoscaling cluster may have no nodes yet
-            needed = {kind: need for kind, need in (("GPU", float(self._gpus)), ("CPU", self._cpus)) if need}
-            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and needed]
-            capacity = sum(min(int(node.get(kind, 0) / need) for kind, need in needed.items()) for node in nodes)
+            resources = {kind: need for kind, need in (("GPU", float(self._gpus)), ("CPU", self._cpus)) if need}
+            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and resources]
+            capacity = sum(min(int(node.get(kind, 0) / need) for kind, need in resources.items()) for node in nodes)
             limit = capacity + _MAX_EXTRA_TRAININGS
         return max(limit - len(self._trainings), 0)
 

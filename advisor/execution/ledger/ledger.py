@@ -106,7 +106,7 @@ class Ledger:
         """Create MLflow runs for the jobs that no launcher has claimed, and return these jobs. Add the states of all other jobs
         to `results`."""
         runs_by_trial = self._runs.entries_by_trial(jobs)
-        claimed: dict[JobKey, tuple[Job, str]] = {}
+        new_claims: dict[JobKey, tuple[Job, str]] = {}
         for job in jobs:
             existing_runs = [e for e in runs_by_trial[job.number] if e.key == job.key]
             state = next((s for s in BLOCKED_STATES if any(e.state == s for e in existing_runs)), None)
@@ -114,7 +114,7 @@ class Ledger:
                 results[job.key] = job, state
                 continue
             seeds = {e.seed for e in runs_by_trial[job.number] if e.key != job.key and e.state != "open"}
-            seeds |= {str(other.seed) for other, _ in claimed.values() if other.number == job.number}
+            seeds |= {str(other.seed) for other, _ in new_claims.values() if other.number == job.number}
             former = next((e for e in existing_runs if e.stop_tag), None)
             run_to_resume = former if former is not None and former.can_resume else None
             for entry in existing_runs:
@@ -130,10 +130,10 @@ class Ledger:
                 seeded_job = replace(job, seed=next((seed for seed in candidates if str(seed) not in seeds), job.seed))
             if run_to_resume is not None:
                 self._resume_run(run_to_resume)
-                claimed[job.key] = seeded_job, run_to_resume.run_id
+                new_claims[job.key] = seeded_job, run_to_resume.run_id
             else:
-                claimed[job.key] = (seeded_job, self._create_run(seeded_job, "" if former is None else former.stop_tag))
-        return claimed
+                new_claims[job.key] = (seeded_job, self._create_run(seeded_job, "" if former is None else former.stop_tag))
+        return new_claims
 
     def _resume_run(self, entry: JobEntry) -> None:
         """Claim the run of a job that is to be continued. Afterwards, only the tag `TAG_CONTINUED_AFTER_STOP` shows that the

@@ -64,18 +64,22 @@ def explore(
 def _widen_few_rates(study: Study, base: StudySpec) -> tuple[StudySpec, str]:
     """If the learning-rate range was inferred from few tried rates, return (the study with a decade on each side of the best
     rate, its goal); else (the study, "")."""
-    searched = searched_learning_rates(study)
-    if searched is None or searched[0] not in study.inferred or not (parameter := base.parameters[searched[0]]).numeric:
+    searched_rates = searched_learning_rates(study)
+    if (
+        searched_rates is None
+        or searched_rates[0] not in study.inferred
+        or not (parameter := base.parameters[searched_rates[0]]).numeric
+    ):
         return base, ""
-    name, rates = searched
+    name, rates = searched_rates
     best, tried = float(rates[study.ranked()[0].index]), np.unique(rates[np.isfinite(rates)])
     if len(tried) > MAX_FEW_RATES or not best > 0:
         return base, ""
     ends = min(best / SWEEP_END_FACTOR, float(tried[0])), max(best * SWEEP_END_FACTOR, float(tried[-1]))
     low, high = (round_significant(end, 3) for end in ends)
     why = f"a decade on each side of {plain_number(best)}, the best of the {spelled(len(tried), 'rate')} that were tried"
-    wider = parameter.model_copy(update={"low": low, "high": high, "scale": "log", "why": why})
-    return base.with_parameter(name, wider), f"Sweep {name}: {plain_number(low)} to {plain_number(high)}"
+    wider_parameter = parameter.model_copy(update={"low": low, "high": high, "scale": "log", "why": why})
+    return base.with_parameter(name, wider_parameter), f"Sweep {name}: {plain_number(low)} to {plain_number(high)}"
 
 
 def more_trials_goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
@@ -91,12 +95,12 @@ def more_trials_goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
 def missing_trial_count(study: Study, base: StudySpec, evidence: ExplorationEvidence, at_end: bool) -> int:
     """Return the number of further trials that answer the open questions. The number is at most the number of existing trials,
     or what is missing to `TRIALS_FOR_RATE_ONLY`."""
-    searched_count, tried, needed = len(base.searched), settings.read_settings(study), 0
+    searched_count, tried, needed_trials = len(base.searched), settings.read_settings(study), 0
     if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
-        needed = trials_needed(evidence.effect, searched_count)
+        needed_trials = trials_needed(evidence.effect, searched_count)
     if still_compares_values(study, base):
-        needed = max(needed, trials_needed("cannot be told", searched_count))
-    return min(max(needed - tried.result_count, 0), max(int(study.ended.sum()), TRIALS_FOR_RATE_ONLY - len(tried)))
+        needed_trials = max(needed_trials, trials_needed("cannot be told", searched_count))
+    return min(max(needed_trials - tried.result_count, 0), max(int(study.ended.sum()), TRIALS_FOR_RATE_ONLY - len(tried)))
 
 
 def still_compares_values(study: Study, spec: StudySpec) -> bool:

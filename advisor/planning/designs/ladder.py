@@ -51,12 +51,12 @@ def smaller_search(study: Study, base: StudySpec, keep: Collection[str] = ()) ->
     trial has values at which to fix some of them.
 
     keep: hyperparameters that the study searches in any case."""
-    tried = settings.read_settings(study)
-    if enough_trials_for_response(tried.result_count, base) or study.spec.sampler.kind == "adaptive":
+    tried_settings = settings.read_settings(study)
+    if enough_trials_for_response(tried_settings.result_count, base) or study.spec.sampler.kind == "adaptive":
         return None
-    only_rate = len(tried) < TRIALS_FOR_RATE_ONLY and any(map(is_learning_rate, base.searched))
-    trials = TRIALS_FOR_RATE_ONLY if only_rate else max(len(tried), settings_needed(MIN_SEARCHED_PARAMETERS))
-    trial_count_text = "one trial is" if tried.result_count == 1 else f"{tried.result_count} trials are"
+    only_rate = len(tried_settings) < TRIALS_FOR_RATE_ONLY and any(map(is_learning_rate, base.searched))
+    trials = TRIALS_FOR_RATE_ONLY if only_rate else max(len(tried_settings), settings_needed(MIN_SEARCHED_PARAMETERS))
+    trial_count_text = "one trial is" if tried_settings.result_count == 1 else f"{tried_settings.result_count} trials are"
     why = f"fixed for now: {trial_count_text} too few to search {len(base.searched)} hyperparameters"
     spec = search_fewer_hyperparameters(study, base, trials, why, keep, least=1 if only_rate else MIN_SEARCHED_PARAMETERS)
     if spec is None:
@@ -70,7 +70,7 @@ def smaller_search(study: Study, base: StudySpec, keep: Collection[str] = ()) ->
         price.power_sentence(study, 0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {trials_for_all} trials.",
     )
-    reason = f"{count(tried.result_count, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
+    reason = f"{count(tried_settings.result_count, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
     goal = f"Search only {listed(map(clean, spec.searched), limit=4)}: {reason}"
     return spec.model_copy(update={"goal": goal, "notes": notes})
 

@@ -56,15 +56,17 @@ def search_next_hyperparameter(study: Study, spec: StudySpec) -> StudySpec | Non
     if len(spec.searched) != 1 or list(study.searched) != rates or study.spec.sampler.kind == "adaptive":
         return None
     tried_rates = [as_number(t.params.get(rates[0])) for t in study.trials if study.ended[t.index]]
-    best = as_number(study.ranked()[0].params.get(rates[0])) if study.ranked() else 0.0
-    lower_rates, higher_rates = [r for r in tried_rates if 0 < r < best], [r for r in tried_rates if r > best]
+    best_rate = as_number(study.ranked()[0].params.get(rates[0])) if study.ranked() else 0.0
+    lower_rates, higher_rates = [r for r in tried_rates if 0 < r < best_rate], [r for r in tried_rates if r > best_rate]
     ratio = min(higher_rates) / max(lower_rates) if lower_rates and higher_rates else math.inf
     candidate = next(_searchable_hyperparameters(spec), None)
     if ratio > MAX_KNOWN_RATE_RATIO or candidate is None or equal_rates_reason(study, spec):
         return None
     name, rung = candidate
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
-    known_text = f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(ratio, 2)}"
+    known_text = (
+        f"the best {clean(rates[0])}, {plain_number(best_rate)}, is known to within a factor of {plain_number(ratio, 2)}"
+    )
     reason = f"the next hyperparameter to tune: {known_text}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shift_text = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     value = as_number(fixed.value)
@@ -72,10 +74,10 @@ def search_next_hyperparameter(study: Study, spec: StudySpec) -> StudySpec | Non
     range_ends = {"low": max(min(rung.low, value), least), "high": max(rung.high, value)}
     new = Parameter(type="float", **range_ends, scale=rung.scale, limits=fixed.limits, why=reason + shift_text)
     if shift_text:
-        low, high = (round_significant(best * factor, 2) for factor in _rate_range_factors(new, value, ratio))
+        low, high = (round_significant(best_rate * factor, 2) for factor in _rate_range_factors(new, value, ratio))
     else:
-        low, high = _ends_at_worse_rates(study, rates[0], best)
-    why = f"around the best rate, {plain_number(best)}; nearby rates are worse on both sides"
+        low, high = _ends_at_worse_rates(study, rates[0], best_rate)
+    why = f"around the best rate, {plain_number(best_rate)}; nearby rates are worse on both sides"
     low, high = max(low, old.declared_limits[0]), min(high, old.declared_limits[1])
     why += f"; the lower {clean(name)}, the higher the best rate" if shift_text else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
@@ -111,8 +113,8 @@ def _ends_at_worse_rates(study: Study, name: str, best: float) -> tuple[float, f
     low, high = (round_significant(best * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
     is_worse = noise.is_worse_beyond_noise(study)
     rates = np.array([as_number(t.params.get(name)) for t in study.trials])
-    good = rates[study.comparable & ~is_worse]
-    lower, higher = (rates[is_worse & (rates < good.min())], rates[is_worse & (rates > good.max())])
+    good_rates = rates[study.comparable & ~is_worse]
+    lower, higher = (rates[is_worse & (rates < good_rates.min())], rates[is_worse & (rates > good_rates.max())])
     low = max([low, *(round_outwards(float(r), "low") for r in lower)])
     return low, min([high, *(round_outwards(float(r), "high") for r in higher)])
 

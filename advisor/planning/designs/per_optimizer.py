@@ -70,8 +70,10 @@ def first_study_per_optimizer(request: FirstStudyRequest, chooser: str) -> list[
     options = request.parameters[chooser].options
     unknown = [str(v) for v in options if optimizers.optimizer_in_value(v) is None]
     if unknown:
-        known = ", ".join(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
-        raise AdvisorError(f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}")
+        known_names = ", ".join(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
+        raise AdvisorError(
+            f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known_names}"
+        )
     rate = next((n for n, p in request.parameters.items() if is_learning_rate(n) and p.numeric), None)
     if rate is not None:
         raise AdvisorError(

@@ -27,12 +27,12 @@ PROBE_TO_BEST_RATE = 2.0
 def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """Return the probe, or advice if the learning rate or the number of steps is unknown."""
     rate, setting = learning_rate(base), best_trial_setting(study, base)
-    best = as_number(setting.get(rate)) if rate is not None else float("nan")
-    if rate is None or not best > 0 or targets.steps_are_epochs(study):
+    best_rate = as_number(setting.get(rate)) if rate is not None else float("nan")
+    if rate is None or not best_rate > 0 or targets.steps_are_epochs(study):
         return (Advise(text=f"Train for {PROBE_STEPS} steps at twice the best learning rate and log the loss at every step."),)
     parameters = fixed_parameters(setting, base)
-    high = round_significant(PROBE_TO_BEST_RATE * best, 3)
-    parameters[rate] = Parameter(role="fixed", value=high, why=f"{PROBE_TO_BEST_RATE:g} times {best:.3g}, the best so far")
+    high = round_significant(PROBE_TO_BEST_RATE * best_rate, 3)
+    parameters[rate] = Parameter(role="fixed", value=high, why=f"{PROBE_TO_BEST_RATE:g} times {best_rate:.3g}, the best so far")
     notes = ["Log the training loss at every step, as the advisor's training hook does."]
     if base.max_train_steps:
         notes.append(f"Keep the learning-rate schedule of a training of {base.max_train_steps:,} steps.")

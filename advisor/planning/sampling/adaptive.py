@@ -265,8 +265,10 @@ class ResponseModel:
         has_cost = np.isfinite(costs)
         self._points, self._scale = positions[has_cost], compress_costs(costs[has_cost])
         self._cost = self._fit_surface(self._points, self._scale)
-        ended = ~running
-        self._failure = None if has_cost[ended].all() else self._fit_surface(positions[ended], 1.0 - has_cost[ended])
+        has_ended = ~running
+        self._failure = (
+            None if has_cost[has_ended].all() else self._fit_surface(positions[has_ended], 1.0 - has_cost[has_ended])
+        )
         if running.any():
             expected_costs = self._cost.predict(list(positions[running].T))[0]
             self._points = np.vstack([self._points, positions[running]])
