@@ -158,18 +158,16 @@ def _studies_for_open_questions(
             yield smaller_search(study, base)
         if "fine" not in (evidence.effect, evidence.variation) and not still_compares_values(study, base):
             # Repeats show whether the differences between trials are only noise.
-            repeats_study = (
-                repeat_best_trial(study, base) if len(settings.read_settings(study)) >= TRIALS_FOR_RATE_ONLY else None
-            )
+            reruns = repeat_best_trial(study, base) if len(settings.read_settings(study)) >= TRIALS_FOR_RATE_ONLY else None
             note = NOISE_TEST_NOTE.format(names=listed(map(clean, base.searched)))
-            yield repeats_study and repeats_study.model_copy(update={"notes": (*repeats_study.notes, note)})
+            yield reruns and reruns.model_copy(update={"notes": (*reruns.notes, note)})
         yield explore(study, verdicts, rules, base, evidence)
     design_names: list[StudyDesignName] = ["exploit"] if uses_quasi_random_search and evidence.state == "fine" else []
     design_names += ["rounds"] if base.final_train_steps and (evidence.effect == "fine" or not uses_quasi_random_search) else []
     for name in design_names:
         yield STUDY_DESIGNS[name](RunPlan(plan=name, why="nothing is left to change"), study, base)
-    repeats_study = repeat_best_trial(study, base)
-    yield repeats_study if repeats_study is None else _with_power_note(study, repeats_study, evidence)
+    reruns = repeat_best_trial(study, base)
+    yield reruns if reruns is None else _with_power_note(study, reruns, evidence)
 
 
 def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:

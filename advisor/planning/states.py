@@ -63,10 +63,8 @@ def assess_evidence(
     elif quiet_rules and all(states.get(rule) == "fine" for rule in quiet_rules) and best_trial_lies_inside(study):
         space_state = "fine"
     is_seed_variance_known = repeats.variance_between_seeds(repeats.full_length_settings(study)) is not None
-    enough_settings = bool(study.searched) and settings.read_settings(study).result_count >= settings_needed(
-        len(study.searched)
-    )
-    variation_state: QuestionState = "fine" if is_seed_variance_known or enough_settings else "cannot be told"
+    has_enough = bool(study.searched) and settings.read_settings(study).result_count >= settings_needed(len(study.searched))
+    variation_state: QuestionState = "fine" if is_seed_variance_known or has_enough else "cannot be told"
     return ExplorationEvidence(space=space_state, effect=effect_state(study), variation=variation_state)
 
 

@@ -85,11 +85,9 @@ def _widen_few_rates(study: Study, base: StudySpec) -> tuple[StudySpec, str]:
 def more_trials_goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
     """Return the goal of a study with more trials of the same space, or of a study that narrows the ranges in `narrowed`."""
     names = list(narrowed or spec.searched)
-    range_texts = [
-        f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric
-    ]
-    names_text = ", ".join((range_texts or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"Try {count(spec.trials or 1, 'more setting')}{':' if range_texts else ' of'} {names_text}"
+    ranges = [f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric]
+    names_text = ", ".join((ranges or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"Try {count(spec.trials or 1, 'more setting')}{':' if ranges else ' of'} {names_text}"
 
 
 def missing_trial_count(study: Study, base: StudySpec, evidence: ExplorationEvidence, at_end: bool) -> int:

@@ -95,10 +95,8 @@ def first_study_of_project(request: FirstStudyRequest) -> StudySpec:
     compared_names = [n for n, p in parameters.items() if p.role == "scientific"]
     if not tuned_names and not compared_names:
         raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
-    condition = f"with {', '.join(tuned_names)} tuned for each" if tuned_names else "everything else unchanged"
-    goal = (
-        f"Compare {', '.join(compared_names)}: {condition}" if compared_names else f"Find a baseline: {', '.join(tuned_names)}"
-    )
+    detail = f"with {', '.join(tuned_names)} tuned for each" if tuned_names else "everything else unchanged"
+    goal = f"Compare {', '.join(compared_names)}: {detail}" if compared_names else f"Find a baseline: {', '.join(tuned_names)}"
     return StudySpec(
         study=request.study,
         goal=goal,

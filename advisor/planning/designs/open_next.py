@@ -128,11 +128,8 @@ def _rate_range_factors(momentum: Parameter, current: float, rate_ratio: float) 
     square root of `rate_ratio` above or below the estimate."""
     assert momentum.low is not None
     assert momentum.high is not None
-    uncertainty = math.sqrt(rate_ratio)
-    low_factor, high_factor = (
-        (1 - momentum.high) / (1 - current) / uncertainty,
-        (1 - momentum.low) / (1 - current) * uncertainty,
-    )
+    margin = math.sqrt(rate_ratio)
+    low_factor, high_factor = ((1 - momentum.high) / (1 - current) / margin, (1 - momentum.low) / (1 - current) * margin)
     return min(1 / HALF_DECADE, low_factor), max(HALF_DECADE, high_factor)
 
 
