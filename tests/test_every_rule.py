@@ -49,7 +49,7 @@ def test_the_page_has_its_headings(rule):
 
 
 def test_every_threshold_is_documented(rule):
-    described = rule.described()
+    described = rule.threshold_docstrings()
     for name in type(rule).model_fields:
         assert described.get(name), f"{name} has no docstring"
 

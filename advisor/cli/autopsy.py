@@ -84,7 +84,7 @@ class RunFacts:
 def autopsy_summary_lines(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
     return [
         f"{run.name} ({run.run_id}): {_event_text(record)}.",
-        f"{diagnosis.culprit} ({_CERTAINTY_TEXTS[diagnosis.certainty]})",
+        f"{diagnosis.explanation} ({_CERTAINTY_TEXTS[diagnosis.certainty]})",
         f"Before: {_state_text(record)}.",
         f"Do: {diagnosis.advice}",
         f"Replay: {replay_instructions(record, run)}.",
@@ -148,7 +148,7 @@ def diagnosis_as_json(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts
         "step": record.step,
         "cause": diagnosis.cause,
         "certainty": diagnosis.certainty,
-        "culprit": diagnosis.culprit,
+        "culprit": diagnosis.explanation,
         "advice": diagnosis.advice,
         "replay": replay_instructions(record, run),
         "last_good": finite,

@@ -1,7 +1,7 @@
 """Corrects the confidences of findings with `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
 
-A rule computes a confidence from a statistical test. For several values of it, the table lists the share of findings whose
-advice was right in simulated studies with a known optimum; reports show the interpolated share.
+A rule computes a confidence from a statistical test. For several confidences of a rule, the table lists the share of findings whose
+advice was right in simulated studies with a known optimum. Reports show the interpolated share as the confidence of a finding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALIBRATION_FILE_NAME = "calibration.csv"
 
 @dataclass(frozen=True)
 class CalibrationPoint:
-    """One point of a rule's map from its own confidence to the probability that its advice is right."""
+    """The probability that the advice of a rule is right, for one value of the confidence that the rule states."""
 
     rule: str
     stated: float
@@ -32,45 +32,47 @@ class CalibrationPoint:
 
 
 @lru_cache(maxsize=1)
-def table() -> dict[str, tuple[CalibrationPoint, ...]]:
-    """Return the calibration map of each rule that has one, sorted by the rule's own confidence."""
+def calibration_table() -> dict[str, tuple[CalibrationPoint, ...]]:
+    """Return the calibration points of each calibrated rule, sorted by the confidence that the rule states."""
     path = path_of_rule_table(CALIBRATION_FILE_NAME)
-    knots: dict[str, list[CalibrationPoint]] = defaultdict(list)
+    points_by_rule: dict[str, list[CalibrationPoint]] = defaultdict(list)
     if path.is_file():
         with path.open(newline="", encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
-                knot = CalibrationPoint(row["rule"], float(row["stated"]), float(row["right"]), int(row["findings"]))
-                knots[knot.rule].append(knot)
-    return {rule: tuple(sorted(points, key=lambda k: k.stated)) for rule, points in knots.items()}
+                point = CalibrationPoint(row["rule"], float(row["stated"]), float(row["right"]), int(row["findings"]))
+                points_by_rule[point.rule].append(point)
+    return {rule: tuple(sorted(points, key=lambda k: k.stated)) for rule, points in points_by_rule.items()}
 
 
-def corrected_confidence(stated: float, knots: tuple[CalibrationPoint, ...]) -> float:
-    """Return the confidence, interpolated between the points of the map and constant beyond; `stated` without points."""
-    if not knots:
+def corrected_confidence(stated: float, points: tuple[CalibrationPoint, ...]) -> float:
+    """Return the probability for the confidence `stated`, interpolated between the calibration points and constant beyond them;
+    `stated` itself without points."""
+    if not points:
         return stated
-    return float(np.interp(stated, [k.stated for k in knots], [k.right for k in knots]))
+    return float(np.interp(stated, [k.stated for k in points], [k.right for k in points]))
 
 
 def calibrate_finding(finding: Finding, *, measured: bool = True) -> Finding:
-    """Return the finding with the probability that its advice is right as confidence. measured: False if the rule's map does
-    not hold for it, so that only its `doubt` counts. A warning that is more likely wrong than right becomes a note, on which
-    planning does not act."""
-    knots = table().get(finding.rule, ()) if measured else ()
-    confidence = round(corrected_confidence(finding.confidence, knots) * finding.doubt, 3)
-    update: dict[str, object] = {"confidence": confidence, "doubt": 1.0}
+    """Return the finding; its confidence is the probability that its advice is right. measured: False if the calibration of the
+    rule does not hold for this finding, so that only the factor `doubt` is applied. A warning that is more likely wrong than
+    right becomes a note, on which planning does not act."""
+    points = calibration_table().get(finding.rule, ()) if measured else ()
+    confidence = round(corrected_confidence(finding.confidence, points) * finding.doubt, 3)
+    changed_fields: dict[str, object] = {"confidence": confidence, "doubt": 1.0}
     if finding.severity == "warning" and confidence < min(MIN_CAUSE_CONFIDENCE, finding.confidence):
-        update["severity"] = "note"
-    return finding.model_copy(update=update)
+        changed_fields["severity"] = "note"
+    return finding.model_copy(update=changed_fields)
 
 
 def describe_calibration(rule: str) -> str | None:
-    """Return a sentence on how often the rule's advice was right in simulated studies; None if this was not measured."""
-    knots = table().get(rule, ())
-    if not knots:
+    """Return a sentence that says how often the rule's advice was right in simulated studies; None for rules without a
+    measurement."""
+    points = calibration_table().get(rule, ())
+    if not points:
         return None
-    findings = sum(k.findings for k in knots)
-    share = sum(k.findings * k.right for k in knots) / findings
+    finding_count = sum(k.findings for k in points)
+    share_right = sum(k.findings * k.right for k in points) / finding_count
     return (
-        f"In simulated studies whose truth is known, the advice was right in {100 * share:.0f} % of {findings} findings "
+        f"In simulated studies whose truth is known, the advice was right in {100 * share_right:.0f} % of {finding_count} findings "
         "(`python benchmarks/quality/calibration.py`). Reports correct the confidence of this rule accordingly."
     )

@@ -1,7 +1,7 @@
 """Marks findings that another finding causes, so that a report has one headline for each cause.
 
-Each rule declares which findings of other rules cause its findings, or are caused by them. These causal links form a directed
-graph without cycles.
+Each rule declares which findings of other rules cause its findings, or are caused by them. The causal links between rules form
+a directed graph without cycles.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import Explanation, Finding, Goal, Severity, Verdict
 from advisor.model.words import lower_first_letter
 
-CausalNode: TypeAlias = tuple[str, FindingPlace, Severity]
+FindingGroup: TypeAlias = tuple[str, FindingPlace, Severity]
 """All findings of one rule with the same severity and place ("somewhere" or "everywhere")."""
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
-    """Set `explained_by` on each finding that another finding causes, and return the verdicts. If a critical finding prevents a
+    """Return the verdicts, with `explained_by` set on each finding that another finding causes. If a critical finding prevents a
     rule from judging the study, and this rule found nothing, the rule counts as not assessed.
 
-    Of several causes, prefer one that must be fixed before the finding's changes are made, then the one with the highest
-    priority in planning, then the earliest in the causal order.
+    Of several causes, prefer a cause that must be fixed before the finding's changes are made, then the cause with the highest
+    priority in planning, then the first cause in the causal order.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
-    links = find_causal_links(rules)
-    order, goals = causal_ranks(links), get_args(Goal)
+    causal_links = find_causal_links(rules)
+    order, goals = causal_order(causal_links), get_args(Goal)
 
-    def explained(effect: Finding) -> Finding:
+    def with_explanation(effect: Finding) -> Finding:
         causes = [
-            (not link.relation.waits, goals.index(cause.goal), order[_causal_node(cause)], i, link, cause)
+            (not link.relation.waits, goals.index(cause.goal), order[_finding_group(cause)], i, link, cause)
             for i, cause in enumerate(findings)
-            for link in links
+            for link in causal_links
             if (link.cause, link.effect) == (cause.rule, effect.rule) and link.applies(effect, cause)
         ]
         if not causes:
@@ -48,18 +48,20 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
         explanation = Explanation(rule=cause.rule, subject=cause.subject, side=cause.side, because=because, waits=waits)
         return effect.model_copy(update={"explained_by": explanation})
 
-    critical = {f.rule for f in findings if f.severity == "critical" and f.confidence >= MIN_CAUSE_CONFIDENCE}
-    blind = {k.effect: k.relation.because for k in links if k.relation.blinds and k.cause in critical}
+    critical_rules = {f.rule for f in findings if f.severity == "critical" and f.confidence >= MIN_CAUSE_CONFIDENCE}
+    reasons_of_blind_rules = {
+        k.effect: k.relation.because for k in causal_links if k.relation.blinds and k.cause in critical_rules
+    }
 
-    def assessed(verdict: Verdict) -> Verdict:
+    def with_causes(verdict: Verdict) -> Verdict:
         if verdict.findings:
-            return verdict.model_copy(update={"findings": tuple(map(explained, verdict.findings))})
-        if verdict.status == "quiet" and verdict.rule in blind:
-            reason = blind[verdict.rule].rstrip(".")
+            return verdict.model_copy(update={"findings": tuple(map(with_explanation, verdict.findings))})
+        if verdict.status == "quiet" and verdict.rule in reasons_of_blind_rules:
+            reason = reasons_of_blind_rules[verdict.rule].rstrip(".")
             return verdict.model_copy(update={"status": "not-assessed", "reason": lower_first_letter(reason)})
         return verdict
 
-    return tuple(map(assessed, verdicts))
+    return tuple(map(with_causes, verdicts))
 
 
 def find_cause(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
@@ -81,7 +83,7 @@ def find_first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
 # --- the causal graph ----------------------------------------------------------------------------------------------------------
 
 
-def _causal_node(finding: Finding) -> CausalNode:
+def _finding_group(finding: Finding) -> FindingGroup:
     return finding.rule, finding_place(finding), finding.severity
 
 
@@ -93,13 +95,13 @@ def find_causal_links(rules: Iterable[Rule]) -> tuple[CausalLink, ...]:
 
 
 @lru_cache(maxsize=8)
-def causal_ranks(links: tuple[CausalLink, ...]) -> Mapping[CausalNode, int]:
-    """Return the rank of each node, with causes before effects. Raises CycleError if the links form a cycle."""
-    sorter: TopologicalSorter[CausalNode] = TopologicalSorter()
+def causal_order(links: tuple[CausalLink, ...]) -> Mapping[FindingGroup, int]:
+    """Return the rank of each group of findings in an order with causes before effects. Raises CycleError if links form a cycle."""
+    sorter: TopologicalSorter[FindingGroup] = TopologicalSorter()
     for link in links:
-        ends = link.relation.cause_at, link.relation.effect_at
-        places = product(*(get_args(FindingPlace) if place is None else (place,) for place in ends))
-        for (at_cause, at_effect), cause, effect in product(places, get_args(Severity), get_args(Severity)):
+        cause_and_effect_places = link.relation.cause_at, link.relation.effect_at
+        place_pairs = product(*(get_args(FindingPlace) if place is None else (place,) for place in cause_and_effect_places))
+        for (at_cause, at_effect), cause, effect in product(place_pairs, get_args(Severity), get_args(Severity)):
             if link.allows(cause, effect):
                 sorter.add((link.effect, at_effect, effect), (link.cause, at_cause, cause))
     return {node: rank for rank, node in enumerate(sorter.static_order())}
@@ -113,21 +115,21 @@ def check_relations(rules: Iterable[Rule]) -> None:
         for rule, other in ((link.cause, link.effect), (link.effect, link.cause)):
             if rule not in known_ids:
                 raise AdvisorError(
-                    f"the rule {other!r} has a relation to {rule!r}, which does not exist; `advisor rules` lists them"
+                    f"the rule {other!r} has a relation to {rule!r}, which does not exist; `advisor rules` lists all rules"
                 )
     try:
-        causal_ranks(find_causal_links(rules))
+        causal_order(find_causal_links(rules))
     except CycleError as error:
-        circle = " → ".join(dict.fromkeys(node[0] for node in reversed(error.args[1])))
-        raise AdvisorError(f"these rules explain each other in a circle: {circle}; drop one of the relations") from None
+        cycle_text = " → ".join(dict.fromkeys(node[0] for node in reversed(error.args[1])))
+        raise AdvisorError(f"these rules explain each other in a circle: {cycle_text}; drop one of the relations") from None
 
 
 def _declared_links(rules: Iterable[Rule]) -> Iterator[CausalLink]:
     rules = tuple(rules)
-    needing = tuple(rule.rule_id() for rule in rules if rule.needs_learning)
+    ids_needing_learning = tuple(rule.rule_id() for rule in rules if rule.needs_learning)
     for rule in rules:
         own = rule.rule_id()
         for relations, explains in ((rule.explains, True), (rule.explained_by, False)):
             for relation in (relations,) if isinstance(relations, Relation) else relations:
-                for other in needing if relation.rules == "needs_learning" else relation.rules:
+                for other in ids_needing_learning if relation.rules == "needs_learning" else relation.rules:
                     yield CausalLink(own, other, relation) if explains else CausalLink(other, own, relation)

@@ -19,7 +19,7 @@ from advisor.model.study import Study
 from advisor.model.words import number
 
 NON_NETWORK_CHAPTERS = ("space", "decision")
-"""Folders of built-in rules that also apply to other models than neural networks."""
+"""Folders of built-in rules that apply to all models, not only to neural networks."""
 _WORKLOAD_MISMATCH_REASONS: Mapping[WorkloadKind, str] = {
     "reinforcement-learning": "the runs train a policy, to which this rule does not apply",
     "gan": "the runs train adversarial networks, to which this rule does not apply",
@@ -27,7 +27,7 @@ _WORKLOAD_MISMATCH_REASONS: Mapping[WorkloadKind, str] = {
     "self-supervised": "the runs learn without labels, to which this rule does not apply",
     "no-network": "the runs train no network",
 }
-"""Why a rule does not apply to a kind of workload."""
+"""Reason why a rule does not apply, for each kind of workload."""
 
 
 MAX_FINDINGS = 10_000
@@ -40,7 +40,7 @@ def judge(
     """Return one verdict per rule, in the order of the rules. `on_rule` is called with the id of each rule before it runs.
 
     calibrate: correct each confidence by the rule's calibration table and by the finding's `doubt`. A rule that does not end or
-    raises any exception except MissingData is broken; the remaining rules still run. Findings that others cause get
+    raises any exception except MissingData is broken; the remaining rules still run. Findings that other findings cause get
     `explained_by`.
     """
     rules = tuple(rules)

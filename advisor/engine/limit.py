@@ -16,10 +16,11 @@ MAX_RULE_CPU_S = 300.0
 MAX_WAIT_S = 1800
 """Maximum wall-clock time of one rule, in seconds; it limits rules that wait, for example for a server."""
 MAX_STOP_WAIT_S = 2.0
-"""Maximum seconds until a stopped rule ends; then its thread continues in the background, and its result is ignored."""
+"""Maximum seconds to wait until a stopped rule ends; after that, its thread continues in the background without a result."""
 
 _stopped_rules: set[str] = set()
-"""Rules that were stopped in this process; each refresh of a live page would take the full time limit again."""
+"""Ids of the rules that were stopped in this process. Stopped rules are not started again, because each refresh of a live page
+would then take the full time limit."""
 
 
 def forget_stopped_rules() -> None:
@@ -35,7 +36,7 @@ class _RuleTimeout(SystemExit):
 
 
 class _ThreadedCall(threading.Thread, Generic[T]):
-    """A function call in its own thread, with its result or error."""
+    """A function call in its own thread; the object keeps the result or the error of the call."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         super().__init__(daemon=True)
@@ -62,8 +63,8 @@ class _ThreadedCall(threading.Thread, Generic[T]):
         return self._result[0]
 
     def cpu_s(self) -> float:
-        """Return the processor seconds of the thread; 0 without per-thread clocks (macOS, Windows), where only the wall-clock
-        limit applies, because the processor time of the process includes other threads."""
+        """Return the processor seconds of the thread; 0 on systems without per-thread clocks (macOS, Windows). Without a clock,
+        only the wall-clock limit applies, because the processor time of the process includes other threads."""
         if self._clock is None:
             return 0.0
         try:
@@ -72,8 +73,8 @@ class _ThreadedCall(threading.Thread, Generic[T]):
             return 0.0
 
     def stop(self) -> None:
-        """Raise an exception in the thread, and a second one if the rule catches the first. Between, `finally` blocks can
-        finish."""
+        """Raise an exception in the thread, and a second one if the rule catches the first. Between the two exceptions,
+        `finally` blocks of the rule can finish."""
         for _ in range(2):
             self._raise_in_thread()
             self.join(MAX_STOP_WAIT_S / 2)
@@ -91,8 +92,8 @@ class _ThreadedCall(threading.Thread, Generic[T]):
 
 
 def run_with_limits(rule: str, work: Callable[[], T]) -> T:
-    """Run a rule by calling `work`, and return its result or raise its error. Raises TooLongError beyond a time limit; a rule
-    that was stopped is not started again in this process."""
+    """Run a rule by calling `work`, and return its result or raise its error. Raises TooLongError if the rule exceeds a time limit,
+    or was stopped earlier in this process."""
     if rule in _stopped_rules:
         raise TooLongError("was stopped in an earlier analysis and is not started again")
     call = _ThreadedCall(work)

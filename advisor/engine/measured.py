@@ -22,12 +22,12 @@ MIN_STUDIES_FOR_RATE = 10
 
 @dataclass(frozen=True)
 class MeasuredCounts:
-    """Findings of one rule on labelled studies of one size group; near-identical studies count as one, so counts can be
-    fractional."""
+    """Number of labelled studies of one size group in which a rule fired, rightly or wrongly. Near-identical studies count as one
+    study, so counts can be fractional."""
 
     rule: str
     trials: str
-    """Size group of the studies, in words."""
+    """Name of the size group of the studies, such as "2 to 8" trials."""
     positives: float
     """Studies in which the rule must fire."""
     detected: float
@@ -38,8 +38,8 @@ class MeasuredCounts:
     """Studies that lack the data that the rule needs."""
 
     def csv_row(self) -> tuple[str, ...]:
-        values = [getattr(self, f.name) for f in fields(self)]
-        return tuple(v if isinstance(v, str) else f"{v:.4g}" for v in values)
+        field_values = [getattr(self, f.name) for f in fields(self)]
+        return tuple(v if isinstance(v, str) else f"{v:.4g}" for v in field_values)
 
 
 def _read_rows(file: str) -> list[dict[str, str]]:
@@ -50,38 +50,38 @@ def _read_rows(file: str) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def size(trials: int) -> str:
+def size_group(trials: int) -> str:
     """Return the name of the size group of a study with this number of trials."""
     return next(words for limit, words in STUDY_SIZE_GROUPS if trials <= limit)
 
 
 @lru_cache(maxsize=1)
 def _all_measured_counts() -> dict[str, tuple[MeasuredCounts, ...]]:
-    table: dict[str, tuple[MeasuredCounts, ...]] = {}
+    counts_by_rule: dict[str, tuple[MeasuredCounts, ...]] = {}
     for row in _read_rows(MEASURED_FILE_NAME):
         rule, trials, counts = row.pop("rule"), row.pop("trials"), {k: float(v) for k, v in row.items()}
-        table[rule] = (*table.get(rule, ()), MeasuredCounts(rule, trials, **counts))
-    return table
+        counts_by_rule[rule] = (*counts_by_rule.get(rule, ()), MeasuredCounts(rule, trials, **counts))
+    return counts_by_rule
 
 
 def measured_counts(rule: str) -> tuple[MeasuredCounts, ...]:
-    """Return the counts of a rule, smallest studies first; empty if no labelled study tests it."""
+    """Return the counts of a rule by size group, smallest studies first; empty if no labelled study tests the rule."""
     return _all_measured_counts().get(rule, ())
 
 
-def describe_measured_rates(rows: Iterable[MeasuredCounts]) -> str | None:
-    """Return a sentence with the rates over all study sizes; None if there are too few studies."""
-    rows = list(rows)
-    positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)
-    negatives, alarms = sum(r.negatives for r in rows), sum(r.false_alarms for r in rows)
+def describe_measured_rates(counts_of_groups: Iterable[MeasuredCounts]) -> str | None:
+    """Return a clause with the rates of detection and of false alarms over all study sizes; None for too few studies."""
+    counts_of_groups = list(counts_of_groups)
+    positives, detected = sum(r.positives for r in counts_of_groups), sum(r.detected for r in counts_of_groups)
+    negatives, alarms = sum(r.negatives for r in counts_of_groups), sum(r.false_alarms for r in counts_of_groups)
     positives, negatives = (n if n >= MIN_STUDIES_FOR_RATE else 0 for n in (positives, negatives))
-    hits = f"{_count_text(detected)} of {_count_text(positives)} labelled studies with the problem"
-    errors = f"{_count_text(alarms)} of {_count_text(negatives)}"
+    detected_text = f"{_count_text(detected)} of {_count_text(positives)} labelled studies with the problem"
+    false_alarms_text = f"{_count_text(alarms)} of {_count_text(negatives)}"
     if positives and negatives:
-        return f"fired in {hits} and in {errors} without it"
+        return f"fired in {detected_text} and in {false_alarms_text} without it"
     if negatives:
-        return f"fired in {errors} labelled studies without the problem"
-    return f"fired in {hits}" if positives else None
+        return f"fired in {false_alarms_text} labelled studies without the problem"
+    return f"fired in {detected_text}" if positives else None
 
 
 def _count_text(weight: float) -> str:
@@ -93,7 +93,7 @@ def _count_text(weight: float) -> str:
 
 @dataclass(frozen=True)
 class TrainedCounts:
-    """Findings of one rule in studies of small real trainings, with the problem that it detects switched on or off."""
+    """Number of studies of small real trainings in which a rule fired, with the problem that it detects switched on or off."""
 
     rule: str
     script: str
@@ -106,14 +106,14 @@ class TrainedCounts:
     false_alarms: int
 
     def rate_texts(self) -> tuple[str, str]:
-        """Return in how many studies with and without the problem the rule fired."""
+        """Return two texts such as "3 of 4": in how many studies with and without the problem the rule fired."""
         return f"{self.detected} of {self.positives}", f"{self.false_alarms} of {self.negatives}"
 
 
 def trained_table() -> tuple[TrainedCounts, ...]:
-    """Return all rows; empty if the file is missing."""
-    rows = _read_rows(TRAINED_FILE_NAME)
-    return tuple(TrainedCounts(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in rows)
+    """Return all rows of `trained.csv`; empty if the file is missing."""
+    csv_rows = _read_rows(TRAINED_FILE_NAME)
+    return tuple(TrainedCounts(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in csv_rows)
 
 
 def trained_counts(rule: str) -> tuple[TrainedCounts, ...]:
@@ -121,10 +121,12 @@ def trained_counts(rule: str) -> tuple[TrainedCounts, ...]:
 
 
 def replace_script_rows(script: str, rows: Iterable[TrainedCounts]) -> None:
-    """Replace the rows of a benchmark script in the table."""
-    names = [f.name for f in fields(TrainedCounts)]
-    kept = [row for row in trained_table() if row.script != script]
+    """Replace the rows of a benchmark script in `trained.csv`."""
+    column_names = [f.name for f in fields(TrainedCounts)]
+    other_rows = [row for row in trained_table() if row.script != script]
     with path_of_rule_table(TRAINED_FILE_NAME).open("w", newline="", encoding="utf-8") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(names)
-        lines.writerows([getattr(row, n) for n in names] for row in sorted([*kept, *rows], key=lambda r: (r.rule, r.script)))
+        csv_writer = csv.writer(file, lineterminator="\n")
+        csv_writer.writerow(column_names)
+        csv_writer.writerows(
+            [getattr(row, n) for n in column_names] for row in sorted([*other_rows, *rows], key=lambda r: (r.rule, r.script))
+        )

@@ -22,11 +22,11 @@ BUILT_IN_RULES_PACKAGE = "advisor_rules"
 ENTRY_POINT_GROUP = "advisor.rules"
 
 ThresholdSettings: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""{rule id: {threshold: value}} that the user has overridden."""
+"""{rule id: {threshold: value}} for the thresholds that the user has set."""
 
 
 def path_of_rule_table(file: str) -> Path:
-    """Return the path of a table in the folder of the built-in rules."""
+    """Return the path of a CSV file in the folder of the built-in rules."""
     return Path(importlib.import_module(BUILT_IN_RULES_PACKAGE).__path__[0]) / file
 
 
@@ -37,24 +37,28 @@ def load_rules(*, settings: ThresholdSettings | None = None, directories: Iterab
     an invalid threshold, a relation to an unknown rule, or relations that form a cycle.
     """
     settings = dict(settings or {})
-    classes: dict[str, type[Rule]] = {}
+    class_by_id: dict[str, type[Rule]] = {}
     for cls in _discover_rules(directories):
-        if classes.setdefault(cls.rule_id(), cls) is not cls:
-            raise AdvisorError(f"two rules have the id {cls.rule_id()!r}, which is their file's name: rename one of them")
+        if class_by_id.setdefault(cls.rule_id(), cls) is not cls:
+            raise AdvisorError(
+                f"two rules have the id {cls.rule_id()!r}, which comes from the file name: rename one of the files"
+            )
     for rule_id in settings:
-        if rule_id not in classes:
-            raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists them")
-    rules = tuple(_configure_rule(cls, settings.get(rule_id, {})) for rule_id, cls in classes.items())
+        if rule_id not in class_by_id:
+            raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists all rules")
+    rules = tuple(_configure_rule(cls, settings.get(rule_id, {})) for rule_id, cls in class_by_id.items())
     check_relations(rules)
     return rules
 
 
 def rule_chapters() -> tuple[str, ...]:
-    """Return the folders of the built-in rules; those with a declared order come first."""
+    """Return the names of the folders of the built-in rules; folders with a declared order come first."""
     package = importlib.import_module(BUILT_IN_RULES_PACKAGE)
-    folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
-    declared: tuple[str, ...] = package.CHAPTERS
-    return tuple(sorted(folders, key=lambda name: declared.index(name) if name in declared else len(declared)))
+    chapter_folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
+    declared_order: tuple[str, ...] = package.CHAPTERS
+    return tuple(
+        sorted(chapter_folders, key=lambda name: declared_order.index(name) if name in declared_order else len(declared_order))
+    )
 
 
 def _discover_rules(directories: Iterable[Path]) -> Iterator[type[Rule]]:
@@ -78,35 +82,35 @@ def _discover_rules(directories: Iterable[Path]) -> Iterator[type[Rule]]:
 
 def _load_file(path: Path) -> ModuleType:
     # Add the module to sys.modules, where `inspect` finds the source of a rule, which contains the docstrings of thresholds.
-    name = f"advisor_user_rules.{path.parent.name}.{path.stem}"
-    loaded = sys.modules.get(name)
-    if loaded is not None and loaded.__file__ == str(path):
-        return loaded
-    spec = importlib.util.spec_from_file_location(name, path)
+    module_name = f"advisor_user_rules.{path.parent.name}.{path.stem}"
+    loaded_module = sys.modules.get(module_name)
+    if loaded_module is not None and loaded_module.__file__ == str(path):
+        return loaded_module
+    spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        del sys.modules[name]
+        del sys.modules[module_name]
         raise AdvisorError(f"the rule file {str(path)!r} cannot be loaded: {type(error).__name__}: {error}") from error
     return module
 
 
 def _rule_classes(module: ModuleType) -> list[type[Rule]]:
-    rules = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule)]
-    return [cls for cls in rules if cls.__module__ == module.__name__ and not cls.__name__.startswith("_")]
+    rules_in_module = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule)]
+    return [cls for cls in rules_in_module if cls.__module__ == module.__name__ and not cls.__name__.startswith("_")]
 
 
 def _configure_rule(cls: type[Rule], settings: Mapping[str, Any]) -> Rule:
     try:
         return cls(**settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
+        first_error = error.errors()[0]
+        threshold_name = ".".join(str(part) for part in first_error["loc"])
+        if first_error["type"] == "extra_forbidden":
             known_names = ", ".join(cls.model_fields)
-            raise AdvisorError(f"rule {cls.rule_id()!r} has no threshold {name!r}; it has: {known_names}") from None
-        raise AdvisorError(f"rule {cls.rule_id()!r}, threshold {name!r}: {first['msg']}") from None
+            raise AdvisorError(f"rule {cls.rule_id()!r} has no threshold {threshold_name!r}; it has: {known_names}") from None
+        raise AdvisorError(f"rule {cls.rule_id()!r}, threshold {threshold_name!r}: {first_error['msg']}") from None

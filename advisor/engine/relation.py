@@ -1,4 +1,4 @@
-"""What a rule declares about itself: the evidence for its claims, and which findings of other rules it causes or explains."""
+"""Declarations of rules: the evidence for their claims, and the causal relations between findings of different rules."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from advisor.model.finding import Finding, Severity
 from advisor.model.space import is_learning_rate
 
 SharedProperty = Literal["study", "trials", "a trial", "subject", "end", "axis", "rates", "low rates", "high rates"]
-"""The property that a finding and its cause must have in common:
+"""The property that a finding (the effect) and the finding that causes it must have in common:
 
 - study: nothing, because the cause concerns the whole study
 - trials: at least half of the effect's trials also show the cause
 - a trial: at least one of the effect's trials shows the cause
 - subject: the same hyperparameter or metric, or one hyperparameter of a pair
 - end: the same hyperparameter and the same end of its range
-- axis: the effect's subject is a hyperparameter whose axis the cause shows as evidence
+- axis: the effect's subject is a hyperparameter that the cause plots as evidence
 - rates: the effect concerns a learning rate
 - low rates, high rates: the cause concerns the low or the high end of a learning rate, and the effect does not concern low
   rates only
@@ -32,16 +32,17 @@ MIN_CAUSE_CONFIDENCE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """Which findings of other rules are effects (`Rule.explains`) or causes (`Rule.explained_by`) of a rule's findings."""
+    """A causal relation between findings of a rule and findings of other rules, which are effects (in `Rule.explains`) or causes
+    (in `Rule.explained_by`)."""
 
     rules: tuple[str, ...] | Literal["needs_learning"]
     """Ids of the other rules in the relation, or "needs_learning" for all rules that set `Rule.needs_learning`."""
     shares: SharedProperty
     because: str
-    """One sentence on how the effect follows from the cause, shown below the effect."""
+    """Sentence that says how the effect follows from the cause; the report shows it below the effect."""
     waits: bool = True
-    """True if changes for the effect must wait until the cause is fixed; False if they help to fix the cause or are useful in
-    any case."""
+    """True if changes for the effect must wait until the cause is fixed; False if these changes help to fix the cause or are
+    useful in any case."""
     cause_at: FindingPlace | None = None
     """Place that a finding must have to be a cause; None for any place."""
     effect_at: FindingPlace | None = None
@@ -51,7 +52,7 @@ class Relation:
     max_severity: Severity = "critical"
     """Maximum severity of the effect."""
     blinds: bool = False
-    """True if a critical cause prevents the effect's rule from judging: it then counts as not assessed if it finds nothing."""
+    """True if a critical cause prevents the effect's rule from judging: if this rule finds nothing, it counts as not assessed."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +62,26 @@ class CausalLink:
     relation: Relation
 
     def applies(self, effect: Finding, cause: Finding) -> bool:
-        """Return True if the finding `cause` explains the finding `effect`: never a more severe one, and never if it is
-        uncertain."""
-        fits = all(
+        """Return True if the finding `cause` explains the finding `effect`. An uncertain finding explains nothing, and a finding
+        explains no more severe one."""
+        are_places_right = all(
             place is None or place == finding_place(finding)
             for place, finding in ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
         )
         return (
-            fits
+            are_places_right
             and cause.confidence >= MIN_CAUSE_CONFIDENCE
             and self.allows(cause.severity, effect.severity)
             and _share_property(effect, cause, self.relation.shares)
         )
 
     def allows(self, cause: Severity, effect: Severity) -> bool:
-        """Return True if a finding of severity `cause` can explain one of severity `effect`."""
-        order = get_args(Severity)  # most severe first
-        explains = max(order.index(cause), order.index(self.relation.max_severity)) <= order.index(effect)
-        return explains and order.index(cause) <= order.index(self.relation.min_severity)
+        """Return True if a finding of severity `cause` can explain a finding of severity `effect`."""
+        most_severe_first = get_args(Severity)  # most severe first
+        is_effect_mild_enough = max(
+            most_severe_first.index(cause), most_severe_first.index(self.relation.max_severity)
+        ) <= most_severe_first.index(effect)
+        return is_effect_mild_enough and most_severe_first.index(cause) <= most_severe_first.index(self.relation.min_severity)
 
 
 def finding_place(finding: Finding) -> FindingPlace:
@@ -87,8 +90,8 @@ def finding_place(finding: Finding) -> FindingPlace:
 
 def _share_property(effect: Finding, cause: Finding, shared: SharedProperty) -> bool:
     if shared == "trials":
-        both = set(effect.trials) & set(cause.trials)
-        return bool(both) and 2 * len(both) >= len(set(effect.trials))
+        common_trials = set(effect.trials) & set(cause.trials)
+        return bool(common_trials) and 2 * len(common_trials) >= len(set(effect.trials))
     if shared == "a trial":
         return bool(set(effect.trials) & set(cause.trials))
     if shared == "subject":
@@ -96,8 +99,8 @@ def _share_property(effect: Finding, cause: Finding, shared: SharedProperty) -> 
     if shared == "end":
         return _have_one_subject(effect, cause) and effect.side == cause.side
     if shared == "axis":
-        axes = {e.parameter for e in cause.evidence if isinstance(e, AxisEvidence)}
-        return bool(axes & set((effect.subject or "").split(" × ")))
+        shown_parameters = {e.parameter for e in cause.evidence if isinstance(e, AxisEvidence)}
+        return bool(shown_parameters & set((effect.subject or "").split(" × ")))
     if shared == "rates":
         return is_learning_rate(effect.subject or "")
     if shared in ("low rates", "high rates"):
@@ -116,10 +119,10 @@ def _have_one_subject(effect: Finding, cause: Finding) -> bool:
 EvidenceKind = Literal["mechanism", "count", "test", "literature"]
 """The kind of evidence for a claim:
 
-- mechanism: it follows from the formula of an algorithm
-- count: it is a number in the logs, compared with a limit beyond noise
-- test: a statistical test on the study
-- literature: publications report it; the analysed study does not show it
+- mechanism: the claim follows from the formula of an algorithm
+- count: a number in the logs exceeds a limit by more than noise
+- test: a statistical test on the study supports the claim
+- literature: publications report the claim; the analysed study does not show it
 """
 EVIDENCE_KIND_TEXTS: dict[EvidenceKind, str] = {
     "mechanism": "how the algorithm works",
@@ -131,7 +134,7 @@ EVIDENCE_KIND_TEXTS: dict[EvidenceKind, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Grounds:
-    """The evidence for the finding and for the advice of a rule, and its source."""
+    """The evidence for the finding and for the advice of a rule, and the source of this evidence."""
 
     finding: EvidenceKind
     advice: EvidenceKind

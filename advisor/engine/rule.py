@@ -22,7 +22,7 @@ from advisor.model.reading import WorkloadKind
 from advisor.model.space import RangeSide
 from advisor.model.study import Study, Trial
 
-__all__ = ["Count", "Expectation", "Factor", "Grounds", "Relation", "Rule", "Settled", "Share"]
+__all__ = ["Count", "Expectation", "Factor", "Grounds", "QuietVerdict", "Relation", "Rule", "Share"]
 
 Count = Annotated[int, Field(ge=1)]
 """Threshold that is an integer of at least 1."""
@@ -44,8 +44,8 @@ Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "f
 
 `advisor.history.predict` tests these predictions.
 """
-Settled = Literal["quiet", "not-fired"]
-"""The verdict of a rule that finds no problem:
+QuietVerdict = Literal["quiet", "not-fired"]
+"""The required verdict of a rule that finds no problem:
 
 - quiet: the rule analysed the study and found nothing
 - not-fired: the rule found nothing or could not analyse the study
@@ -73,22 +73,21 @@ class Rule(BaseModel):
     not_for: ClassVar[frozenset[WorkloadKind]] = frozenset()
     """Workloads to which the rule does not apply; see also `judge.NON_NETWORK_CHAPTERS`."""
     compares_results: ClassVar[bool] = False
-    """Whether the rule compares results or lengths of trials, so that it does not apply if all runs stopped at a target value.
-    """
+    """True if the rule compares results or lengths of trials, so that it does not apply if all runs stopped at a target value."""
     needs_order: ClassVar[bool] = False
-    """Whether the rule depends on the order of results; if results tie, it counts as not assessed when it finds nothing."""
+    """True if the rule depends on the order of results: if results tie and the rule finds nothing, it counts as not assessed."""
     needs_learning: ClassVar[bool] = False
-    """Whether the rule reads differences or shapes of curves that are chance if no trial learned anything."""
+    """True if the rule uses differences or shapes of curves that are due to chance if no trial learned anything."""
     explains: ClassVar[Relation | tuple[Relation, ...]] = ()
     """Relations to findings of other rules that are effects of this rule's findings."""
     explained_by: ClassVar[Relation | tuple[Relation, ...]] = ()
     """Relations to findings of other rules that are causes of this rule's findings."""
     predicts: ClassVar[Expectation] = "settled"
     """The outcome that the rule's advice predicts for the next study."""
-    before_exploitation: ClassVar[Settled | None] = None
-    """Verdict that the study design `exploit` requires of this rule, if any."""
+    before_exploitation: ClassVar[QuietVerdict | None] = None
+    """Verdict of this rule that is required before the study design `exploit` is proposed; None if any verdict suffices."""
     while_running: ClassVar[bool] = False
-    """True if the rule can judge a running trial by the data so far."""
+    """True if the rule can judge a running trial from the data logged so far."""
     as_if_ended: ClassVar[bool] = False
     """True if the rule judges a running trial as if it had ended, once half of its planned steps are done."""
     unmeasured: ClassVar[frozenset[str]] = frozenset()
@@ -110,14 +109,14 @@ class Rule(BaseModel):
         return inspect.cleandoc(cls.__doc__ or "")
 
     @classmethod
-    def described(cls) -> dict[str, str]:
+    def threshold_docstrings(cls) -> dict[str, str]:
         """Return the docstring of each threshold of the rule, by name."""
-        texts: dict[str, str] = {}
+        docstrings: dict[str, str] = {}
         for owner in (c for c in reversed(cls.__mro__) if issubclass(c, Rule) and c is not Rule):
             with contextlib.suppress(OSError, TypeError):  # the class has no source file, for example in a notebook
                 (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-                texts |= _field_docstrings(tree)
-        return {name: texts[name] for name in cls.model_fields if name in texts}
+                docstrings |= _field_docstrings(tree)
+        return {name: docstrings[name] for name in cls.model_fields if name in docstrings}
 
     @classmethod
     def summary(cls) -> str:
@@ -137,8 +136,8 @@ class Rule(BaseModel):
         evidence: AnyEvidence | Sequence[AnyEvidence] = (),
         changes: Sequence[Change] | None = None,
     ) -> Finding:
-        """Create a finding of this rule; the confidence is clipped to the interval 0 to 1. Without `changes`, the next study gets
-        the action as advice."""
+        """Create a finding of this rule. The confidence is clipped to the interval 0 to 1. Without `changes`, the action becomes
+        advice in the next study file."""
         return Finding(
             rule=self.rule_id(),
             goal=self.goal,
@@ -156,9 +155,9 @@ class Rule(BaseModel):
 
 
 def _field_docstrings(tree: ast.stmt) -> dict[str, str]:
-    texts = {}
+    docstrings = {}
     for field, following in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
         match field, following:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                texts[name] = inspect.cleandoc(text)
-    return texts
+                docstrings[name] = inspect.cleandoc(text)
+    return docstrings

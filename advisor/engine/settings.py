@@ -13,17 +13,17 @@ _SETTINGS_KEYS = ("rules",)
 
 
 def find_settings(folder: Path) -> ThresholdSettings:
-    """Return {rule id: thresholds} from the nearest settings file in `folder` or its parents; empty without one. Raises
-    AdvisorError if the file is not valid TOML or contains any key other than `rules`."""
+    """Return {rule id: thresholds} from the nearest settings file in `folder` or its parents; empty without a settings file.
+    Raises AdvisorError if the file is not valid TOML or contains any key other than `rules`."""
     for home in (folder, *folder.parents):
-        own = home / "advisor.toml"
-        if own.is_file():
-            return _rule_settings(_read(own), own)
-        project = home / "pyproject.toml"
-        if project.is_file():
-            tools = _read(project).get("tool")
-            if isinstance(tools, dict) and "advisor" in tools:
-                return _rule_settings(tools["advisor"], project)
+        settings_file = home / "advisor.toml"
+        if settings_file.is_file():
+            return _rule_settings(_read(settings_file), settings_file)
+        project_file = home / "pyproject.toml"
+        if project_file.is_file():
+            tool_tables = _read(project_file).get("tool")
+            if isinstance(tool_tables, dict) and "advisor" in tool_tables:
+                return _rule_settings(tool_tables["advisor"], project_file)
     return {}
 
 
@@ -42,7 +42,7 @@ def _rule_settings(table: object, path: Path) -> ThresholdSettings:
     for key in table:
         if key not in _SETTINGS_KEYS:
             raise AdvisorError(f"{path}: advisor has no setting {key!r}; thresholds go under [rules.<rule id>]")
-    rules = table.get("rules", {})
-    if not isinstance(rules, dict) or not all(isinstance(v, dict) for v in rules.values()):
+    thresholds_by_rule = table.get("rules", {})
+    if not isinstance(thresholds_by_rule, dict) or not all(isinstance(v, dict) for v in thresholds_by_rule.values()):
         raise AdvisorError(f"{path}: thresholds go under [rules.<rule id>], one table for each rule")
-    return rules
+    return thresholds_by_rule

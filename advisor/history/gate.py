@@ -59,7 +59,7 @@ def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> A
     worthwhile = _worthwhile_gain(question.worthwhile, case)
     kept_count = sum(p.kept_at is not None for p in case.all_settings if p is not case.candidate)
     test = _build_sequential_test(case, case.noise_floor, worthwhile, kept_count)
-    lead = test.lead
+    lead = test.estimated_gain
     half_interval = interval_half_width(lead.error, lead.freedom, worthwhile, 0.95)
     question_number, _ = positions_in_loop(case.all_settings, case.candidate)
     test_results = {
@@ -166,7 +166,7 @@ def _decide_without_test(case: GateCase) -> Answer | None:
 
 def _decide_with_test(case: GateCase, test: SequentialTest) -> tuple[Decision, str, tuple[int, int]]:
     """Return (decision, reason, numbers of runs to do next). The numbers are (of the candidate, of the incumbent)."""
-    lead = test.lead
+    lead = test.estimated_gain
     worth, chance = number(test.min_worthwhile_gain, 3), lead.chance_above(test.min_worthwhile_gain)
     if test.decision == "keep":
         if case.budget:

@@ -122,7 +122,7 @@ def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWit
     if not ended_trials:
         return None, "no trial has ended"
     if expectation.of == "failed":
-        has_failed = failures.failure_masks(study).any
+        has_failed = failures.failure_masks(study).has_failed
         count, property_text = sum(bool(has_failed[t.index]) for t in ended_trials), "failed"
     else:
         limit = (expectation.value or 0.0) * (1 if study.minimize else -1)

@@ -171,7 +171,9 @@ class _LadderAnalysis:
 
     def build_ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
         rates, _ = self._fit_trends(self.optima, following)
-        factor = _median_and_interval(np.exp(rates.at_known_sizes[:, -1] - rates.at_known_sizes[:, 0]), 1 - TRANSFER_TEST_LEVEL)
+        factor = _median_and_interval(
+            np.exp(rates.values_at_known_sizes[:, -1] - rates.values_at_known_sizes[:, 0]), 1 - TRANSFER_TEST_LEVEL
+        )
         transfer: RateTransfer = "cannot be told"
         if not any(self.ends) and factor.low > 1 / MAX_EQUAL_RATE_RATIO and factor.high < MAX_EQUAL_RATE_RATIO:
             transfer = "stays"
@@ -223,8 +225,10 @@ class _LadderAnalysis:
     def _predict_size(self, known_sizes: Sequence[Optimum], new: float) -> SizePrediction:
         rates, costs = self._fit_trends(known_sizes, new)
         is_rate_unknown = any(self.ends[: len(known_sizes)])
-        rate = None if is_rate_unknown else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
-        return SizePrediction(size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.at_new_size))
+        rate = None if is_rate_unknown else _median_and_interval(np.exp(rates.values_at_new_size), INTERVAL_COVERAGE)
+        return SizePrediction(
+            size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.values_at_new_size)
+        )
 
 
 def _judge_prediction(predicted: Estimate | None, largest_size: Estimate | None) -> PredictionResult:
@@ -260,7 +264,7 @@ def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[
     """Return the sweep of each model size, smallest size first. Raises AdvisorError if two studies have the same model size."""
     sweep_by_size: dict[float, LearningRateSweep] = {}
     for study in studies:
-        has_failed = failures.failure_masks(study).any
+        has_failed = failures.failure_masks(study).has_failed
         trials_by_size: dict[float, list[Trial]] = {}
         for trial in study.trials:
             at = trial.fact(MODEL_SIZE_FACT) if size is None else as_number(trial.params.get(size, ""))

@@ -194,7 +194,7 @@ def _chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyo
     value_to_beat = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
     costs = np.append(tried_settings.costs[chosen_indices], value_to_beat)
     values = surface.compress_costs(costs, _LINEAR_SHARE)[: len(chosen_indices)]
-    results = surface.draw_results_at(columns[0], columns[1], values, new_positions)
+    results = surface.draw_results_at_points(columns[0], columns[1], values, new_positions)
     if not len(results) or expectation.parameter not in names:
         return None
     positions = new_positions[names.index(expectation.parameter)]
@@ -260,7 +260,7 @@ def _predict_fewer_failures(case: _PredictionBasis) -> PredictedResult | None:
     study, new_spec = case.study, case.next_spec
     if not new_spec.searches_within(study.spec):
         return None
-    has_failed = failures.failure_masks(study).any
+    has_failed = failures.failure_masks(study).has_failed
     ended_trials = _ended_trials(study)
     was = sum(bool(has_failed[t.index]) for t in ended_trials) / max(len(ended_trials), 1)
     trials_inside = case.trials_in_next_space

@@ -216,7 +216,9 @@ def expected_gain_of_search(study: Study, spec: StudySpec) -> ExpectedGain | Non
     if distance_to_perfect <= 0:
         return ExpectedGain(0.0, 0.0, beyond_noise=True)
     seed_variance = repeats.variance_between_seeds(repeats.full_length_settings(study))
-    margin = 0.0 if seed_variance is None else difference.prediction_margin(seed_variance, 1, NOISE_SIGNIFICANCE_LEVEL)
+    margin = (
+        0.0 if seed_variance is None else difference.max_insignificant_difference(seed_variance, 1, NOISE_SIGNIFICANCE_LEVEL)
+    )
     gain_probability, gain_size = best_of.expected_gain(tried_settings.costs, spec.trials or 1, margin)
     return ExpectedGain(gain_probability, min(gain_size, distance_to_perfect), seed_variance is not None)
 

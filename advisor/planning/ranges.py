@@ -60,7 +60,9 @@ def with_narrower_ranges(study: Study, spec: StudySpec, keep: Collection[SpecPar
     ranges = {n: ends for n, ends in limited_ranges.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     spec_before, by_findings = spec, {name for name, _ in keep}
     response_fit = promising.fit_response_model(study) if ranges else None
-    reason = f"{promising.LIES_HERE_REASON} of {response_fit.fitted_trial_count} settings" if response_fit is not None else ""
+    reason = (
+        f"{promising.PROMISING_RANGE_REASON} of {response_fit.fitted_trial_count} settings" if response_fit is not None else ""
+    )
     if promising.trains_differently(study, spec):
         reason += ", widened somewhat, because the next study has other changes, too"
     for name, (low, high) in ranges.items():
@@ -190,7 +192,10 @@ def _range_end_of_best_trials(study: Study, name: str) -> RangeSide | None:
     if len(ranked_trials) < 2 * N_BEST_SETTINGS or sampler.did_sampler_use_results(study):
         return None
     ended_trials = [t for t in study.trials if study.ended[t.index]]
-    tried, failed = (study.positions(name, ended_trials), failures.failure_masks(study).any[[t.index for t in ended_trials]])
+    tried, failed = (
+        study.positions(name, ended_trials),
+        failures.failure_masks(study).has_failed[[t.index for t in ended_trials]],
+    )
     best_positions = study.positions(name, ranked_trials[:N_BEST_SETTINGS])
     sides: tuple[RangeSide, ...] = get_args(RangeSide)
     for side in sides:

@@ -1,4 +1,4 @@
-"""Computes the mean of a part of a noisy curve, with a standard error from means over blocks of points, so noise of
+"""Computes the mean of a part of a noisy curve. The standard error comes from means over blocks of points, so the noise of
 neighbouring points may be correlated."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_BLOCKS = 5
 
 @dataclass(frozen=True, slots=True)
 class MeanLevel:
-    """The mean of one part of a curve, with the standard error of the mean."""
+    """The mean of one part of a curve, with its uncertainty."""
 
     mean: float
     error: float
@@ -35,28 +35,34 @@ class MeanLevel:
 
     def p_value_above_other(self, other: MeanLevel) -> float:
         """Return the one-sided p-value of the claim that this mean is above the mean `other` (Welch's test)."""
-        error = math.hypot(self.error, other.error)
-        if error <= 0:
+        standard_error = math.hypot(self.error, other.error)
+        if standard_error <= 0:
             return _compute_p_value(self.mean - other.mean, 0.0, 1.0)
-        parts = ((self.error**2, self.freedom), (other.error**2, other.freedom))
-        freedom = error**4 / sum(variance**2 / n for variance, n in parts)
-        return _compute_p_value(self.mean - other.mean, error, freedom)
+        variances_and_freedoms = ((self.error**2, self.freedom), (other.error**2, other.freedom))
+        degrees_of_freedom = standard_error**4 / sum(variance**2 / n for variance, n in variances_and_freedoms)
+        return _compute_p_value(self.mean - other.mean, standard_error, degrees_of_freedom)
 
 
 def mean_level(values: FloatArray) -> MeanLevel:
     """Return the mean of finite values, shape (n,), n >= 2, with its standard error."""
-    means = _block_means(values)
-    return MeanLevel(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
+    block_means = _block_means(values)
+    return MeanLevel(
+        float(block_means.mean()), float(block_means.std(ddof=1) / math.sqrt(len(block_means))), float(len(block_means) - 1)
+    )
 
 
 def mean_level_with_trend(values: FloatArray) -> MeanLevel:
     """Return the mean of finite values, shape (n,), n >= 3, with a standard error from the deviations of block means from a
     straight line."""
-    means = _block_means(values)
-    at = np.arange(len(means)) - (len(means) - 1) / 2
-    rest = means - means.mean() - at * (at @ means) / (at @ at)
-    freedom = len(means) - 2
-    return MeanLevel(float(means.mean()), math.sqrt(float(rest @ rest) / freedom / len(means)), float(freedom))
+    block_means = _block_means(values)
+    at = np.arange(len(block_means)) - (len(block_means) - 1) / 2
+    residuals = block_means - block_means.mean() - at * (at @ block_means) / (at @ at)
+    degrees_of_freedom = len(block_means) - 2
+    return MeanLevel(
+        float(block_means.mean()),
+        math.sqrt(float(residuals @ residuals) / degrees_of_freedom / len(block_means)),
+        float(degrees_of_freedom),
+    )
 
 
 def _block_means(values: FloatArray) -> FloatArray:

@@ -15,20 +15,21 @@ from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 MIN_POINTS = 6
 """Minimum number of points to estimate the noise of a curve and to test whether it rises."""
 _WINDOW_SHARE = 0.1
-"""Width of a window, over which the median is a level, as a share of the curve's points."""
+"""Width of a window of points whose median is a level of the curve, as a share of all points of the curve."""
 _MEDIAN_ERROR_FACTOR = math.sqrt(math.pi / 2)
 _MAX_RELATIVE_ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Maximum second difference of a curve, relative to its values, that counts as a rounding error. This limit suits 32-bit
-floats, as which most metrics are logged."""
+"""Maximum second difference that counts as a rounding error, as a share of the values of the curve; suits 32-bit floats, which
+most metrics are."""
 MIN_LATE_POINTS = 5
-"""Minimum number of points at the end of a curve to fit a line to them."""
+"""Minimum number of points at the end of a curve to which a polynomial is fitted."""
 _DEFAULT_INFLATION = 2.0
-"""Factor on the variance for autocorrelation if evaluations are too few to estimate it: a lag-1 autocorrelation of 1/3."""
+"""Factor by which autocorrelation inflates the variance if evaluations are too few to estimate it; corresponds to a lag-1
+autocorrelation of 1/3."""
 
 
-def noise(values: FloatArray) -> float:
-    """Return a robust standard deviation of the noise between neighbouring points; values: (n,), finite, evenly spaced; NaN for
-    n < 5. A smooth trend cancels in second differences, whose variance is 6 sigma^2 for white noise."""
+def noise_sd(values: FloatArray) -> float:
+    """Return a robust standard deviation of the noise between neighbouring points; NaN for n < 5. values: shape (n,), finite,
+    evenly spaced. A smooth trend cancels in second differences, whose variance is 6 sigma^2 for white noise."""
     if len(values) < 5:
         return float("nan")
     second_differences = values[:-2] - 2 * values[1:-1] + values[2:]
@@ -36,49 +37,50 @@ def noise(values: FloatArray) -> float:
 
 
 def late_residual_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
-    """Return (standard deviation, variance inflation, degrees of freedom) of residuals from a cubic fitted to a curve's second
-    half.
+    """Return (standard deviation, variance inflation, degrees of freedom) of the residuals of a cubic polynomial that is fitted to
+    the second half of a curve.
 
-    t, y: (n,), n >= `MIN_LATE_POINTS`. The inflation is the factor by which autocorrelation increases the variance of a mean or
-    slope.
+    t, y: times from 0 to 1 and values, shape (n,), n >= `MIN_LATE_POINTS`. Variance inflation is the factor by which
+    autocorrelation increases the variance of a mean or slope.
     """
-    start = min(int(np.searchsorted(t, 0.5)), len(t) - MIN_LATE_POINTS)
-    x, z = t[start:] - t[start:].mean(), y[start:]
+    first_late_index = min(int(np.searchsorted(t, 0.5)), len(t) - MIN_LATE_POINTS)
+    x, z = t[first_late_index:] - t[first_late_index:].mean(), y[first_late_index:]
     n, degree = len(z), 3 if len(z) >= 10 else 2
-    residual = z - np.polyval(np.polyfit(x, z, degree), x)
-    squares = float(residual @ residual)
+    residuals = z - np.polyval(np.polyfit(x, z, degree), x)
+    sum_of_squares = float(residuals @ residuals)
     degrees_of_freedom = n - degree - 1
-    deviation = math.sqrt(squares / degrees_of_freedom)
-    if n < 10 or squares == 0:
-        return deviation, _DEFAULT_INFLATION, float(degrees_of_freedom)
-    lag = float(residual[1:] @ residual[:-1]) / squares
+    residual_sd = math.sqrt(sum_of_squares / degrees_of_freedom)
+    if n < 10 or sum_of_squares == 0:
+        return residual_sd, _DEFAULT_INFLATION, float(degrees_of_freedom)
+    lag = float(residuals[1:] @ residuals[:-1]) / sum_of_squares
     # Fitting a line lowers the estimated autocorrelation by about (1 + 4 lag) / n, and fitting a cubic by twice as much.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
-    deviation = math.sqrt(squares / max(n - _variance_absorbed_by_fit(x, degree, lag), 1.0))
-    return max(deviation, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
+    residual_sd = math.sqrt(sum_of_squares / max(n - _variance_absorbed_by_fit(x, degree, lag), 1.0))
+    return max(residual_sd, noise_sd(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
 def smooth_savgol(y: FloatArray, window: int) -> FloatArray:
-    """Return a curve, shape (n,), smoothed by a Savitzky-Golay filter of degree 2 over an odd number `window` of points, as
-    `scipy.signal.savgol_filter` does. Importing SciPy's version takes longer than judging most studies."""
-    basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
-    projection, half = basis @ basis.T, window // 2
-    middle = np.convolve(y, projection[half], mode="valid")
-    return np.concatenate([projection[:half] @ y[:window], middle, projection[half + 1 :] @ y[-window:]])
+    """Return a curve, shape (n,), smoothed by a Savitzky-Golay filter of degree 2 over an odd number `window` of points. The result
+    equals that of `scipy.signal.savgol_filter`, whose import takes longer than the analysis of most studies."""
+    polynomial_basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
+    projection, half = polynomial_basis @ polynomial_basis.T, window // 2
+    smooth_middle = np.convolve(y, projection[half], mode="valid")
+    return np.concatenate([projection[:half] @ y[:window], smooth_middle, projection[half + 1 :] @ y[-window:]])
 
 
 def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
-    """Return the share of the variance of AR(1) noise that a fitted polynomial absorbs, times n; degree + 1 for white noise."""
-    basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
+    """Return n times the share of the variance of AR(1) noise that a fitted polynomial absorbs; degree + 1 for white noise."""
+    polynomial_basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
     if lag <= 0:
         return float(degree + 1)
-    band = np.array([[1.0], [-lag]]) * np.ones(len(x))
+    filter_band = np.array([[1.0], [-lag]]) * np.ones(len(x))
     # blas.dtbsv solves (1 - lag * shift) x = column, which applies an AR(1) filter.
     forward, backward = (
-        np.stack([blas.dtbsv(1, band, column, lower=1) for column in columns], axis=1) for columns in (basis.T, basis[::-1].T)
+        np.stack([blas.dtbsv(1, filter_band, column, lower=1) for column in columns], axis=1)
+        for columns in (polynomial_basis.T, polynomial_basis[::-1].T)
     )
-    return float(np.sum(basis * (forward + backward[::-1] - basis)))
+    return float(np.sum(polynomial_basis * (forward + backward[::-1] - polynomial_basis)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +91,13 @@ class LevelRise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """Level that is compared with the best level: at the end of the curve, or the value of a single point."""
+    """Level that is compared with the best level, such as the level at the end of the curve, or the value of a single point."""
     error: float
-    """Standard error of the difference, including noise that lasts over a whole window."""
+    """Standard error of the difference between the two levels, including noise that lasts over a whole window."""
     p_value: float
-    """p-value if the true curve never rises, corrected for choosing the lowest of many levels."""
+    """p-value of the hypothesis that the true curve never rises, corrected for the choice of the lowest of many levels."""
     gain: float
-    """Highest level minus lowest level of the curve."""
+    """Highest level of the curve minus its lowest level."""
 
     @property
     def height(self) -> float:
@@ -130,65 +132,71 @@ def _rise_above_best_level(
     if n < MIN_POINTS:
         return None
     y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
-    width = _window_width(n)
-    stride = _window_stride(width)
-    levels = _window_medians(y, width)
-    end = float(np.median(y[-width:]))
+    window_width = _window_width(n)
+    window_stride = _window_stride(window_width)
+    window_levels = _window_medians(y, window_width)
+    end = float(np.median(y[-window_width:]))
     # The window of the best level must not overlap the window at the end of the curve.
-    candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
-    best = int(np.argmin(candidates))
-    best_level = float(candidates[best])
-    best_error = _level_error(y, levels, width)
+    candidate_levels = (
+        window_levels[: (n - 2 * window_width) // window_stride + 1] if at is None and level is None else window_levels
+    )
+    best_window = int(np.argmin(candidate_levels))
+    best_level = float(candidate_levels[best_window])
+    best_error = _level_error(y, window_levels, window_width)
     if level is None:
         level = end if at is None else float(y[at])
-        level_error = best_error if at is None else max(_noise_or_resolution(y), best_error, _point_error(y, at, width))
-    error = math.hypot(best_error, level_error)
+        level_error = best_error if at is None else max(_noise_or_resolution(y), best_error, _point_error(y, at, window_width))
+    difference_error = math.hypot(best_error, level_error)
     return LevelRise(
-        best_index=best * stride + width // 2,
+        best_index=best_window * window_stride + window_width // 2,
         best_level=best_level,
         level=level,
-        error=error,
-        p_value=min(1.0, n / width * _one_sided_p_of_levels(level - best_level, error, n, width)),
-        gain=max(float(levels.max()), end) - min(best_level, end),
+        error=difference_error,
+        p_value=min(1.0, n / window_width * _one_sided_p_of_levels(level - best_level, difference_error, n, window_width)),
+        gain=max(float(window_levels.max()), end) - min(best_level, end),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class CurveChange:
-    """The change of the level of a curve to its end, with the one-sided p-values of a fall and of a rise."""
+    """The change of a curve from its level around one point to its level at the end, with one-sided p-values."""
 
     before: float
     after: float
-    p_fall: float
-    p_rise: float
+    fall_p_value: float
+    rise_p_value: float
 
 
 def change_since(values: FloatArray, index: int) -> CurveChange | None:
-    """Return the change of level from around `index` to the end. values: shape (n,), finite; None for fewer than 6 points."""
+    """Return the change from the level around `index` to the level at the end; None for fewer than 6 points. values: shape (n,),
+    finite."""
     n = len(values)
     if n < MIN_POINTS:
         return None
     y = np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
-    width = _window_width(n)
-    first = min(max(index - width // 2, 0), n - width)
-    before, after = float(np.median(y[first : first + width])), float(np.median(y[-width:]))
-    error = math.sqrt(2) * _level_error(y, _window_medians(y, width), width)
+    window_width = _window_width(n)
+    window_start = min(max(index - window_width // 2, 0), n - window_width)
+    level_before, level_after = (
+        float(np.median(y[window_start : window_start + window_width])),
+        float(np.median(y[-window_width:])),
+    )
+    difference_error = math.sqrt(2) * _level_error(y, _window_medians(y, window_width), window_width)
     return CurveChange(
-        before,
-        after,
-        _one_sided_p_of_levels(before - after, error, n, width),
-        _one_sided_p_of_levels(after - before, error, n, width),
+        level_before,
+        level_after,
+        _one_sided_p_of_levels(level_before - level_after, difference_error, n, window_width),
+        _one_sided_p_of_levels(level_after - level_before, difference_error, n, window_width),
     )
 
 
 def gain_share_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
-    """Return the share of the gain (first minus best of `costs` (n,)) that came after step `after`; 0 without a gain."""
+    """Return the share of the total gain (first cost minus lowest cost) that came after step `after`; 0 without a gain."""
     costs = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
-    gain = float(costs[0] - costs.min())
-    before = costs[steps <= after]
-    if gain <= 0 or not len(before):
-        return 0.0 if gain <= 0 else 1.0
-    return float(before.min() - costs.min()) / gain
+    total_gain = float(costs[0] - costs.min())
+    costs_before = costs[steps <= after]
+    if total_gain <= 0 or not len(costs_before):
+        return 0.0 if total_gain <= 0 else 1.0
+    return float(costs_before.min() - costs.min()) / total_gain
 
 
 def _window_width(n: int) -> int:
@@ -196,8 +204,9 @@ def _window_width(n: int) -> int:
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
-    """Return `noise(y)`; or the root mean square if most second differences are rounding errors, as for a coarse metric."""
-    robust_noise = noise(y)
+    """Return `noise_sd(y)` or, if most second differences are rounding errors, as for a coarse metric, the standard deviation from
+    their root mean square."""
+    robust_noise = noise_sd(y)
     if robust_noise > _MAX_RELATIVE_ROUNDING * np.abs(y).max():
         return robust_noise
     second_differences = y[:-2] - 2 * y[1:-1] + y[2:]
@@ -205,9 +214,14 @@ def _noise_or_resolution(y: FloatArray) -> float:
 
 
 def _point_error(y: FloatArray, at: int, width: int) -> float:
-    """Return the standard deviation of single points in the second half, without those near `at`; 0 for too few points."""
-    others = np.delete(y, slice(max(at - width, 0), at + width + 1))
-    return late_residual_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * MIN_LATE_POINTS else 0.0
+    """Return the standard deviation of single points in the second half of the curve, without points near the index `at`; 0 for
+    too few points."""
+    distant_points = np.delete(y, slice(max(at - width, 0), at + width + 1))
+    return (
+        late_residual_scatter(np.arange(len(distant_points)) / len(distant_points), distant_points)[0]
+        if len(distant_points) >= 2 * MIN_LATE_POINTS
+        else 0.0
+    )
 
 
 def _window_stride(width: int) -> int:
@@ -221,27 +235,27 @@ def _window_medians(y: FloatArray, width: int) -> FloatArray:
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
-    """Return the standard error of a level: the larger of estimates from the noise of points and from the scatter of levels,
-    which alone contains noise that lasts over many points. Third differences between adjacent windows cancel trend and
-    curvature and have 20 times the variance of a level."""
-    error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR_FACTOR if width > 2 else 1.0)
+    """Return the standard error of a level: the larger of two estimates, from the noise of points and from the scatter of
+    levels. Only the scatter of levels contains noise that lasts over many points. The scatter is computed from third
+    differences between adjacent windows, which cancel trend and curvature and have 20 times the variance of a level."""
+    error_from_noise = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR_FACTOR if width > 2 else 1.0)
     if width < 2:
-        return error
+        return error_from_noise
     lag = round(width / _window_stride(width))
     third_differences = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
-    return max(error, float(np.median(np.abs(third_differences))) / 0.6745 / math.sqrt(20))
+    return max(error_from_noise, float(np.median(np.abs(third_differences))) / 0.6745 / math.sqrt(20))
 
 
 def _one_sided_p_of_levels(difference: float, error: float, n: int, width: int) -> float:
-    """Return the one-sided p-value of a difference between two levels; the degrees of freedom were fitted to white noise."""
+    """Return the one-sided p-value of a difference between two levels, with degrees of freedom that suit white noise."""
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))
 
 
 def first_diverged_index(values: FloatArray) -> int | None:
-    """Return the first index from which on a curve, (n,), is always non-finite; None if it is empty or ends finite."""
+    """Return the first index after which a curve, shape (n,), has no finite value; None if the curve is empty or ends finite."""
     if not len(values) or math.isfinite(values[-1]):
         return None
-    finite = np.flatnonzero(np.isfinite(values))
-    return int(finite[-1]) + 1 if len(finite) else 0
+    finite_indices = np.flatnonzero(np.isfinite(values))
+    return int(finite_indices[-1]) + 1 if len(finite_indices) else 0

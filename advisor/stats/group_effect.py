@@ -1,9 +1,9 @@
 """Estimates the difference between groups of settings, each at its best values of all other hyperparameters.
 
 One Gaussian process is fitted to the costs of all groups. Each group's response is the sum of a common response, a constant and
-a deviation of its own, so optima may differ. The common response and each deviation are sums of one function per hyperparameter
-(additive) and one of all (joint); the fit estimates both shares. Sources: Swersky, Snoek and Adams, "Multi-task Bayesian
-optimization"; Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
+its own deviation, so groups may have different optima. The common response and each deviation consist of an additive part, with
+one function per hyperparameter, and a joint function of all hyperparameters; the fit estimates the share of each part. Sources:
+Swersky, Snoek and Adams, "Multi-task Bayesian optimization"; Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ MIN_GROUP_SIZE = 4
 _PARAMETER_DRAWS = 20
 """Number of posterior draws of relevances (inverse squared length scales) and variances."""
 _RESPONSE_DRAWS = 40
-"""Number of responses per draw of the process's parameters."""
+"""Number of drawn responses per draw of the parameters of the Gaussian process."""
 _MAX_FITTED_SETTINGS = 128
-"""Maximum number of settings to fit, unless a group would keep fewer than `MIN_GROUP_SIZE`."""
+"""Maximum number of settings to which the process is fitted; more if groups would keep fewer than `MIN_GROUP_SIZE` settings."""
 _REPEAT_DRAWS = 20_000
 MAX_DRAWN_POINTS = 240
 """Maximum number of points, over all groups, at which responses are drawn."""
 _NUMBER_OF_CANDIDATES = 2400
-"""Number of random points near good settings. The most promising of them are chosen for each group."""
+"""Number of random points near good settings, from which each group takes the most promising ones."""
 _MIN_GOOD_SETTINGS = 4
-"""Minimum number of settings of a group near which its best cost is searched."""
+"""Minimum number of good settings of a group; its best cost is searched near these settings."""
 _GROUP_OFFSET_VARIANCE = 4.0
 """Prior variance of the constant offset of a group, in variances of the costs."""
 _JITTER = 1e-4
-# Priors and bounds of the parameters of the Gaussian process, in the order that `_Model.mode` documents.
+# Priors and bounds of the parameters of the Gaussian process, in the order that `_GroupProcess.mode` documents.
 _PRIOR_MEANS = (0.0, 0.0, 0.0, -1.0, -4.0)
 _PRIOR_VARIANCES = (4.0, 4.0, 2.25, 2.0, 4.0)
 _PARAMETER_BOUNDS = ((-7.0, 5.0), (-5.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
@@ -59,38 +59,40 @@ class GroupEffect:
         """Index of the group whose expected best cost is lowest."""
         return int(self.best_costs.mean(0).argmin())
 
-    def gap_to_leader(self, group: int, level: float) -> tuple[float, float, float]:
-        """Return (estimate, low, high) of the group's best cost minus the leading group's; level: probability of the interval."""
-        gaps = self.best_costs[:, group] - self.best_costs[:, self.leading_group]
-        low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
+    def difference_to_leading_group(self, group: int, level: float) -> tuple[float, float, float]:
+        """Return (estimate, low, high) for the best cost of the group minus that of the leading group. level: probability of the
+        interval."""
+        differences = self.best_costs[:, group] - self.best_costs[:, self.leading_group]
+        low, middle, high = np.quantile(differences, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
 
 
 def compare_groups(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> GroupEffect:
     """Compare groups of settings by the best cost of each group.
 
-    groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
-    finite. Responses are fitted on an asinh scale, because a response with a cliff is not smooth in the original costs.
+    groups: index of each setting's group (0, 1, ...). numeric, choices: positions of the settings for each other hyperparameter,
+    NaN if missing. costs: finite. All have shape (n,). Responses are fitted on an asinh scale, because a response with a cliff is
+    not smooth in the original costs.
     """
-    subset = _choose_settings(groups, costs)
-    groups, costs = groups[subset], costs[subset]
-    blocks = _coordinate_blocks([u[subset] for u in numeric], [u[subset] for u in choices])
-    scale = _AsinhScale(costs)
-    model = _Model(blocks, groups, scale.to_scores(costs), scale.noise_factors(costs))
-    best = scale.to_costs(model.draw_lowest_responses(_candidate_points(blocks, groups, costs)))
-    return GroupEffect(best, float(scale.noise_sd(model.mode[-1])))
+    chosen_indices = _choose_settings(groups, costs)
+    groups, costs = groups[chosen_indices], costs[chosen_indices]
+    coordinate_blocks = _coordinate_blocks([u[chosen_indices] for u in numeric], [u[chosen_indices] for u in choices])
+    cost_scale = _AsinhScale(costs)
+    model = _GroupProcess(coordinate_blocks, groups, cost_scale.to_scores(costs), cost_scale.noise_factors(costs))
+    drawn_best_costs = cost_scale.to_costs(model.draw_lowest_responses(_candidate_points(coordinate_blocks, groups, costs)))
+    return GroupEffect(drawn_best_costs, float(cost_scale.noise_sd(model.mode[-1])))
 
 
 def compare_repeated_settings(groups: Sequence[FloatArray]) -> GroupEffect:
-    """Compare groups that are each the repeats of one setting, at least one with two repeats. All have the same variance, so
-    draws of their means follow Student's t."""
-    variance = difference.pooled_deviation(list(groups))
-    assert variance is not None
-    deviation, freedom = variance
+    """Compare groups, each of which consists of the repeats of one setting; at least one group has two repeats. All groups have the
+    same variance, so draws of their means follow Student's t."""
+    sd_and_freedom = difference.pooled_deviation(list(groups))
+    assert sd_and_freedom is not None
+    repeat_sd, freedom = sd_and_freedom
     rng = np.random.default_rng(SEED)
-    deviations = deviation * np.sqrt(freedom / rng.chisquare(freedom, (_REPEAT_DRAWS, 1)))
-    errors = rng.standard_normal((_REPEAT_DRAWS, len(groups))) / np.sqrt([len(g) for g in groups])
-    return GroupEffect(np.array([g.mean() for g in groups]) + deviations * errors, deviation)
+    drawn_sds = repeat_sd * np.sqrt(freedom / rng.chisquare(freedom, (_REPEAT_DRAWS, 1)))
+    standardised_errors = rng.standard_normal((_REPEAT_DRAWS, len(groups))) / np.sqrt([len(g) for g in groups])
+    return GroupEffect(np.array([g.mean() for g in groups]) + drawn_sds * standardised_errors, repeat_sd)
 
 
 class _AsinhScale:
@@ -108,7 +110,7 @@ class _AsinhScale:
         return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
 
     def noise_factors(self, costs: FloatArray) -> FloatArray:
-        """Return the noise variance of each score relative to that at the best cost; the scale shrinks the noise of high costs."""
+        """Return the noise variance of each score as a multiple of that at the best cost; the scale shrinks noise of high costs."""
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise_sd(self, log_variance: FloatArray) -> FloatArray:
@@ -131,33 +133,42 @@ class FurtherResults:
 def draw_further_results(
     numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
 ) -> FurtherResults:
-    """Draw the results of `number` further random settings, but at most `MAX_DRAWN_POINTS`. numeric, choices: positions (n,) in
-    0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst."""
-    bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
-    subset = np.sort(choose_evenly_by_rank(bounded, _MAX_FITTED_SETTINGS))
-    columns = [u[subset] for u in numeric], [u[subset] for u in choices]
-    scale, bounded = _AsinhScale(bounded[subset]), bounded[subset]
-    blocks = _coordinate_blocks(*columns)
-    groups = np.zeros(len(subset), dtype=np.int64)
-    model = _Model(blocks, groups, scale.to_scores(bounded), scale.noise_factors(bounded))
-    rng, noise_rng, best = (np.random.default_rng(SEED), np.random.default_rng(SEED + 1), model.points[int(bounded.argmin())])
+    """Draw the results of `number` further random settings, but at most `MAX_DRAWN_POINTS`. numeric, choices: positions from 0 to
+    1, shape (n,), NaN if missing. costs: shape (n,), NaN for failed trials, which count as the worst."""
+    costs_with_failures = np.where(np.isnan(costs), np.nanmax(costs), costs)
+    chosen_indices = np.sort(choose_evenly_by_rank(costs_with_failures, _MAX_FITTED_SETTINGS))
+    chosen_positions = [u[chosen_indices] for u in numeric], [u[chosen_indices] for u in choices]
+    scale, costs_with_failures = _AsinhScale(costs_with_failures[chosen_indices]), costs_with_failures[chosen_indices]
+    coordinate_blocks = _coordinate_blocks(*chosen_positions)
+    single_group = np.zeros(len(chosen_indices), dtype=np.int64)
+    model = _GroupProcess(
+        coordinate_blocks, single_group, scale.to_scores(costs_with_failures), scale.noise_factors(costs_with_failures)
+    )
+    rng, noise_rng, best = (
+        np.random.default_rng(SEED),
+        np.random.default_rng(SEED + 1),
+        model.points[int(costs_with_failures.argmin())],
+    )
     gains, noise, new_bests = [], [], []
     for hyper in model.draw_parameters(rng):
-        places = np.vstack([best, _random_settings(*columns, min(number, MAX_DRAWN_POINTS), rng)])
-        drawn_costs = scale.to_costs(model.draw(hyper, model.distances_of(places), np.zeros(len(places), dtype=np.int64), rng))
-        deviation = float(scale.noise_sd(hyper[-1]))
+        drawn_points = np.vstack([best, _random_settings(*chosen_positions, min(number, MAX_DRAWN_POINTS), rng)])
+        drawn_costs = scale.to_costs(
+            model.draw(hyper, model.distances_of(drawn_points), np.zeros(len(drawn_points), dtype=np.int64), rng)
+        )
+        noise_sd = float(scale.noise_sd(hyper[-1]))
         gains.append(np.maximum(drawn_costs[:, 0] - drawn_costs[:, 1:].min(axis=1), 0.0))
-        noise.append(np.repeat(deviation, len(drawn_costs)))
-        new_bests.append((drawn_costs[:, 1:] + deviation * noise_rng.standard_normal(drawn_costs[:, 1:].shape)).min(axis=1))
+        noise.append(np.repeat(noise_sd, len(drawn_costs)))
+        new_bests.append((drawn_costs[:, 1:] + noise_sd * noise_rng.standard_normal(drawn_costs[:, 1:].shape)).min(axis=1))
     return FurtherResults(np.concatenate(gains), np.concatenate(noise), np.concatenate(new_bests))
 
 
 def _random_settings(numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator) -> FloatArray:
-    """Return coordinates of new random settings: uniform numeric values; categorical and missing values are copied."""
+    """Return the coordinates of new random settings. Numeric values are uniform; categorical and missing values are copied from
+    random old settings."""
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
-    whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn_positions, strict=True)]
-    return np.hstack(_coordinate_blocks(whole, [np.concatenate([u, u[old]]) for u in choices]))[-number:]
+    old_and_new_positions = [np.concatenate([u, v]) for u, v in zip(numeric, drawn_positions, strict=True)]
+    return np.hstack(_coordinate_blocks(old_and_new_positions, [np.concatenate([u, u[old]]) for u in choices]))[-number:]
 
 
 def _coordinate_blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> list[FloatArray]:
@@ -168,35 +179,39 @@ def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
     """Return the sorted indices of the settings to fit, evenly spaced in rank within each group."""
     share, subsets = min(1.0, _MAX_FITTED_SETTINGS / len(costs)), []
     for g in range(int(groups.max()) + 1):
-        members = np.flatnonzero(groups == g)
-        subsets.append(members[choose_evenly_by_rank(costs[members], max(MIN_GROUP_SIZE, round(share * len(members))))])
+        group_indices = np.flatnonzero(groups == g)
+        subsets.append(
+            group_indices[choose_evenly_by_rank(costs[group_indices], max(MIN_GROUP_SIZE, round(share * len(group_indices))))]
+        )
     return np.sort(np.concatenate(subsets))
 
 
 def _candidate_points(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
-    """Return the points, shape (m, coordinates), where the lowest cost is searched: good settings, points on lines through two
-    of them, and points that mix the coordinates of two, because no tried setting need have the best values of all
-    hyperparameters."""
+    """Return the points, shape (m, coordinates), at which the lowest cost is searched: good settings, points on lines through two
+    good settings, and points that mix the coordinates of two. Good settings alone need not have the best value of each
+    hyperparameter."""
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
-    count = int(groups.max()) + 1
-    good = []
-    for g in range(count):
-        members = np.flatnonzero(groups == g)
-        good.append(members[np.argsort(costs[members], kind="stable")][: max(_MIN_GOOD_SETTINGS, len(members) // 3)])
-    pairs = np.array([rng.choice(good[k % count], 2) for k in range(_NUMBER_OF_CANDIDATES)])
-    share = rng.uniform(-0.5, 1.5, (_NUMBER_OF_CANDIDATES, points.shape[1]))
-    share[::2] = share[::2, :1]
-    between = share * points[pairs[:, 0]] + (1 - share) * points[pairs[:, 1]]
-    inside = np.clip(np.vstack([points[np.concatenate(good)], between]), points.min(0), points.max(0))
-    return np.asarray(inside, dtype=np.float64)
+    group_count = int(groups.max()) + 1
+    good_indices = []
+    for g in range(group_count):
+        group_indices = np.flatnonzero(groups == g)
+        good_indices.append(
+            group_indices[np.argsort(costs[group_indices], kind="stable")][: max(_MIN_GOOD_SETTINGS, len(group_indices) // 3)]
+        )
+    index_pairs = np.array([rng.choice(good_indices[k % group_count], 2) for k in range(_NUMBER_OF_CANDIDATES)])
+    first_share = rng.uniform(-0.5, 1.5, (_NUMBER_OF_CANDIDATES, points.shape[1]))
+    first_share[::2] = first_share[::2, :1]
+    mixed_points = first_share * points[index_pairs[:, 0]] + (1 - first_share) * points[index_pairs[:, 1]]
+    candidates = np.clip(np.vstack([points[np.concatenate(good_indices)], mixed_points]), points.min(0), points.max(0))
+    return np.asarray(candidates, dtype=np.float64)
 
 
-class _Model:
+class _GroupProcess:
     """A Gaussian process that is fitted to the scores of all settings.
 
-    `mode` holds its fitted parameters: log relevances, logit of the additive share, and the logarithms of the common variance,
-    of the variance of group deviations, and of the noise variance.
+    `mode` holds the fitted parameters: log relevances, the logit of the additive share, and the logarithms of three variances: of
+    the common response, of the deviations of groups, and of the noise.
     """
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, noise_factors: FloatArray) -> None:
@@ -217,77 +232,87 @@ class _Model:
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
         single, single_slopes = _matern_kernel(relevance[:, None, None] * self.distances)
         joint, joint_slope = _matern_kernel(np.tensordot(relevance, self.distances, 1))
-        additive = float(expit(at[-4]))
-        similar = additive * single.mean(0) + (1 - additive) * joint
-        parts = shared * similar, own * similar * self.same
-        covariance = parts[0] + parts[1] + _GROUP_OFFSET_VARIANCE * self.same + np.diag(noise * self.noise_factors + _JITTER)
-        root = np.linalg.cholesky(covariance)
+        additive_share = float(expit(at[-4]))
+        similarity = additive_share * single.mean(0) + (1 - additive_share) * joint
+        covariance_parts = shared * similarity, own * similarity * self.same
+        covariance = (
+            covariance_parts[0]
+            + covariance_parts[1]
+            + _GROUP_OFFSET_VARIANCE * self.same
+            + np.diag(noise * self.noise_factors + _JITTER)
+        )
+        covariance_root = np.linalg.cholesky(covariance)
         precision = np.linalg.inv(covariance)
         weights = precision @ self.y
         likelihood_slopes = np.outer(weights, weights) - precision
-        both = likelihood_slopes * (shared + own * self.same)
-        slope = (
+        covariance_weights = likelihood_slopes * (shared + own * self.same)
+        kernel_slopes = (
             relevance[:, None, None]
             * self.distances
-            * (additive * single_slopes / len(relevance) + (1 - additive) * joint_slope)
+            * (additive_share * single_slopes / len(relevance) + (1 - additive_share) * joint_slope)
         )
-        slopes = [-0.5 * np.sum(both * s) for s in slope]
-        slopes += [-0.5 * additive * (1 - additive) * np.sum(both * (single.mean(0) - joint))]
-        slopes += [-0.5 * np.sum(likelihood_slopes * part) for part in parts] + [
+        loss_slopes = [-0.5 * np.sum(covariance_weights * s) for s in kernel_slopes]
+        loss_slopes += [-0.5 * additive_share * (1 - additive_share) * np.sum(covariance_weights * (single.mean(0) - joint))]
+        loss_slopes += [-0.5 * np.sum(likelihood_slopes * part) for part in covariance_parts] + [
             -0.5 * noise * (likelihood_slopes.diagonal() @ self.noise_factors)
         ]
-        deviation = at - self.means
-        loss = 0.5 * self.y @ weights + np.log(np.diag(root)).sum() + 0.5 * np.sum(deviation**2 / self.variances)
-        return float(loss), np.array(slopes) + deviation / self.variances
+        prior_deviation = at - self.means
+        loss = (
+            0.5 * self.y @ weights + np.log(np.diag(covariance_root)).sum() + 0.5 * np.sum(prior_deviation**2 / self.variances)
+        )
+        return float(loss), np.array(loss_slopes) + prior_deviation / self.variances
 
     def _fit_parameters(self) -> FloatArray:
-        """Return the better of two local optima: from a bad starting point, the fit takes the response for noise."""
-        optima = []
+        """Return the better of two local optima, because a fit from a bad starting point may take the response for noise."""
+        local_optima = []
         for noise in (-5.0, -1.0):
-            start = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
-            result = minimize(
-                self._penalised_loss, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"maxiter": 80}
+            start_parameters = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
+            optimum = minimize(
+                self._penalised_loss, start_parameters, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"maxiter": 80}
             )
-            optima.append((float(result.fun), result.x))
-        return np.asarray(min(optima, key=lambda f: f[0])[1], dtype=np.float64)
+            local_optima.append((float(optimum.fun), optimum.x))
+        return np.asarray(min(local_optima, key=lambda f: f[0])[1], dtype=np.float64)
 
     def draw_lowest_responses(self, places: FloatArray) -> FloatArray:
-        """Return draws of the lowest response of each group over its most promising points, shape (draws, groups)."""
+        """Return draws of the lowest response of each group over the most promising of `places`, shape (draws, groups)."""
         rng = np.random.default_rng(SEED)
-        count = int(self.groups.max()) + 1
-        similar = _response_correlation(self.mode, self._distances(self.points, places))
-        best_places = [places[self._order_by_promise(similar, g)[: MAX_DRAWN_POINTS // count]] for g in range(count)]
+        group_count = int(self.groups.max()) + 1
+        similarity = _response_correlation(self.mode, self._distances(self.points, places))
+        promising_points = [
+            places[self._order_by_promise(similarity, g)[: MAX_DRAWN_POINTS // group_count]] for g in range(group_count)
+        ]
         distances, groups = (
-            self.distances_of(np.vstack(best_places)),
-            np.repeat(np.arange(count), [len(c) for c in best_places]),
+            self.distances_of(np.vstack(promising_points)),
+            np.repeat(np.arange(group_count), [len(c) for c in promising_points]),
         )
-        minima = []
+        lowest_responses = []
         for hyper in self.draw_parameters(rng):
-            drawn_results = self.draw(hyper, distances, groups, rng)
-            minima.append(np.stack([drawn_results[:, groups == g].min(1) for g in range(count)], axis=1))
-        return np.vstack(minima)
+            drawn_responses = self.draw(hyper, distances, groups, rng)
+            lowest_responses.append(np.stack([drawn_responses[:, groups == g].min(1) for g in range(group_count)], axis=1))
+        return np.vstack(lowest_responses)
 
     def draw_parameters(self, rng: np.random.Generator) -> FloatArray:
-        """Return draws, shape (draws, parameters), from a normal approximation of the posterior."""
-        spread, directions = np.linalg.eigh(curvature(lambda at: self._penalised_loss(at)[1], self.mode))
-        spread = np.maximum(spread, 1 / self.variances.max())
-        steps = rng.standard_normal((_PARAMETER_DRAWS, len(self.mode))) / np.sqrt(spread)
-        return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
+        """Return draws of the parameters, shape (draws, parameters), from a normal approximation of their posterior."""
+        precisions, directions = np.linalg.eigh(curvature(lambda at: self._penalised_loss(at)[1], self.mode))
+        precisions = np.maximum(precisions, 1 / self.variances.max())
+        normal_steps = rng.standard_normal((_PARAMETER_DRAWS, len(self.mode))) / np.sqrt(precisions)
+        return np.asarray(np.clip(self.mode + normal_steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
     def _order_by_promise(self, similarity: FloatArray, group: int) -> IntArray:
-        """Return the indices of the points by the mean minus the standard deviation of the group's response, lowest first."""
+        """Return the indices of the points, ordered by the mean minus the standard deviation of the group's response, lowest
+        first."""
         mean, half = self._posterior_mean_and_reduction(self.mode, similarity, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
-        deviation = np.sqrt(np.maximum(shared + own + _GROUP_OFFSET_VARIANCE - (half**2).sum(0), 0))
-        return np.argsort(mean - deviation, kind="stable")
+        posterior_sd = np.sqrt(np.maximum(shared + own + _GROUP_OFFSET_VARIANCE - (half**2).sum(0), 0))
+        return np.argsort(mean - posterior_sd, kind="stable")
 
     def distances_of(self, places: FloatArray) -> list[FloatArray]:
         """Return squared distances along each axis: (axes, n, m) between settings and points, (axes, m, m) between points."""
         return [self._distances(self.points, places), self._distances(places, places)]
 
     def _distances(self, a: FloatArray, b: FloatArray) -> FloatArray:
-        columns = [self.axis_of == axis for axis in range(len(self.distances))]
-        return np.array([squared_distances(a[:, c], b[:, c]) for c in columns])
+        columns_of_axes = [self.axis_of == axis for axis in range(len(self.distances))]
+        return np.array([squared_distances(a[:, c], b[:, c]) for c in columns_of_axes])
 
     def draw(
         self, model_parameters: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
@@ -296,26 +321,31 @@ class _Model:
         mean, half = self._posterior_mean_and_reduction(
             model_parameters, _response_correlation(model_parameters, distances[0]), self.groups[:, None] == groups
         )
-        remaining = (
+        posterior_covariance = (
             _prior_covariance(
                 model_parameters, _response_correlation(model_parameters, distances[1]), groups[:, None] == groups
             )
             - half.T @ half
         )
         shared, own = np.exp(model_parameters[-3:-1])
-        root = np.linalg.cholesky(remaining + 1e-5 * (shared + own + _GROUP_OFFSET_VARIANCE) * np.eye(len(groups)))
-        return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ root.T, dtype=np.float64)
+        covariance_root = np.linalg.cholesky(
+            posterior_covariance + 1e-5 * (shared + own + _GROUP_OFFSET_VARIANCE) * np.eye(len(groups))
+        )
+        return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ covariance_root.T, dtype=np.float64)
 
     def _posterior_mean_and_reduction(
         self, model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean at m points, and R (n, m): the data reduce the points' covariance by R^T R."""
+        """Return (posterior mean at m points, R), where R has shape (n, m), and the data reduce the covariance of the points by
+        R^T R."""
         trial_covariance = _prior_covariance(
             model_parameters, _response_correlation(model_parameters, self.distances), self.same
         )
-        root = np.linalg.cholesky(trial_covariance + np.diag(np.exp(model_parameters[-1]) * self.noise_factors + _JITTER))
-        half = np.linalg.solve(root, _prior_covariance(model_parameters, similarity, same_group))
-        return np.asarray(np.linalg.solve(root, self.y) @ half), half
+        covariance_root = np.linalg.cholesky(
+            trial_covariance + np.diag(np.exp(model_parameters[-1]) * self.noise_factors + _JITTER)
+        )
+        reduction_root = np.linalg.solve(covariance_root, _prior_covariance(model_parameters, similarity, same_group))
+        return np.asarray(np.linalg.solve(covariance_root, self.y) @ reduction_root), reduction_root
 
 
 def _prior_covariance(model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray) -> FloatArray:
@@ -334,5 +364,5 @@ def _matern_kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the Matérn correlation of order 5/2 at squared distances, and its derivative. A squared exponential kernel would
     understate the uncertainty near a sharp optimum or a cliff."""
     distance = np.sqrt(5 * squared)
-    decay = np.exp(-distance)
-    return (1 + distance + distance**2 / 3) * decay, -5 / 6 * (1 + distance) * decay
+    exponential_decay = np.exp(-distance)
+    return (1 + distance + distance**2 / 3) * exponential_decay, -5 / 6 * (1 + distance) * exponential_decay

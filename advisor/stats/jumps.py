@@ -1,6 +1,7 @@
 """Detects sudden changes of noisy losses: jumps, and rises early in training.
 
-No test assumes normal noise: the tail of the series' own changes (module `tails`) bounds the largest change by chance.
+No test assumes normal noise. Instead, the tail of the changes of the series itself (module `tails`) bounds the change that noise
+may cause.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from advisor.stats.tails import MIN_CHANGES_FOR_QUARTILE, MIN_POINTS, tail_of_le
 
 _MIN_FALL_FOR_LOG = 10.0
 _MIN_BLOWUP_RATIO = 3.0
-"""A loss has blown up at this multiple of its first value."""
+"""Minimum ratio of a loss that blew up to its first value."""
 _JUMP_WIDTHS = (2, 6, 18, 54)
-"""Minimum durations, in points, of the searched jumps; a single atypical minibatch is no jump."""
+"""Minimum durations of jumps, in points, for which jumps are searched. A single atypical minibatch is no jump."""
 _TABULATED_PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
 """Minimum number of points whose median has nearly normal noise; atypical minibatches affect a median of fewer points."""
 _MIN_UNDONE_SHARE = 0.5
-"""A collapse undoes at least this share of the earlier fall."""
+"""Minimum share of the earlier fall of the loss that a collapse undoes."""
 _MIN_SHARE_ABOVE_NOISE = 0.9
-"""Minimum share of the levels after a collapse above the noise."""
+"""Minimum share of the levels after a collapse that lie above the noise."""
 _STEEPEST_SHARE = 0.05
-"""Share of all changes, the largest ones, that are steepest rises."""
+"""Share of the changes of a loss that count as steepest rises: the largest ones."""
 _MIN_LEARNING_RATE_GROWTH = 1.5
-"""A rise of the loss is due to the schedule if the learning rate grows by at least this factor across it."""
+"""Minimum factor by which the learning rate grows across a rise of the loss if the schedule explains the rise."""
 _MIN_LATE_POINTS = 10
-"""Minimum number of points in the second half to estimate its autocorrelation."""
+"""Minimum number of points in the second half of a curve to estimate its autocorrelation."""
 _POINTS_PER_LEVEL = 5
 """Number of highest early values whose mean is the height of a rise."""
 _MAX_INDEPENDENT_SHARE = 1 / 3
 """Maximum share of independent values in strongly autocorrelated noise, at a lag-1 autocorrelation of one half."""
 _MAX_AUTOCORRELATION = 0.97
-"""With a higher lag-1 autocorrelation, the curve counts as drifting."""
+"""Maximum lag-1 autocorrelation of noise; a higher one counts as drift."""
 
 _Rise: TypeAlias = tuple[float, int, float, float, float, int, float]
 """(p-value, index, level before, level after, noise limit, width, share) of a rise, on the scale of its changes."""
@@ -71,8 +72,8 @@ class Jump:
 def largest_jump(
     values: FloatArray, first: int, rates: FloatArray | None = None, explained_jumps: Sequence[Jump] = ()
 ) -> Jump | None:
-    """Return the most significant jump, at index `first` or later, of a finite loss, shape (n,); None for fewer than 20 points
-    or if the loss never fell.
+    """Return the most significant jump, at index `first` or later, of a finite loss, shape (n,). None for fewer than 20 points, or
+    if the loss never fell.
 
     rates: learning rate at each point; if it grows by half or more across a rise, the schedule explains the rise.
     explained_jumps: jumps to ignore.
@@ -80,24 +81,26 @@ def largest_jump(
     if len(values) < MIN_POINTS:
         return None
     y, log = _choose_scale(values, first)
-    jumps = [j for width in _JUMP_WIDTHS if (j := _largest_rise(y, width, first, rates, explained_jumps)) is not None]
-    return _most_significant_rise(jumps, log=log)
+    rises = [j for width in _JUMP_WIDTHS if (j := _largest_rise(y, width, first, rates, explained_jumps)) is not None]
+    return _most_significant_rise(rises, log=log)
 
 
-def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
-    """Return a rise, at index `first` or later, that undoes half of the loss's earlier fall and lasts to the end; None without.
+def find_collapse(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
+    """Return a collapse: a rise, at index `first` or later, that undoes half of the earlier fall of the loss and lasts to the end;
+    None if there is none.
 
     The noise is estimated before the rise, because a collapsed loss scatters more.
     """
     if len(values) < MIN_POINTS:
         return None
     y, log = _choose_scale(values, first)
-    jumps = [j for width in _JUMP_WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained_jumps)) is not None]
-    return _most_significant_rise(jumps, log=log)
+    rises = [j for width in _JUMP_WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained_jumps)) is not None]
+    return _most_significant_rise(rises, log=log)
 
 
 def _most_significant_rise(rises: Sequence[_Rise], *, log: bool) -> Jump | None:
-    """Return the rise with the lowest p-value, corrected for their number, in the unit of the loss."""
+    """Return the rise with the lowest p-value as a jump in the unit of the loss, with a p-value corrected for the number of
+    rises."""
     if not rises:
         return None
     p, index, level_before, level_after, limit, width, share = min(rises)
@@ -106,50 +109,62 @@ def _most_significant_rise(rises: Sequence[_Rise], *, log: bool) -> Jump | None:
 
 
 def _lasting_rise(y: FloatArray, width: int, first: int, explained_jumps: Sequence[Jump]) -> _Rise | None:
-    back = width + 1
+    window_offset = width + 1
     # Levels just after an explained jump would count as a collapse, so they are skipped.
-    first_clear = max((jump.index + jump.points + back for jump in explained_jumps), default=0)
-    at = np.arange(max(back + width + MIN_POINTS // 2, first, first_clear), len(y) - width + 1)
+    first_unexplained = max((jump.index + jump.points + window_offset for jump in explained_jumps), default=0)
+    at = np.arange(max(window_offset + width + MIN_POINTS // 2, first, first_unexplained), len(y) - width + 1)
     if not len(at):
         return None
-    levels_after, levels_before = running_medians(y, width), running_medians(y, back)
-    mean_of_rest = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
-    i = int(np.argmax(mean_of_rest - levels_before[at - back]))
-    index, level = int(at[i]), float(levels_before[at[i] - back])
-    fall = max(float(y[0]), float(np.median(y[:3]))) - float(running_medians(y[:index], 3).min())
-    final = float(np.median(y[index:]))
-    if final - level < _MIN_UNDONE_SHARE * fall:
+    levels_after, levels_before = running_medians(y, width), running_medians(y, window_offset)
+    mean_until_end = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
+    i = int(np.argmax(mean_until_end - levels_before[at - window_offset]))
+    rise_index, level_before = int(at[i]), float(levels_before[at[i] - window_offset])
+    earlier_fall = max(float(y[0]), float(np.median(y[:3]))) - float(running_medians(y[:rise_index], 3).min())
+    final_level = float(np.median(y[rise_index:]))
+    if final_level - level_before < _MIN_UNDONE_SHARE * earlier_fall:
         return None
     # Only changes shortly before the rise count as noise, because the loss falls more steeply earlier in training.
-    moves = levels_after[back : index - width + 1] - levels_before[: index - width + 1 - back]
-    moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
-    tail = tail_of_level_changes(moves, width)
-    if tail is None or tail.p_value(fall) > 0.05:
+    level_changes = (
+        levels_after[window_offset : rise_index - width + 1] - levels_before[: rise_index - width + 1 - window_offset]
+    )
+    level_changes = level_changes[-max(len(level_changes) // 2, MIN_POINTS // 2) :]
+    tail_of_changes = tail_of_level_changes(level_changes, width)
+    if tail_of_changes is None or tail_of_changes.p_value(earlier_fall) > 0.05:
         return None
-    tail = replace(tail, values_above_base=tail.values_above_base * max(len(at) / len(moves), 1.0))
-    rise = float(np.quantile(levels_after[index:], 1 - _MIN_SHARE_ABOVE_NOISE)) - level
-    return tail.p_value(rise), index, level, final, tail.limit(0.05), width, (final - level) / max(fall, 1e-300)
+    tail_of_changes = replace(tail_of_changes, value_count=tail_of_changes.value_count * max(len(at) / len(level_changes), 1.0))
+    rise_above_noise = float(np.quantile(levels_after[rise_index:], 1 - _MIN_SHARE_ABOVE_NOISE)) - level_before
+    return (
+        tail_of_changes.p_value(rise_above_noise),
+        rise_index,
+        level_before,
+        final_level,
+        tail_of_changes.limit(0.05),
+        width,
+        (final_level - level_before) / max(earlier_fall, 1e-300),
+    )
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
-    """Return a mask, (n,), of the points of a finite loss within one point of its steepest rises (5 % of all changes between
-    medians of `width` points); all False for fewer than 20 points."""
-    steep = np.zeros(len(values), dtype=np.bool_)
+    """Return a mask, shape (n,), of the points of a finite loss that are at most one point away from its steepest rises: 5 % of all
+    changes between medians of `width` points. All False for fewer than 20 points."""
+    is_steep = np.zeros(len(values), dtype=np.bool_)
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
-        return steep
+        return is_steep
     y, back = _choose_scale(values, 0)[0], width + 1
-    moves = running_medians(y, width)[back:] - running_medians(y, back)[: len(y) - width + 1 - back]
-    steep[back : back + len(moves)] = (moves > 0) & (moves >= np.quantile(moves, 1 - _STEEPEST_SHARE))
-    return np.asarray(np.convolve(steep, np.ones(3), "same") > 0, dtype=np.bool_)
+    level_changes = running_medians(y, width)[back:] - running_medians(y, back)[: len(y) - width + 1 - back]
+    is_steep[back : back + len(level_changes)] = (level_changes > 0) & (
+        level_changes >= np.quantile(level_changes, 1 - _STEEPEST_SHARE)
+    )
+    return np.asarray(np.convolve(is_steep, np.ones(3), "same") > 0, dtype=np.bool_)
 
 
 def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
-    """Return (clipped loss on the scale of its changes, True if that is logarithmic: the loss fell tenfold, or blew up after
-    index `first` so that its noise grew with it)."""
-    start, known = max(float(values[0]), float(np.median(values[:3]))), running_medians(values, 3)
+    """Return (loss on the scale on which changes are measured, True if this scale is logarithmic). The scale is logarithmic if the
+    loss fell tenfold, or blew up after index `first`, because noise then grows with the loss."""
+    start, smooth_losses = max(float(values[0]), float(np.median(values[:3]))), running_medians(values, 3)
     fell, blew_up = (
-        start > _MIN_FALL_FOR_LOG * float(known.min()),
-        float(known[first:].max(initial=start)) > _MIN_BLOWUP_RATIO * start,
+        start > _MIN_FALL_FOR_LOG * float(smooth_losses.min()),
+        float(smooth_losses[first:].max(initial=start)) > _MIN_BLOWUP_RATIO * start,
     )
     if (values > 0).all() and (fell or blew_up):
         return np.log(values), True
@@ -163,32 +178,46 @@ def _clipped_exp(value: float) -> float:
 def _largest_rise(
     y: FloatArray, width: int, first: int, rates: FloatArray | None, explained_jumps: Sequence[Jump]
 ) -> _Rise | None:
-    back = width + 1
-    at = np.arange(max(back, first), len(y) - width + 1)
+    window_offset = width + 1
+    at = np.arange(max(window_offset, first), len(y) - width + 1)
     if len(at) < MIN_POINTS // 2:
         return None
     levels_after = running_medians(y, width)[at]
-    levels_before = running_medians(y, back)[at - back]
-    moves = levels_after - levels_before
-    tail = tail_of_level_changes(moves, width)
-    if tail is None:
+    levels_before = running_medians(y, window_offset)[at - window_offset]
+    level_changes = levels_after - levels_before
+    tail_of_changes = tail_of_level_changes(level_changes, width)
+    if tail_of_changes is None:
         return None
-    candidates = moves.copy()
+    unexplained_changes = level_changes.copy()
     for jump in explained_jumps:
-        candidates[np.abs(at - jump.index) <= width + jump.points + 1] = -np.inf
+        unexplained_changes[np.abs(at - jump.index) <= width + jump.points + 1] = -np.inf
     if rates is not None:
-        candidates = np.where(_learning_rate_grew(rates, back, width)[at - back], -np.inf, candidates)
-    lows = np.minimum.accumulate(running_medians(y, 3))
-    fall = max(float(y[0]), float(np.median(y[:3]))) - lows[at - 3]
-    i = int(np.argmax(candidates))
-    if not math.isfinite(candidates[i]) or tail.p_value(float(fall[i])) > 0.05:
+        unexplained_changes = np.where(
+            _learning_rate_grew(rates, window_offset, width)[at - window_offset], -np.inf, unexplained_changes
+        )
+    lowest_levels = np.minimum.accumulate(running_medians(y, 3))
+    earlier_falls = max(float(y[0]), float(np.median(y[:3]))) - lowest_levels[at - 3]
+    i = int(np.argmax(unexplained_changes))
+    if not math.isfinite(unexplained_changes[i]) or tail_of_changes.p_value(float(earlier_falls[i])) > 0.05:
         return None
-    before, after, share = float(levels_before[i]), float(levels_after[i]), float(moves[i] / max(fall[i], 1e-300))
-    return tail.p_value(float(moves[i])), int(at[i]), before, after, tail.limit(0.05), width, share
+    before, after, share = (
+        float(levels_before[i]),
+        float(levels_after[i]),
+        float(level_changes[i] / max(earlier_falls[i], 1e-300)),
+    )
+    return (
+        tail_of_changes.p_value(float(level_changes[i])),
+        int(at[i]),
+        before,
+        after,
+        tail_of_changes.limit(0.05),
+        width,
+        share,
+    )
 
 
 def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> BoolArray:
-    """Return a mask of pairs of neighbouring windows, True where the learning rate grew from the first window to the second."""
+    """Return a mask of pairs of neighbouring windows: True if the learning rate grew from the first window to the second."""
     min_before = sliding_window_view(rates, points_before).min(axis=1)[: len(rates) - points_before - width + 1]
     max_after = sliding_window_view(rates, width).max(axis=1)[points_before:]
     return np.asarray(max_after > _MIN_LEARNING_RATE_GROWTH * np.maximum(min_before, 1e-300))
@@ -197,9 +226,9 @@ def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> Bo
 def running_medians(values: FloatArray, width: int) -> FloatArray:
     """Return the lower median of each window of `width` points, shape (n - width + 1,)."""
     width = min(width, len(values))
-    middle = (width - 1) // 2
+    median_index = (width - 1) // 2
     windows = sliding_window_view(values, width)
-    return np.asarray(np.partition(windows, middle, axis=1)[:, middle], dtype=np.float64)
+    return np.asarray(np.partition(windows, median_index, axis=1)[:, median_index], dtype=np.float64)
 
 
 # --- a rise at the start --------------------------------------------------------------------------------------------------------
@@ -216,18 +245,18 @@ class EarlyRise:
     share: float
     """Size of the rise as a share of the later fall below the first value; inf without such a fall."""
     p_value: float
-    """p-value: probability that noise in the first value and in the highest level causes a rise at least this large."""
+    """Probability that noise in the first value and in the highest level causes a rise at least this large."""
     noise_limit: float
     """Level of the loss that noise alone exceeds in one of 20 runs."""
 
 
 def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise | None:
-    """Return the largest rise of a finite loss, (n,), above its first value within the first `early_points`; None for too few
-    points.
+    """Return the largest rise of a finite loss, shape (n,), above its first value within the first `early_points` points; None for
+    too few points.
 
-    width: number of points whose median is a level. The noise comes from the quieter part, early or late, because an unstable
-    start is itself noisy. Positive losses are compared by their logarithms, because noise grows with the loss. Noise may lower
-    the first value (a mean over a batch, so with a normal tail) or raise the highest level. The p-value is at least that of
+    width: number of points whose median is a level. The noise is estimated from the quieter part of the loss, early or late,
+    because an unstable start is itself noisy. Positive losses are compared by their logarithms, because noise grows with the
+    loss. Noise may lower the first value or raise the highest level. The p-value is at least that of
     `p_value_of_unusual_start`, because autocorrelated noise may cause an equal rise.
     """
     if early_points < 2 or len(values) < 8:
@@ -235,100 +264,106 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
     log = bool((values > 0).all())
     y = np.log(values) if log else np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     to_unit = _clipped_exp if log else float
-    start = float(y[0])
-    noise = local_residuals(y)
-    short, long = sorted((noise[1:early_points], noise[early_points:]), key=len)
+    first_level = float(y[0])
+    residuals = local_residuals(y)
+    short, long = sorted((residuals[1:early_points], residuals[early_points:]), key=len)
     if len(long) < MIN_POINTS:
-        quiet = noise[1:]
+        quiet_residuals = residuals[1:]
     else:
         is_quieter = len(short) >= MIN_POINTS and 2 * _noise_deviation(short)[0] < _noise_deviation(long)[0]
-        quiet = short if is_quieter else long
-    candidates: list[tuple[float, float, int, float]] = []
-    widths = [w for w in (width, 3 * width) if w < early_points]
-    widths += [w for w in (10 * width,) if 4 * w <= len(quiet)]
-    for points in widths:
+        quiet_residuals = short if is_quieter else long
+    candidate_rises: list[tuple[float, float, int, float]] = []
+    level_widths = [w for w in (width, 3 * width) if w < early_points]
+    level_widths += [w for w in (10 * width,) if 4 * w <= len(quiet_residuals)]
+    for points in level_widths:
         early_levels = running_medians(y[1:], points)[: early_points - 1]
         i = int(np.argmax(early_levels))
-        limits = _rise_limits(quiet, points, len(early_levels))
-        exceeded = np.flatnonzero(early_levels[i] - start > limits)
-        p = float(_TABULATED_PROBABILITIES[exceeded[0]]) if len(exceeded) else 1.0
-        candidates.append(
-            (p, -float(early_levels[i]), i + 1, float(np.interp(math.log(0.05), np.log(_TABULATED_PROBABILITIES), limits)))
+        rise_limits = _rise_limits(quiet_residuals, points, len(early_levels))
+        exceeded_indices = np.flatnonzero(early_levels[i] - first_level > rise_limits)
+        p = float(_TABULATED_PROBABILITIES[exceeded_indices[0]]) if len(exceeded_indices) else 1.0
+        candidate_rises.append(
+            (p, -float(early_levels[i]), i + 1, float(np.interp(math.log(0.05), np.log(_TABULATED_PROBABILITIES), rise_limits)))
         )
-    p, level, index, limit = min(candidates)
-    gain = float(values[0]) - float(running_medians(values, 3).min())
-    rise = min(to_unit(-level), MAX_FINITE_VALUE) - float(values[0])
-    share = rise / gain if gain > 0 else math.inf
-    p = max(min(1.0, len(candidates) * p), p_value_of_unusual_start(y, early_points))
-    return EarlyRise(index, to_unit(start), to_unit(-level), share, p, to_unit(start + limit))
+    p, level, index, limit = min(candidate_rises)
+    later_fall = float(values[0]) - float(running_medians(values, 3).min())
+    rise_height = min(to_unit(-level), MAX_FINITE_VALUE) - float(values[0])
+    share_of_fall = rise_height / later_fall if later_fall > 0 else math.inf
+    p = max(min(1.0, len(candidate_rises) * p), p_value_of_unusual_start(y, early_points))
+    return EarlyRise(index, to_unit(first_level), to_unit(-level), share_of_fall, p, to_unit(first_level + limit))
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
-    """Return, for each probability in `_TABULATED_PROBABILITIES`, the rise that the highest of `tries` levels exceeds by
-    chance. A median of few points may contain atypical minibatches, so it gets an exponential tail and half of the probability.
-    """
+    """Return, for each probability in `_TABULATED_PROBABILITIES`, the rise that the highest of `tries` levels exceeds by chance
+    with this probability. A level of few points may contain atypical minibatches, so its noise gets an exponential tail."""
     deviation, freedom = _noise_deviation(noise)
-    tail = tail_of_level_changes(-noise, 1) if len(noise) >= MIN_CHANGES_FOR_QUARTILE else None
-    if tail is None:
-        first_value = deviation * stats.t.isf(_TABULATED_PROBABILITIES / 2, freedom)
+    exponential_tail = tail_of_level_changes(-noise, 1) if len(noise) >= MIN_CHANGES_FOR_QUARTILE else None
+    if exponential_tail is None:
+        limits_of_first_value = deviation * stats.t.isf(_TABULATED_PROBABILITIES / 2, freedom)
     else:
-        tail = replace(tail, values_above_base=tail.values_above_base / len(noise))
-        first_value = np.array([tail.limit(c / 2) for c in _TABULATED_PROBABILITIES])
-    moves = running_medians(noise, width)
-    tail = tail_of_level_changes(moves, width) if width < _MIN_NORMAL_POINTS else None
-    if tail is not None:
-        tail = replace(tail, values_above_base=tail.values_above_base * tries / len(moves))
-        return np.asarray(first_value + [tail.limit(c / 2) for c in _TABULATED_PROBABILITIES], dtype=np.float64)
-    spread = max(float(np.median(np.abs(moves - np.median(moves)))) / _NORMAL_QUARTILE, 1e-300)
-    share = max(2 * tries / width, 2.0)
-    return np.asarray(np.hypot(first_value, spread * stats.t.isf(_TABULATED_PROBABILITIES / share, freedom)), dtype=np.float64)
+        exponential_tail = replace(exponential_tail, value_count=exponential_tail.value_count / len(noise))
+        limits_of_first_value = np.array([exponential_tail.limit(c / 2) for c in _TABULATED_PROBABILITIES])
+    noise_levels = running_medians(noise, width)
+    exponential_tail = tail_of_level_changes(noise_levels, width) if width < _MIN_NORMAL_POINTS else None
+    if exponential_tail is not None:
+        exponential_tail = replace(exponential_tail, value_count=exponential_tail.value_count * tries / len(noise_levels))
+        return np.asarray(
+            limits_of_first_value + [exponential_tail.limit(c / 2) for c in _TABULATED_PROBABILITIES], dtype=np.float64
+        )
+    level_sd = max(float(np.median(np.abs(noise_levels - np.median(noise_levels)))) / _NORMAL_QUARTILE, 1e-300)
+    chance_divisor = max(2 * tries / width, 2.0)
+    return np.asarray(
+        np.hypot(limits_of_first_value, level_sd * stats.t.isf(_TABULATED_PROBABILITIES / chance_divisor, freedom)),
+        dtype=np.float64,
+    )
 
 
 def _noise_deviation(noise: FloatArray) -> tuple[float, float]:
-    """Return (standard deviation, degrees of freedom) from the lower half of the noise or, for few points, from all."""
+    """Return (standard deviation, degrees of freedom) of noise, from its lower half or, for few points, from all points."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)
 
 
 def local_residuals(values: FloatArray) -> FloatArray:
-    """Return each value minus the median of its eight neighbours, shape (n,), which cancels a smooth trend."""
-    neighbours = np.arange(9) != 4
-    return np.asarray(values - median_filter(values, footprint=neighbours, mode="mirror"), dtype=np.float64)
+    """Return each value minus the median of its eight neighbours, shape (n,); this cancels a smooth trend."""
+    neighbour_mask = np.arange(9) != 4
+    return np.asarray(values - median_filter(values, footprint=neighbour_mask, mode="mirror"), dtype=np.float64)
 
 
 def p_value_of_unusual_start(values: FloatArray, early_points: int) -> float:
     """Return the probability that a curve without trend starts as low, or rises as high among its first `early_points` points.
 
-    values: (n,), finite. Residuals from a line through the second half are the noise, because the loss may blow up in the first
-    half. The lag-1 autocorrelation determines the number of independent values. A curve that falls below its start has a trend,
-    which makes a rise less likely: return the probability that strongly autocorrelated noise alone rises as high. The result is
-    0 for other noise, or if the second half is too short.
+    values: shape (n,), finite. The noise is estimated from residuals from a line through the second half, because the loss may blow
+    up in the first half. The lag-1 autocorrelation determines the number of independent values. A curve that falls below its start
+    has a trend, which makes a rise less likely. For such a curve, return the probability that strongly autocorrelated noise alone
+    rises as high; 0 for other noise. Return 0 if the second half is too short.
     """
     second_half = values[max(early_points, len(values) // 2) :]
     if early_points < 2 or len(second_half) < _MIN_LATE_POINTS:
         return 0.0
     at = np.arange(len(second_half)) / len(second_half)
     slope, level = np.polyfit(at, second_half, 1)
-    residual = second_half - (level + slope * at)
-    independent, spread = _independent_values(residual)
+    residuals = second_half - (level + slope * at)
+    independent_count, spread = _independent_values(residuals)
     if not spread > 0:
         return 0.0
     if float(np.median(second_half)) < values[0] - 2 * spread:
-        independent, spread = _independent_values(second_half - np.polyval(np.polyfit(at, second_half, 3), at))
-        rise = float(np.sort(values[:early_points])[-min(_POINTS_PER_LEVEL, early_points) :].mean() - values[0])
-        if independent > _MAX_INDEPENDENT_SHARE * len(second_half) or not (spread > 0 and rise > 0):
+        independent_count, spread = _independent_values(second_half - np.polyval(np.polyfit(at, second_half, 3), at))
+        rise_height = float(np.sort(values[:early_points])[-min(_POINTS_PER_LEVEL, early_points) :].mean() - values[0])
+        if independent_count > _MAX_INDEPENDENT_SHARE * len(second_half) or not (spread > 0 and rise_height > 0):
             return 0.0
-        tries = max(early_points * independent / len(second_half), 1.0)
-        chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
-        return min(1.0, chance)
-    # For few values or heavy tails, the scale is the extreme residual divided by the expected extreme of as many normal values.
-    normal_extreme = float(stats.norm.isf(0.5 / max(independent, 2.0)))
-    lower, upper = (max(spread, -float(residual.min()) / normal_extreme), max(spread, float(residual.max()) / normal_extreme))
-    error, freedom = math.sqrt(1 + 4 / independent), max(independent - 2, 1.0)
+        independent_tries = max(early_points * independent_count / len(second_half), 1.0)
+        chance_of_rise = independent_tries * float(
+            stats.t.sf(rise_height / (math.sqrt(2) * spread), max(independent_count - 2, 1.0))
+        )
+        return min(1.0, chance_of_rise)
+    # For few values or heavy tails, the largest residual, divided by that expected for normal noise, determines the scale.
+    normal_extreme = float(stats.norm.isf(0.5 / max(independent_count, 2.0)))
+    lower, upper = (max(spread, -float(residuals.min()) / normal_extreme), max(spread, float(residuals.max()) / normal_extreme))
+    error, freedom = math.sqrt(1 + 4 / independent_count), max(independent_count - 2, 1.0)
     p_below = float(stats.t.sf((level - float(values[0])) / (lower * error), freedom))
     p_above = float(stats.t.sf((float(values[:early_points].max()) - level) / (upper * error), freedom))
-    return min(1.0, 2 * min(p_below, p_above * max(early_points * independent / len(second_half), 1.0)))
+    return min(1.0, 2 * min(p_below, p_above * max(early_points * independent_count / len(second_half), 1.0)))
 
 
 def _independent_values(residual: FloatArray) -> tuple[float, float]:
@@ -337,5 +372,5 @@ def _independent_values(residual: FloatArray) -> tuple[float, float]:
     lag = float(residual[1:] @ residual[:-1]) / squares if squares > 0 else 0.0
     # Fitting the line lowers the estimated autocorrelation by about (1 + 4 lag) / n.
     lag = min(max(lag + (1 + 4 * lag) / n, 0.0), _MAX_AUTOCORRELATION)
-    independent = n * (1 - lag) / (1 + lag)
-    return independent, math.sqrt(squares / (n * max(1 - 2 / independent, 0.2)))
+    independent_count = n * (1 - lag) / (1 + lag)
+    return independent_count, math.sqrt(squares / (n * max(1 - 2 / independent_count, 0.2)))

@@ -1,8 +1,8 @@
 """Estimates the best position on one axis, with its uncertainty, by a Gaussian process that is averaged over its parameters.
 
-A sweep has only about eight positions, so fitted parameters would understate the uncertainty. Sweeps of one task at several
-sizes have similar responses, so they share shape parameters, but not the noise. Intervals are valid if the response is smooth;
-a kink at the lowest point shifts the estimate by up to a third of the distance between positions.
+A sweep has only about eight positions, so a single fit of the parameters would understate the uncertainty. Sweeps of one task at
+several model sizes have similar responses, so they share shape parameters, but not the noise. Intervals are valid if the response
+is smooth; a kink at the lowest point shifts the estimate by up to a third of the distance between positions.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ SEED = 0
 NUMBER_OF_DRAWS = 1000
 _GRID_SIZE = 101
 _LENGTH_SCALES = np.geomspace(1.0, 6.0, 6) * math.log(2)
-"""Length scales in natural logarithms: factors of 2 to 64."""
+"""Length scales in natural logarithms of the position; they correspond to factors of 2 to 64."""
 _SIGNAL_SDS = np.geomspace(0.1, 3.0, 4)
 _NOISE_SDS = np.geomspace(0.02, 1.0, 8)
-"""Standard deviations of the noise, and of the deviation from a parabola, relative to that of the values."""
+"""Standard deviations of the noise (and `_SIGNAL_SDS`: of the deviation from a parabola), in standard deviations of the values."""
 _PARABOLA_VARIANCE = 4.0
-"""Prior variance of its coefficients, for positions scaled to -1 to 1."""
+"""Prior variance of the coefficients of the parabola, for positions scaled to -1 to 1."""
 _LOG_NOISE_PRIOR = (math.log(0.2), 1.0)
-"""(Mean, standard deviation) of the normal prior."""
+"""(Mean, standard deviation) of the normal prior of the log standard deviation of the noise."""
 _MAX_COST_DISTANCE = 10.0
-"""Maximum distance of a drawn value from the best one, on the compressed scale."""
+"""Maximum absolute value of a drawn cost on the compressed scale, on which the best tried cost is 0."""
 
 ProcessParameters = tuple[float, float, float]
 """(Length scale, signal, noise) of a Gaussian process."""
 
 
 class Optimum(NamedTuple):
-    """Posterior draws, (DRAWS,), of the lowest point of the response in one sweep."""
+    """Posterior draws, shape (draws,), of the lowest point of the response in one sweep."""
 
     positions: FloatArray
     costs: FloatArray
@@ -48,53 +48,58 @@ class Optimum(NamedTuple):
 class _Sweep(NamedTuple):
     positions: FloatArray
     values: FloatArray
-    """Costs on a compressed scale, standardised."""
+    """Costs on the compressed scale of `compress_costs`, standardised to mean 0 and variance 1."""
     costs: FloatArray
     mean: float
     spread: float
 
 
 def estimate_optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
-    """Return the optimum of each sweep (positions, costs), finite, (n,), with at least three different positions.
+    """Return the optimum of each sweep. A sweep is (positions, costs), both finite, shape (n,), with at least three distinct
+    positions.
 
-    Positions are natural logarithms, such as those of learning rates. Positions outside the sweep are not considered: if many
-    draws lie at an end, the optimum may lie beyond it.
+    Positions are natural logarithms, such as those of learning rates. Positions outside the sweep are not considered, so if many
+    draws lie at an end of the sweep, the optimum may lie beyond this end.
     """
-    known = [_standardise_sweep(*sweep) for sweep in sweeps]
-    shapes = list(itertools.product(_LENGTH_SCALES, _SIGNAL_SDS))
-    likelihoods = np.array([[[_log_likelihood(s, (*at, n)) for n in _NOISE_SDS] for at in shapes] for s in known])
-    posterior = likelihoods - 0.5 * ((np.log(_NOISE_SDS) - _LOG_NOISE_PRIOR[0]) / _LOG_NOISE_PRIOR[1]) ** 2
+    standardised_sweeps = [_standardise_sweep(*sweep) for sweep in sweeps]
+    shape_parameters = list(itertools.product(_LENGTH_SCALES, _SIGNAL_SDS))
+    log_likelihoods = np.array(
+        [[[_log_likelihood(s, (*at, n)) for n in _NOISE_SDS] for at in shape_parameters] for s in standardised_sweeps]
+    )
+    log_posterior = log_likelihoods - 0.5 * ((np.log(_NOISE_SDS) - _LOG_NOISE_PRIOR[0]) / _LOG_NOISE_PRIOR[1]) ** 2
     rng = np.random.default_rng(SEED)
-    counts = rng.multinomial(NUMBER_OF_DRAWS, special.softmax(special.logsumexp(posterior, axis=2).sum(0)))
-    found = []
-    for sweep, own in zip(known, special.softmax(posterior, axis=2), strict=True):
-        noises = [rng.multinomial(n, p) for n, p in zip(counts, own, strict=True)]
-        parameters = [
+    draws_per_shape = rng.multinomial(NUMBER_OF_DRAWS, special.softmax(special.logsumexp(log_posterior, axis=2).sum(0)))
+    optima = []
+    for sweep, own in zip(standardised_sweeps, special.softmax(log_posterior, axis=2), strict=True):
+        draws_per_noise = [rng.multinomial(n, p) for n, p in zip(draws_per_shape, own, strict=True)]
+        parameters_and_draws = [
             ((*at, noise), int(n))
-            for at, row in zip(shapes, noises, strict=True)
+            for at, row in zip(shape_parameters, draws_per_noise, strict=True)
             for noise, n in zip(_NOISE_SDS, row, strict=True)
         ]
-        found.append(_draw_optimum(sweep, parameters, rng))
-    return found
+        optima.append(_draw_optimum(sweep, parameters_and_draws, rng))
+    return optima
 
 
 def _standardise_sweep(positions: FloatArray, costs: FloatArray) -> _Sweep:
-    values = compress_costs(costs)
-    mean, spread = float(values.mean()), float(values.std()) or 1.0
-    return _Sweep(positions, (values - mean) / spread, costs, mean, spread)
+    compressed_costs = compress_costs(costs)
+    mean, spread = float(compressed_costs.mean()), float(compressed_costs.std()) or 1.0
+    return _Sweep(positions, (compressed_costs - mean) / spread, costs, mean, spread)
 
 
 def _draw_optimum(sweep: _Sweep, parameters: Sequence[tuple[ProcessParameters, int]], rng: np.random.Generator) -> Optimum:
-    points = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID_SIZE)
-    drawn = np.concatenate([_draw_responses(sweep, at, points, count, rng) for at, count in parameters if count])
+    grid_positions = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID_SIZE)
+    drawn_responses = np.concatenate(
+        [_draw_responses(sweep, at, grid_positions, count, rng) for at, count in parameters if count]
+    )
     best, middle = float(sweep.costs.min()), float(np.median(sweep.costs))
-    lowest = np.clip(sweep.mean + sweep.spread * drawn.min(1), -_MAX_COST_DISTANCE, _MAX_COST_DISTANCE)
-    return Optimum(points[drawn.argmin(1)], best + ((middle - best) or 1.0) * np.sinh(lowest))
+    lowest_values = np.clip(sweep.mean + sweep.spread * drawn_responses.min(1), -_MAX_COST_DISTANCE, _MAX_COST_DISTANCE)
+    return Optimum(grid_positions[drawn_responses.argmin(1)], best + ((middle - best) or 1.0) * np.sinh(lowest_values))
 
 
 def _log_likelihood(sweep: _Sweep, at: ProcessParameters) -> float:
-    root = np.linalg.cholesky(_noisy_covariance(sweep, at))
-    return float(-0.5 * np.sum(np.linalg.solve(root, sweep.values) ** 2) - np.log(np.diag(root)).sum())
+    covariance_root = np.linalg.cholesky(_noisy_covariance(sweep, at))
+    return float(-0.5 * np.sum(np.linalg.solve(covariance_root, sweep.values) ** 2) - np.log(np.diag(covariance_root)).sum())
 
 
 def _noisy_covariance(sweep: _Sweep, at: ProcessParameters) -> FloatArray:
@@ -106,17 +111,19 @@ def _response_covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Proces
     """Return the covariance (len(a), len(b)) of a response that is a parabola plus a smooth deviation."""
     length, signal, _ = at
     middle, half = sweep.positions.mean(), np.ptp(sweep.positions) / 2
-    parabola = [np.vander((p - middle) / half, 3) for p in (a, b)]
-    smooth = signal**2 * np.exp(-0.5 * ((a[:, None] - b[None, :]) / length) ** 2)
-    return np.asarray(smooth + _PARABOLA_VARIANCE * parabola[0] @ parabola[1].T, dtype=np.float64)
+    parabola_features = [np.vander((p - middle) / half, 3) for p in (a, b)]
+    smooth_covariance = signal**2 * np.exp(-0.5 * ((a[:, None] - b[None, :]) / length) ** 2)
+    return np.asarray(smooth_covariance + _PARABOLA_VARIANCE * parabola_features[0] @ parabola_features[1].T, dtype=np.float64)
 
 
 def _draw_responses(
     sweep: _Sweep, at: ProcessParameters, points: FloatArray, count: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return draws of the standardised response at the points, (count, points)."""
-    cross = _response_covariance(sweep, sweep.positions, points, at)
-    gain = np.linalg.solve(_noisy_covariance(sweep, at), cross)
-    variance, axes = np.linalg.eigh(_response_covariance(sweep, points, points, at) - cross.T @ gain)
-    root = axes * np.sqrt(np.maximum(variance, 0))
-    return np.asarray(sweep.values @ gain + rng.standard_normal((count, len(points))) @ root.T, dtype=np.float64)
+    cross_covariance = _response_covariance(sweep, sweep.positions, points, at)
+    gain_matrix = np.linalg.solve(_noisy_covariance(sweep, at), cross_covariance)
+    eigenvalues, axes = np.linalg.eigh(_response_covariance(sweep, points, points, at) - cross_covariance.T @ gain_matrix)
+    covariance_root = axes * np.sqrt(np.maximum(eigenvalues, 0))
+    return np.asarray(
+        sweep.values @ gain_matrix + rng.standard_normal((count, len(points))) @ covariance_root.T, dtype=np.float64
+    )

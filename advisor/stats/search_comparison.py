@@ -13,59 +13,63 @@ from advisor.model.space import FloatArray
 SEED = 0
 NUMBER_OF_DRAWS = 2000
 _MAX_RANDOM_NUMBERS = 10_000_000
-"""Searches with thousands of settings get fewer draws."""
+"""Maximum number of random numbers for one search; searches with thousands of settings get fewer draws."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchComparison:
-    """The best costs in random halves of the settings of two searches, all of equal size."""
+    """Comparison of two searches by the best costs in random halves of their settings; all halves have the same size."""
 
     gains: FloatArray
-    """Best cost in a half of the other search minus that of the first, (draws,)."""
+    """Best cost in a half of the other search minus best cost in a half of the first search, shape (draws,)."""
     best_cost_sds: tuple[float, float]
-    """Standard deviation of the best cost in a half, for each search; it tends to overestimate that between searches."""
+    """Standard deviation of the best cost in a half, for each search. This tends to exceed the standard deviation of the best
+    cost between whole searches."""
     half_size: int
-    max_chance: float
-    """Maximum of `chance_above`: of two equal searches, one may rank entirely ahead by chance."""
+    max_chance_above: float
+    """Maximum result of `chance_above`: even if two searches are equal, all settings of one may rank ahead by chance."""
 
     def chance_above(self, level: float = 0.0) -> float:
         """Return the share of the draws in which the gain exceeds `level`; ties count half."""
-        return min(float(np.mean(self.gains > level) + np.mean(self.gains == level) / 2), self.max_chance)
+        return min(float(np.mean(self.gains > level) + np.mean(self.gains == level) / 2), self.max_chance_above)
 
 
 def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> SearchComparison:
     """Compare two searches by random halves of their settings, without replacement, with one run of each setting.
 
     one, other: costs of the runs of each setting; lower is better. A search with a single setting contributes it to each half.
-    Halves are used, because the bootstrap fails for extremes: 63 % of its samples contain the best trial. The best setting is
-    valued by its other runs, if any: the run that selected it was probably lucky. In simulations of two equal searches of 3 to
-    100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of cases, or hardly ever if sizes differ.
+    We draw halves because the bootstrap fails for extremes: 63 % of its samples contain the best trial. The cost of the best
+    setting is the mean of its other runs, if any, because the run that selected it was probably lucky. In simulations of two
+    equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of cases, or hardly ever if the searches differ
+    in size.
     """
-    sizes = [len(s) for s in (one, other) if len(s) > 1]
-    budget = max(1, min(sizes, default=1) // 2)
-    draws = max(200, min(NUMBER_OF_DRAWS, _MAX_RANDOM_NUMBERS // max(len(one), len(other), 1)))
+    search_sizes = [len(s) for s in (one, other) if len(s) > 1]
+    half_size = max(1, min(search_sizes, default=1) // 2)
+    draw_count = max(200, min(NUMBER_OF_DRAWS, _MAX_RANDOM_NUMBERS // max(len(one), len(other), 1)))
     rng = np.random.default_rng(SEED)
-    bests_of_one, bests_of_other = (_draw_best_costs(side, budget, draws, rng) for side in (one, other))
-    max_chance = 1 - 1 / math.comb(sum(sizes), sizes[0]) if len(sizes) == 2 else 1.0
+    bests_of_one, bests_of_other = (_draw_best_costs(side, half_size, draw_count, rng) for side in (one, other))
+    max_chance_above = 1 - 1 / math.comb(sum(search_sizes), search_sizes[0]) if len(search_sizes) == 2 else 1.0
     sds = float(bests_of_one.std()), float(bests_of_other.std())
-    return SearchComparison(bests_of_other - bests_of_one, sds, budget, max_chance)
+    return SearchComparison(bests_of_other - bests_of_one, sds, half_size, max_chance_above)
 
 
-def _draw_best_costs(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return the value of the best of `budget` random settings in each draw."""
-    count = len(settings)
-    runs = np.array([len(s) for s in settings])
-    table = np.full((count, int(runs.max())), np.nan)
+def _draw_best_costs(settings: Sequence[FloatArray], half_size: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return the cost of the best of `half_size` random settings in each draw."""
+    setting_count = len(settings)
+    runs_per_setting = np.array([len(s) for s in settings])
+    cost_table = np.full((setting_count, int(runs_per_setting.max())), np.nan)
     for i, costs in enumerate(settings):
-        table[i, : len(costs)] = costs
-    budget = min(budget, count)
-    drawn_settings = rng.random((draws, count)).argpartition(budget - 1, axis=1)[:, :budget]
-    drawn_runs = (rng.random((draws, budget)) * runs[drawn_settings]).astype(np.int64)
-    costs_drawn = table[drawn_settings, drawn_runs]
-    rows, best = np.arange(draws), costs_drawn.argmin(axis=1)
-    chosen, cost = drawn_settings[rows, best], costs_drawn[rows, best]
-    if count == 1:
+        cost_table[i, : len(costs)] = costs
+    half_size = min(half_size, setting_count)
+    drawn_settings = rng.random((draws, setting_count)).argpartition(half_size - 1, axis=1)[:, :half_size]
+    drawn_runs = (rng.random((draws, half_size)) * runs_per_setting[drawn_settings]).astype(np.int64)
+    drawn_costs = cost_table[drawn_settings, drawn_runs]
+    rows, best = np.arange(draws), drawn_costs.argmin(axis=1)
+    chosen, cost = drawn_settings[rows, best], drawn_costs[rows, best]
+    if setting_count == 1:
         return np.asarray(cost, dtype=np.float64)
-    others = runs[chosen] - 1
-    means = np.array([math.fsum(s) for s in settings])[chosen] - cost
-    return np.asarray(np.where(others > 0, means / np.maximum(others, 1), cost), dtype=np.float64)
+    other_run_counts = runs_per_setting[chosen] - 1
+    sums_of_other_runs = np.array([math.fsum(s) for s in settings])[chosen] - cost
+    return np.asarray(
+        np.where(other_run_counts > 0, sums_of_other_runs / np.maximum(other_run_counts, 1), cost), dtype=np.float64
+    )

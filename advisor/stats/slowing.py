@@ -1,10 +1,10 @@
-"""Tests whether curves fall as curves at a constant learning rate do.
+"""Tests whether training curves fall as they do at a constant learning rate.
 
-At a constant learning rate, a loss is nearly a sum of decaying exponentials, which falls more and more slowly, and gradually
-so: the logarithm of its rate of fall is convex (Bernstein's theorem). A decay of the learning rate breaks this pattern: the
-loss falls faster, evenly to the end, or stops abruptly. A linear or cosine decay may still look constant, because training
-noise falls with the learning rate. If a decay without any gain from longer training fits as well, the curves do not show that
-longer training helps.
+At a constant learning rate, a loss is nearly a sum of decaying exponentials. The loss falls more and more slowly, and the
+logarithm of its rate of fall is convex (Bernstein's theorem). A decay of the learning rate breaks this pattern: the loss falls
+faster, falls evenly to the end, or stops abruptly. However, curves of a linear or cosine decay may look like curves at a
+constant rate, because training noise falls with the learning rate. If a decay without any gain from longer training fits the
+curves as well, they do not show that longer training helps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 from advisor.stats.curve import MIN_LATE_POINTS, late_residual_scatter
 
 SKIPPED_START_SHARE = 0.15
-"""Share of the steps, after the highest cost, left out for warmup and the first fall."""
+"""Share of the steps, after the highest cost, that is left out because of warmup and the first fall."""
 _NUMBER_OF_WINDOWS = 4
 _MIN_GAIN_IN_SDS = 6.0
 """Minimum gain of a run, in standard deviations of its curve's noise."""
@@ -28,71 +28,78 @@ _CONSTANT_RATE_TEST_LEVEL = 0.01
 """Significance level of each of five tests whether curves fall as at a constant learning rate; the five levels sum to 5 %."""
 _NO_GAIN_TEST_LEVEL = 0.01
 _EXPONENTIAL_DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
-"""Decay rates; an exponential with rate 1 falls by a factor e over a whole training at the peak learning rate."""
+"""Decay rates of the exponentials. With rate 1, an exponential falls by the factor e over a training at the peak learning rate."""
 _MIN_RELATIVE_ERROR = 0.005
-"""Minimum standard error of a rate of fall, as a share of the largest one."""
+"""Minimum standard error of a rate of fall, as a share of the largest rate of fall."""
 _POINTS_PER_WINDOW = 40
-"""Points per window at which models are evaluated."""
+"""Number of points per window at which models are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class FallRates:
-    """Mean rates at which curves fall, in equal windows of the steps, as shares of each curve's gain."""
+    """Mean rates at which curves fall, as shares of each curve's gain, in windows of equal length."""
 
     fall_rates: FloatArray
-    """Gain that a whole training would have at the rate of each window, (4,)."""
+    """Gain that a whole training would have at the rate of fall of each window, shape (4,)."""
     standard_errors: FloatArray
     first_window_start: float = SKIPPED_START_SHARE
 
     @property
     def contradicts_constant_rate(self) -> bool:
-        """True if curves fall faster or stop abruptly, which a constant learning rate cannot explain."""
+        """True if the curves fall faster towards the end or stop abruptly, which a constant learning rate cannot explain."""
         r, variance = self.fall_rates, self.standard_errors**2
-        tests = [_z_score(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_NUMBER_OF_WINDOWS - 1)]
+        z_scores = [_z_score(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_NUMBER_OF_WINDOWS - 1)]
         for a, b, c in zip(range(_NUMBER_OF_WINDOWS), range(1, _NUMBER_OF_WINDOWS), range(2, _NUMBER_OF_WINDOWS), strict=False):
             if r[b] > 0:  # log-convex: r[b] ** 2 <= r[a] * r[c]
-                spread = 4 * r[b] ** 2 * variance[b] + r[c] ** 2 * variance[a] + r[a] ** 2 * variance[c]
-                tests.append(_z_score(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))
-        return max(tests) > float(stats.norm.isf(_CONSTANT_RATE_TEST_LEVEL))
+                variance_of_bend = 4 * r[b] ** 2 * variance[b] + r[c] ** 2 * variance[a] + r[a] ** 2 * variance[c]
+                z_scores.append(_z_score(r[b] ** 2 - max(r[a], 0.0) * r[c], variance_of_bend))
+        return max(z_scores) > float(stats.norm.isf(_CONSTANT_RATE_TEST_LEVEL))
 
     def longer_training_helps(self, material: float) -> bool:
-        """Return True if training twice as long gains more than the share `material` under any likely schedule: a constant
-        learning rate, at which a falling curve gains, fits better than a linear or cosine decay without such a gain."""
-        constant = self._schedule_misfit("constant")
-        decayed = min(self._schedule_misfit(kind, material) for kind in ("linear", "cosine"))
-        return decayed - constant > float(stats.norm.isf(_NO_GAIN_TEST_LEVEL)) ** 2
+        """Return True if training twice as long gains more than the share `material` under any likely schedule. Longer training
+        helps if a constant learning rate fits the curves significantly better than a linear or cosine decay without a gain."""
+        misfit_of_constant_rate = self._schedule_misfit("constant")
+        misfit_of_decay = min(self._schedule_misfit(kind, material) for kind in ("linear", "cosine"))
+        return misfit_of_decay - misfit_of_constant_rate > float(stats.norm.isf(_NO_GAIN_TEST_LEVEL)) ** 2
 
     def _schedule_misfit(self, kind: str, material: float | None = None) -> float:
-        """Return the sum of squared errors of the best model of the rates of fall: exponentials that decay in the sum of the
-        learning rates so far, and training noise that falls with the rate. material: if set, the gain from doubling the
-        training is 0 with this standard deviation."""
+        """Return the sum of squared errors of the best model of the rates of fall. A model consists of exponentials of the sum
+        of the learning rates so far, and training noise that falls with the learning rate. material: if set, the gain from
+        doubling the training is 0 with this standard deviation."""
         at = self.first_window_start + (1 - self.first_window_start) * (
             np.arange(_NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW) + 0.5
         ) / (_NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW)
-        rate, summed, decrease = _schedule_integrals(kind, at)
+        learning_rate, rate_sum, decrease = _schedule_integrals(kind, at)
         end = float(_schedule_integrals(kind, np.ones(1))[1][0])
-        models = np.column_stack([rate[:, None] * np.exp(-_EXPONENTIAL_DECAY_RATES * summed[:, None]), decrease])
-        weights = 1 - np.linspace(-1, 1, _POINTS_PER_WINDOW) ** 2  # those of a slope
-        means = np.average(models.reshape(_NUMBER_OF_WINDOWS, _POINTS_PER_WINDOW, -1), axis=1, weights=weights)
-        errors = np.maximum(self.standard_errors, _MIN_RELATIVE_ERROR * max(float(np.abs(self.fall_rates).max()), 1e-9))
-        weighted_models, weighted_rates = means / errors[:, None], self.fall_rates / errors
+        point_models = np.column_stack(
+            [learning_rate[:, None] * np.exp(-_EXPONENTIAL_DECAY_RATES * rate_sum[:, None]), decrease]
+        )
+        point_weights = 1 - np.linspace(-1, 1, _POINTS_PER_WINDOW) ** 2  # those of a slope
+        window_models = np.average(
+            point_models.reshape(_NUMBER_OF_WINDOWS, _POINTS_PER_WINDOW, -1), axis=1, weights=point_weights
+        )
+        standard_errors = np.maximum(
+            self.standard_errors, _MIN_RELATIVE_ERROR * max(float(np.abs(self.fall_rates).max()), 1e-9)
+        )
+        weighted_models, weighted_rates = window_models / standard_errors[:, None], self.fall_rates / standard_errors
         if material is not None:
             decay_rates = np.maximum(_EXPONENTIAL_DECAY_RATES, 1e-9)
-            gains = -np.exp(-decay_rates * end) * np.expm1(-decay_rates * end) / decay_rates
+            gains_from_doubling = -np.exp(-decay_rates * end) * np.expm1(-decay_rates * end) / decay_rates
             weighted_models, weighted_rates = (
-                np.vstack([weighted_models, np.append(gains, 0.0) / material]),
+                np.vstack([weighted_models, np.append(gains_from_doubling, 0.0) / material]),
                 np.append(weighted_rates, 0.0),
             )
         return float(optimize.nnls(weighted_models, weighted_rates)[1]) ** 2
 
 
 def _schedule_integrals(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return (learning rate, its integral, its rate of decrease) at shares of the steps, relative to the peak."""
+    """Return (learning rate, its integral, its rate of decrease), as multiples of the peak. at: positions as shares of the
+    steps."""
     if kind == "linear":
         return 1 - at, at - at**2 / 2, np.ones_like(at)
     if kind == "cosine":
-        angle = np.pi * at
-        return (1 + np.cos(angle)) / 2, (at + np.sin(angle) / np.pi) / 2, np.pi / 2 * np.sin(angle)
+        phase_angle = np.pi * at
+        return (1 + np.cos(phase_angle)) / 2, (at + np.sin(phase_angle) / np.pi) / 2, np.pi / 2 * np.sin(phase_angle)
     return np.ones_like(at), at, np.zeros_like(at)
 
 
@@ -101,16 +108,20 @@ def _z_score(value: float, variance: float) -> float:
 
 
 def pool_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates | None:
-    """Return pooled rates of fall of curves (steps, costs); None without a curve of enough points and a gain above noise."""
-    peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
-    start = min(SKIPPED_START_SHARE + float(np.median(peaks)), 0.5) if peaks else SKIPPED_START_SHARE
-    falls = [fall for steps, costs in curves if (fall := _fall_rates(steps, costs, start)) is not None]
-    if not falls:
+    """Return the pooled rates of fall of curves (steps, costs); None if no curve has enough points and a gain above noise."""
+    peak_positions = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
+    first_window_start = (
+        min(SKIPPED_START_SHARE + float(np.median(peak_positions)), 0.5) if peak_positions else SKIPPED_START_SHARE
+    )
+    rates_and_variances = [
+        fall for steps, costs in curves if (fall := _fall_rates(steps, costs, first_window_start)) is not None
+    ]
+    if not rates_and_variances:
         return None
-    weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in falls])
-    weights /= weights.sum()
-    rates, variances = (np.array([f[i] for f in falls]) for i in (0, 1))
-    return FallRates(weights @ rates, np.sqrt(weights**2 @ variances), start)
+    curve_weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in rates_and_variances])
+    curve_weights /= curve_weights.sum()
+    rates_of_curves, variances = (np.array([f[i] for f in rates_and_variances]) for i in (0, 1))
+    return FallRates(curve_weights @ rates_of_curves, np.sqrt(curve_weights**2 @ variances), first_window_start)
 
 
 def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
@@ -120,19 +131,22 @@ def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[Float
     t, y = steps / float(steps[-1]), np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     y = y / (float(np.abs(y).max()) or 1.0)
     scatter, inflation, _ = late_residual_scatter(t, y)
-    gain = float(y[: int(np.argmin(y)) + 1].max() - y.min())
-    if not gain > _MIN_GAIN_IN_SDS * scatter:
+    total_gain = float(y[: int(np.argmin(y)) + 1].max() - y.min())
+    if not total_gain > _MIN_GAIN_IN_SDS * scatter:
         return None
-    # Windows of unequal width would make even an exact exponential look bent, so interpolate the curve on a regular grid.
-    intervals = int((t >= start).sum()) // _NUMBER_OF_WINDOWS
-    if intervals < 2:
+    # Interpolate the curve on a regular grid, because windows of unequal width would make even an exact exponential look bent.
+    intervals_per_window = int((t >= start).sum()) // _NUMBER_OF_WINDOWS
+    if intervals_per_window < 2:
         return None
-    grid = np.linspace(start, 1.0, _NUMBER_OF_WINDOWS * intervals + 1)
-    costs_on_grid = np.interp(grid, t, y)
-    x = grid[: intervals + 1] - grid[: intervals + 1].mean()
-    rates = np.array(
-        [-float(x @ costs_on_grid[i : i + intervals + 1]) for i in range(0, _NUMBER_OF_WINDOWS * intervals, intervals)]
+    step_grid = np.linspace(start, 1.0, _NUMBER_OF_WINDOWS * intervals_per_window + 1)
+    costs_on_grid = np.interp(step_grid, t, y)
+    x = step_grid[: intervals_per_window + 1] - step_grid[: intervals_per_window + 1].mean()
+    fall_rates = np.array(
+        [
+            -float(x @ costs_on_grid[i : i + intervals_per_window + 1])
+            for i in range(0, _NUMBER_OF_WINDOWS * intervals_per_window, intervals_per_window)
+        ]
     )
-    rates /= float(x @ x) * gain
-    variances = np.full(_NUMBER_OF_WINDOWS, (scatter / gain) ** 2 * inflation / float(x @ x))
-    return rates, variances
+    fall_rates /= float(x @ x) * total_gain
+    variances = np.full(_NUMBER_OF_WINDOWS, (scatter / total_gain) ** 2 * inflation / float(x @ x))
+    return fall_rates, variances

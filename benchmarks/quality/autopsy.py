@@ -92,9 +92,9 @@ def verdict(name: str, seed: int, mode: str, show: bool) -> str:
     else:
         return "silent"
     found = diagnose(record)
-    right = found.cause == training.cause and training.names in found.culprit
+    right = found.cause == training.cause and training.names in found.explanation
     if show and not right:
-        print(f"{name}, seed {seed}, {mode}, step {record.step}: {found.cause}: {found.culprit}")
+        print(f"{name}, seed {seed}, {mode}, step {record.step}: {found.cause}: {found.explanation}")
     return "right" if right else "open" if found.certainty == "open" else "wrong"
 
 

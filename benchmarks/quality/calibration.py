@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from truths import TRUTHS, world
 
-from advisor.engine.calibration import CALIBRATION_FILE_NAME, CalibrationPoint, corrected_confidence, table
+from advisor.engine.calibration import CALIBRATION_FILE_NAME, CalibrationPoint, calibration_table, corrected_confidence
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules, path_of_rule_table
 
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--rules", nargs="*", default=list(TRUTHS), choices=list(TRUTHS), help="default: all of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes; default: 2")
     options = parser.parse_args()
-    started, maps, names = time.perf_counter(), table(), frozenset(options.rules)
+    started, maps, names = time.perf_counter(), calibration_table(), frozenset(options.rules)
     if options.write:
         development = findings_of_worlds(range(2 * options.studies), options.jobs, names)
         fitted = {rule: tuple(knots) for rule, found in development.items() if (knots := fit_confidence_map(rule, found))}

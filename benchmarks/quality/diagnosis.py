@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from advisor.engine.judge import judge
-from advisor.engine.measured import MEASURED_FILE_NAME, STUDY_SIZE_GROUPS, MeasuredCounts, size
+from advisor.engine.measured import MEASURED_FILE_NAME, STUDY_SIZE_GROUPS, MeasuredCounts, size_group
 from advisor.engine.registry import load_rules, path_of_rule_table
 from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
@@ -155,7 +155,7 @@ def scores(answers: Iterable[Answer]) -> dict[str, Score]:
 
 def measured_scores(answers: Iterable[Answer]) -> list[MeasuredCounts]:
     """Return the scores of each rule by the number of trials in the study, in the form that the rules' pages quote."""
-    by_size = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
+    by_size = _scores([(a.case, a.fired, a.missing, size_group(a.trials)) for a in answers])
     order = [words for _, words in STUDY_SIZE_GROUPS]
     return [
         MeasuredCounts(rule, trials, s.positives, s.detected, s.negatives, s.false_alarms, s.not_assessed)

@@ -42,8 +42,8 @@ from cases import REAL, RECORDED
 
 from advisor.engine.guard import hindsight
 from advisor.engine.guard.policy import Policy, TrialProgress
-from advisor.engine.guard.replay import Stopper, guard_stopper, not_finite, replay_trials
-from advisor.engine.guard.verdicts import MIN_LEARNING_GAIN_SHARE, diverging_lost_share, steps_siblings_left_start
+from advisor.engine.guard.replay import Stopper, guard_stopper, is_not_finite, replay_trials
+from advisor.engine.guard.verdicts import MIN_LEARNING_GAIN_SHARE, improvement_steps_of_siblings, lost_share_if_diverging
 
 SOURCES: Mapping[str, Sequence[Path]] = {
     "TaskSet": [REAL.folder / "taskset"],
@@ -139,7 +139,7 @@ def measure(
         if stop and at + 1 < len(trial.steps):
             stopped.append(trial)
             best = min((float(t.best[-1]) for t in completed), default=-np.inf)
-            if not not_finite(trial, at) and trial.best[-1] < best:
+            if not is_not_finite(trial, at) and trial.best[-1] < best:
                 false += 1
                 alarmed.add(id(trial))
         if healthy and id(trial) not in alarmed and false_alarm(trial, at, completed, lowest):
@@ -173,11 +173,11 @@ class FalseAlarms:
         first = float(trial.costs[0])
         if not first - trial.best[at] > MIN_LEARNING_GAIN_SHARE * (first - lowest) and self._is_stuck(trial, at, completed):
             return True  # the first condition follows from the second and is faster to check
-        return not_finite(trial, at) or self._is_diverging(trial, at)
+        return is_not_finite(trial, at) or self._is_diverging(trial, at)
 
     def _is_diverging(self, trial: TrialProgress, at: int) -> bool:
         if trial not in self._diverging:
-            found = [diverging_lost_share(trial, k, self._policy) is not None for k in range(len(trial.steps))]
+            found = [lost_share_if_diverging(trial, k, self._policy) is not None for k in range(len(trial.steps))]
             self._diverging[trial] = found
         return self._diverging[trial][at]
 
@@ -185,14 +185,14 @@ class FalseAlarms:
         siblings = [s for s in completed if np.isfinite(s.best[-1])]
         if len(siblings) < self._policy.siblings or not self._policy.has_enough_evaluations(siblings):
             return False
-        return steps_siblings_left_start(trial, at, siblings, self._policy) is not None
+        return improvement_steps_of_siblings(trial, at, siblings, self._policy) is not None
 
 
 # --- other ways to stop ----------------------------------------------------------------------------------------------------------
 
 
 def only_not_finite(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:  # noqa: ARG001
-    return not_finite(trial, at)
+    return is_not_finite(trial, at)
 
 
 def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopper:

@@ -17,7 +17,7 @@ from advisor.model.study import Study, Trial
 from advisor.stats.estimates import Estimate, find_saturation, median_of_series, pooled_mean
 
 MIN_THROUGHPUT_GAIN = 0.1
-"""Minimum relative gain in throughput of a larger batch size that is worthwhile. Our choice."""
+"""Minimum relative gain in throughput for which a larger batch size is worthwhile. Our choice."""
 SIGNIFICANCE_LEVEL = 0.05
 
 
@@ -47,43 +47,50 @@ def throughput_by_batch_size(study: Study) -> list[Throughput]:
     devices = [t.facts.get("device") for t, _, _ in rated_trials]
     usual_device = max(devices, key=devices.count, default=None)
     rated_trials = [k for k, device in zip(rated_trials, devices, strict=True) if device == usual_device]
-    from_range = are_drawn_from_range([size for _, size, _ in rated_trials])
-    groups: dict[float, list[tuple[Trial, Estimate]]] = {}
+    are_sizes_from_range = are_drawn_from_range([size for _, size, _ in rated_trials])
+    rates_by_batch_size: dict[float, list[tuple[Trial, Estimate]]] = {}
     for trial, size, rate in rated_trials:
-        groups.setdefault(2.0 ** round(math.log2(size)) if from_range else size, []).append((trial, rate))
-    return [Throughput(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(groups.items())]
+        rates_by_batch_size.setdefault(2.0 ** round(math.log2(size)) if are_sizes_from_range else size, []).append(
+            (trial, rate)
+        )
+    return [
+        Throughput(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(rates_by_batch_size.items())
+    ]
 
 
 def _mean_log_throughput(study: Study, trial: Trial) -> Estimate | None:
-    """Return the mean logarithm without the first tenth of the logged steps (at most ten); None if unknown."""
-    rates = study.curve(trial, "examples_per_second").finite.values
-    if not len(rates):
-        size = parameter_kinds.batch_size(trial)
-        rates = size / np.maximum(study.curve(trial, "step_time").finite.values, 1e-12)
-    rates = rates[min(len(rates) // 10, timing.SKIPPED_FIRST_STEPS) :]
-    rates = rates[np.isfinite(rates) & (rates > 0)]
-    return median_of_series(np.log(rates)) if len(rates) else None
+    """Return the typical natural logarithm of a trial's examples per second, without the first tenth of the logged steps (at
+    most ten); None if unknown."""
+    examples_per_s = study.curve(trial, "examples_per_second").finite.values
+    if not len(examples_per_s):
+        batch_size = parameter_kinds.batch_size(trial)
+        examples_per_s = batch_size / np.maximum(study.curve(trial, "step_time").finite.values, 1e-12)
+    examples_per_s = examples_per_s[min(len(examples_per_s) // 10, timing.SKIPPED_FIRST_STEPS) :]
+    examples_per_s = examples_per_s[np.isfinite(examples_per_s) & (examples_per_s > 0)]
+    return median_of_series(np.log(examples_per_s)) if len(examples_per_s) else None
 
 
 @computed
 def recommended_batch_size(
     study: Study, name: str, material: float = MIN_THROUGHPUT_GAIN, alpha: float = SIGNIFICANCE_LEVEL
 ) -> float | None:
-    """Return the smallest batch size (hyperparameter `name`) beyond which throughput hardly grows; None if it is known for
-    fewer than two, or if the data loader limits most trials."""
-    known_speeds = throughput_by_batch_size(study)
-    waited = [times.data_wait_share for times in timing.step_times_of_study(study)]
-    if len(known_speeds) < 2 or timing.ratios_above_limit(waited, timing.MAX_DATA_WAIT_SHARE, SIGNIFICANCE_LEVEL):
+    """Return the smallest value of the batch size `name` beyond which throughput hardly grows; None if throughput is known for
+    fewer than two batch sizes, or if the data loader limits the throughput of most trials."""
+    throughputs = throughput_by_batch_size(study)
+    data_wait_shares = [times.data_wait_share for times in timing.step_times_of_study(study)]
+    if len(throughputs) < 2 or timing.ratios_above_limit(data_wait_shares, timing.MAX_DATA_WAIT_SHARE, SIGNIFICANCE_LEVEL):
         return None
-    recommendation = worthwhile_batch_size(known_speeds, material, alpha)
-    values = {size for t in recommendation.trials if (size := as_number(t.params.get(name))) > 0}
-    return values.pop() if len(values) == 1 else recommendation.batch_size
+    recommendation = worthwhile_batch_size(throughputs, material, alpha)
+    tried_sizes = {size for t in recommendation.trials if (size := as_number(t.params.get(name))) > 0}
+    return tried_sizes.pop() if len(tried_sizes) == 1 else recommendation.batch_size
 
 
-def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: float) -> Throughput:
-    """Return the smallest batch size beyond which none raises throughput by the share `material` and beyond noise."""
-    if len(speeds) < 2:
-        return speeds[0]
-    rates = [s.mean_log_rate if math.isfinite(s.mean_log_rate.error) else s.mean_log_rate._replace(error=0.0) for s in speeds]
-    sizes = np.array([s.batch_size for s in speeds])
-    return speeds[find_saturation(sizes, rates, material=material, doubling=2.0, alpha=alpha).chosen_index]
+def worthwhile_batch_size(throughputs: Sequence[Throughput], material: float, alpha: float) -> Throughput:
+    """Return the smallest batch size such that no larger one raises throughput by the share `material` and by more than noise."""
+    if len(throughputs) < 2:
+        return throughputs[0]
+    log_rates = [
+        s.mean_log_rate if math.isfinite(s.mean_log_rate.error) else s.mean_log_rate._replace(error=0.0) for s in throughputs
+    ]
+    batch_sizes = np.array([s.batch_size for s in throughputs])
+    return throughputs[find_saturation(batch_sizes, log_rates, material=material, doubling=2.0, alpha=alpha).chosen_index]

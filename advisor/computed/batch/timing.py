@@ -18,13 +18,14 @@ MIN_TIMED_STEPS = 20
 """Minimum number of logged steps, after the first `SKIPPED_FIRST_STEPS`, to estimate the shares of step time spent on computing and
 waiting."""
 SKIPPED_FIRST_STEPS = 10
-"""Logged steps at the start in which data workers start and kernels are compiled."""
+"""Number of logged steps to skip at the start of training, when data workers start and kernels are compiled."""
 MAX_TIMED_TRIALS = 64
 """Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the hyperparameters
 that a study varies.
 """
 MAX_DATA_WAIT_SHARE = 0.25
-"""Maximum share of step time that a healthy training waits for data; small networks on a CPU without data workers wait 0.18."""
+"""Maximum share of step time that a healthy training waits for data; for small networks on a CPU without data workers, the share
+is 0.18."""
 MAX_HOST_TIME_SHARE = 0.2
 """Maximum share of step time in which the device idles although the next batch is ready. Our choice."""
 _MAX_STEP_DURATION_RATIO = 3.0
@@ -39,9 +40,9 @@ class StepTimes:
     trial: Trial
     mean_seconds: float
     data_wait_share: Estimate
-    """Share of step time waiting for data; on a GPU, only while it is idle."""
+    """Share of step time in which the training waits for data; on a GPU, only waits count in which the GPU is idle."""
     share_of_longest_waits: float
-    """Share of the waiting time in the 10 % of steps that wait longest; 0.1 if all wait equally long."""
+    """Share of the total waiting time in the 10 % of steps with the longest waits; 0.1 if all steps wait equally long."""
     gpu_blocked_share: Estimate | None
     """Share of step time in which a GPU neither computed nor waited for data; None if not timed."""
 
@@ -50,33 +51,38 @@ class StepTimes:
 def read_step_times(study: Study, trial: Trial) -> StepTimes | None:
     """Return the trial's step times; None if step or waiting times were not logged often enough."""
     step, wait = study.curve(trial, "step_time").finite, study.curve(trial, "data_wait").finite
-    steps = np.intersect1d(step.steps, wait.steps, assume_unique=True)
-    compute = study.curve(trial, "compute_time").finite
-    compute_timed = ran_on_gpu(trial) and len(compute) >= MIN_TIMED_STEPS
-    if compute_timed:
-        steps = np.intersect1d(steps, compute.steps, assume_unique=True)
-    if len(steps) < SKIPPED_FIRST_STEPS + MIN_TIMED_STEPS:
+    common_steps = np.intersect1d(step.steps, wait.steps, assume_unique=True)
+    compute_times = study.curve(trial, "compute_time").finite
+    is_compute_timed = ran_on_gpu(trial) and len(compute_times) >= MIN_TIMED_STEPS
+    if is_compute_timed:
+        common_steps = np.intersect1d(common_steps, compute_times.steps, assume_unique=True)
+    if len(common_steps) < SKIPPED_FIRST_STEPS + MIN_TIMED_STEPS:
         return None
     # Each logged value is a mean over a logging window, so weight it by the number of steps in its window.
-    weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_FIRST_STEPS:].astype(np.float64)
-    steps = steps[SKIPPED_FIRST_STEPS:]
-    step_times, waited = (_values_at_steps(steps, step.steps, step.values), _values_at_steps(steps, wait.steps, wait.values))
+    steps_per_window = np.diff(common_steps, prepend=common_steps[:1] - 1)[SKIPPED_FIRST_STEPS:].astype(np.float64)
+    common_steps = common_steps[SKIPPED_FIRST_STEPS:]
+    step_times, wait_times = (
+        _values_at_steps(common_steps, step.steps, step.values),
+        _values_at_steps(common_steps, wait.steps, wait.values),
+    )
     if not step_times.sum() > 0:
         return None
-    blocked = None
-    if compute_timed:
-        idle = np.maximum(step_times - _values_at_steps(steps, compute.steps, compute.values), 0.0)
-        waited = np.minimum(waited, idle)
-        is_usual = step_times <= _MAX_STEP_DURATION_RATIO * np.median(step_times)
-        blocked = ratio_of_sums((idle - waited)[is_usual], step_times[is_usual], weights[is_usual])
-    waited = np.minimum(waited, step_times)
-    longest = np.sort(waited)[-math.ceil(len(waited) / 10) :]
+    gpu_blocked_share = None
+    if is_compute_timed:
+        idle_times = np.maximum(step_times - _values_at_steps(common_steps, compute_times.steps, compute_times.values), 0.0)
+        wait_times = np.minimum(wait_times, idle_times)
+        has_usual_duration = step_times <= _MAX_STEP_DURATION_RATIO * np.median(step_times)
+        gpu_blocked_share = ratio_of_sums(
+            (idle_times - wait_times)[has_usual_duration], step_times[has_usual_duration], steps_per_window[has_usual_duration]
+        )
+    wait_times = np.minimum(wait_times, step_times)
+    longest_waits = np.sort(wait_times)[-math.ceil(len(wait_times) / 10) :]
     return StepTimes(
         trial=trial,
-        mean_seconds=float(np.average(step_times, weights=weights)),
-        data_wait_share=ratio_of_sums(waited, step_times, weights),
-        share_of_longest_waits=float(longest.sum() / max(waited.sum(), 1e-300)),
-        gpu_blocked_share=blocked,
+        mean_seconds=float(np.average(step_times, weights=steps_per_window)),
+        data_wait_share=ratio_of_sums(wait_times, step_times, steps_per_window),
+        share_of_longest_waits=float(longest_waits.sum() / max(wait_times.sum(), 1e-300)),
+        gpu_blocked_share=gpu_blocked_share,
     )
 
 
@@ -88,25 +94,25 @@ def step_times_of_study(study: Study) -> list[StepTimes]:
 
 @computed
 def evaluation_time_share(study: Study) -> float:
-    """Return the share of the time between a trial's first and last evaluation without training steps, median over trials; NaN
-    if unknown. That time contains evaluations, and checkpoints saved during them."""
-    shares = []
+    """Return the share of the time between a trial's first and last evaluation in which it evaluates or saves checkpoints and
+    does not train. Median over trials; NaN if unknown."""
+    evaluation_shares = []
     for times in step_times_of_study(study) if study.unit == "step" else ():
         curve = study.cost_curve(times.trial)
-        known = np.flatnonzero(np.isfinite(curve.times))
-        if len(known) < 2:
+        timed_indices = np.flatnonzero(np.isfinite(curve.times))
+        if len(timed_indices) < 2:
             continue
-        first, last = known[0], known[-1]
+        first, last = timed_indices[0], timed_indices[-1]
         steps, seconds = curve.steps[last] - curve.steps[first], curve.times[last] - curve.times[first]
         if seconds > 0:
-            shares.append(min(max(1 - float(steps) * times.mean_seconds / float(seconds), 0.0), 1.0))
-    return float(np.median(shares)) if shares else math.nan
+            evaluation_shares.append(min(max(1 - float(steps) * times.mean_seconds / float(seconds), 0.0), 1.0))
+    return float(np.median(evaluation_shares)) if evaluation_shares else math.nan
 
 
 def ratios_above_limit(ratios: Sequence[Estimate], limit: float, false_alarms: float) -> list[int]:
-    """Return the indices of the ratios that exceed `limit` at level `false_alarms`; empty unless most of them do."""
-    certain = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
-    return certain if 2 * len(certain) > len(ratios) else []
+    """Return the indices of the ratios that exceed `limit` at significance level `false_alarms`; empty if at most half do."""
+    indices_above_limit = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
+    return indices_above_limit if 2 * len(indices_above_limit) > len(ratios) else []
 
 
 def ran_on_gpu(trial: Trial) -> bool:
@@ -125,5 +131,5 @@ def data_loader_facts(trial: Trial) -> dict[str, Any]:
     return trial.json_fact("loader", dict)
 
 
-def _values_at_steps(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:
-    return np.asarray(values[np.searchsorted(known, steps)], dtype=np.float64)
+def _values_at_steps(steps: IntArray, known_steps: IntArray, values: FloatArray) -> FloatArray:
+    return np.asarray(values[np.searchsorted(known_steps, steps)], dtype=np.float64)

@@ -1,6 +1,6 @@
-"""Examines the last part of the curves of the best trials, to find those that still improve and those that stopped early.
+"""Examines the last part of the curves of the best trials, to find trials that still improve or stopped improving early.
 
-Only the part at a constant learning rate is examined: a decay bends the end of a curve, whether or not longer training helps.
+Only steps at a constant learning rate are examined: a decay bends the end of a curve, whether or not longer training helps.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import slowing, trend
 
 TAIL_SHARE = 0.2
-"""Share of a training's steps, at its end, in which the end of the curve is measured."""
+"""Length of the last part of a curve, as a share of the steps of the training."""
 SETTLING_TOLERANCE = 0.005
-"""The objective has settled once it stays this close to its final level, as a share of its improvement."""
+"""Maximum distance of a settled objective from its final level, as a share of its improvement."""
 TRAIN_SETTLING_TOLERANCE = 0.02
-"""The training cost counts as settled once its distance from its final level stays below this share of its improvement."""
+"""Maximum distance of a settled training cost from its final level, as a share of its improvement."""
 SUFFICIENT_LENGTH_FACTOR = 1.25
 """Recommended length of a training, as a multiple of the steps until its curve settles."""
 MIN_WORTHWHILE_GAIN = 0.01
@@ -35,13 +35,13 @@ NUMBER_OF_BEST_TRIALS = 3
 MAX_DISTANCE_FROM_BEST = 0.1
 """Maximum distance of an examined trial from the best result, as a share of the best trial's improvement."""
 DECAYED_LEARNING_RATE_RATIO = 0.1
-"""A decayed learning rate ends at most at this share of its peak; the decay alone can make the last step the best one."""
+"""Maximum final value of a decayed learning rate, as a share of its peak. A decay alone can make the last step the best one."""
 MIN_UNDECAYED_STEP_SHARE = 0.55
-"""Minimum share of the steps with a constant learning rate for a curve to show whether longer training helps. Our choice: the
-rate is nearly constant for a fifth of the steps in a cosine schedule, a tenth in a linear decay, and 60 to 90 % in a
-warmup-stable-decay schedule."""
+"""Minimum share of steps at a constant learning rate for a curve to show whether longer training helps. Our choice: the learning
+rate is nearly constant for 20 % of the steps in a cosine schedule, 10 % in a linear decay, and 60 to 90 % in a warmup-stable-decay
+schedule."""
 MAX_PLATEAU_START_SHARE = 0.05
-"""Curves share a plateau only if they settle within this share of their steps. Our choice."""
+"""Maximum share of the steps before curves that lie on one early plateau settle. Our choice."""
 
 _SIGNIFICANCE_LEVEL = 0.05
 _SHARE_METRIC_WORDS = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
@@ -51,24 +51,24 @@ _HALF_LENGTH_ADVICE = "train the two best settings with the same schedule at hal
 
 @dataclass(frozen=True, slots=True)
 class CurveEnding:
-    """The last part of a trial's objective, as a cost, and of its cost on training data."""
+    """The last part of a trial's curves: its validation cost (the objective, so that lower is better) and its training cost."""
 
     trial: Trial
     steps: int
     """Last step at which the objective was evaluated."""
     last_constant_rate_step: int
-    """Last step at a constant learning rate; the last evaluated step if the learning rate never decays. All other fields about
-    the curves describe them up to the last step at a constant learning rate."""
+    """Last step at a constant learning rate; the last evaluated step if the learning rate never decays. Except for `steps`, all
+    fields describe the curves up to this step."""
     is_rate_assumed: bool
     """True if the learning rate is only assumed to be constant."""
     margin: float
-    """Sufficient length of training, in steps until the curves settle."""
+    """Sufficient length of training, as a multiple of the steps until the curves settle."""
     end: trend.CurveEnd
     plateau: trend.Plateau
     train_end: trend.CurveEnd | None
     train_plateau: trend.Plateau | None
     train_distance_left: float
-    """Final distance of the training cost from a perfect fit, as a share of the initial one; NaN if unknown."""
+    """Final distance of the training cost from a perfect fit, as a share of the initial distance; NaN if unknown."""
 
     @property
     def settled_share(self) -> float:
@@ -79,15 +79,15 @@ class CurveEnding:
         """Return True if the trial clearly stopped improving long before its end, so that a shorter training suffices.
 
         A training of `margin` times the settling time must save at least the share `saved` of the steps at a constant learning
-        rate. In the saved steps, the objective may change by at most `rest`, and the training cost by at most 2 * `rest`. In
-        addition, the objective must not still improve at the end. The training cost is ignored within `floor` of a perfect fit.
+        rate. In the saved steps, the objective may change by at most `rest`, and the training cost by at most 2 * `rest`. The
+        objective must not improve at the end. The training cost is ignored if `train_distance_left` is at most `floor`.
         """
-        perfect_fit = self.train_distance_left <= floor
-        train_flat = perfect_fit or self.train_plateau is None or self.train_plateau.is_flat(2 * rest)
-        settled = self.plateau.settled_share if perfect_fit else self.settled_share
-        worth_it = self.margin * settled <= 1 - saved
+        is_fit_perfect = self.train_distance_left <= floor
+        is_training_cost_flat = is_fit_perfect or self.train_plateau is None or self.train_plateau.is_flat(2 * rest)
+        settled_share = self.plateau.settled_share if is_fit_perfect else self.settled_share
+        saves_enough_steps = self.margin * settled_share <= 1 - saved
         still_improves = self.end.is_improving(material, alpha)
-        return worth_it and train_flat and self.plateau.is_flat(rest) and not still_improves
+        return saves_enough_steps and is_training_cost_flat and self.plateau.is_flat(rest) and not still_improves
 
 
 def best_curve_endings(
@@ -99,10 +99,10 @@ def best_curve_endings(
     margin: float = SUFFICIENT_LENGTH_FACTOR,
     tail: float = TAIL_SHARE,
 ) -> list[CurveEnding]:
-    """Return the curve ends of up to `best` good trials that ran to their planned end, best trial first. Raises MissingData if
-    no good trial did, or if learning rates decay, because a decay hides the effect of more steps."""
-    complete = _complete_trials(study, best, reach)
-    constant_rate_trials = [t for t in complete if not 0 <= _undecayed_step_share(study, t) < MIN_UNDECAYED_STEP_SHARE]
+    """Return the curve endings of up to `best` good trials that ran to their planned end, best trial first. Raises MissingData
+    if there are none, or if learning rates decay, because a decay hides the effect of more steps."""
+    complete_trials = _complete_trials(study, best, reach)
+    constant_rate_trials = [t for t in complete_trials if not 0 <= _undecayed_step_share(study, t) < MIN_UNDECAYED_STEP_SHARE]
     if not constant_rate_trials:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
@@ -127,18 +127,16 @@ def best_curve_endings(
 
 
 def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
-    complete = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
-    if not complete:
-        raise MissingData(
-            "every good trial was cut short; this needs trials that run for all of max_train_steps", needs="full_length"
-        )
-    if all(len(study.cost_curve(t).finite) < 2 for t in complete):
+    complete_trials = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
+    if not complete_trials:
+        raise MissingData("every good trial was cut short; train some trials for all of max_train_steps", needs="full_length")
+    if all(len(study.cost_curve(t).finite) < 2 for t in complete_trials):
         raise MissingData(
             f"each of the best trials has a single value of {study.spec.objective.metric}, which is no curve; evaluate more often",
             needs="evaluations",
             at_least=trend.MIN_POINTS,
         )
-    return complete
+    return complete_trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +151,23 @@ class Forecast:
 
 
 def forecast_longer_training(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
-    """Forecast the result of longer training. extension: part of the gain from doubling the training to include."""
+    """Forecast the result of longer training. extension: included share of the gain from doubling the training length."""
     full_curve = study.cost_curve(ending.trial).finite
-    curve, best = _truncate_curve(full_curve, ending.last_constant_rate_step), float(full_curve.values.min())
-    floor = lowest_possible_cost(study, full_curve.values)
-    costs = [
-        max(best - float(curve.values.min()) + trend.cost_after_gain(curve.steps, curve.values, share * extension), floor)
+    curve, best_cost = _truncate_curve(full_curve, ending.last_constant_rate_step), float(full_curve.values.min())
+    lowest_cost = lowest_possible_cost(study, full_curve.values)
+    forecast_costs = [
+        max(
+            best_cost - float(curve.values.min()) + trend.cost_after_gain(curve.steps, curve.values, share * extension),
+            lowest_cost,
+        )
         for share in (ending.end.forecast_interval(level)[0], ending.end.forecast_gain, ending.end.forecast_interval(level)[1])
     ]
-    low, high = sorted((study.objective_value(costs[0]), study.objective_value(costs[2])))
+    low, high_forecast = sorted((study.objective_value(forecast_costs[0]), study.objective_value(forecast_costs[2])))
     return Forecast(
-        current_best=study.objective_value(best), low=low, point_forecast=study.objective_value(costs[1]), high=high
+        current_best=study.objective_value(best_cost),
+        low=low,
+        point_forecast=study.objective_value(forecast_costs[1]),
+        high=high_forecast,
     )
 
 
@@ -181,22 +185,22 @@ def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
 def max_noise_difference(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the upper 95 % bound of the difference between two equally good trials, in the objective's unit, from the largest
     of the noise between seeds, between evaluations, and the scatter of the curves."""
-    scatter = max(_share_to_objective_units(study, e, e.end.scatter) for e in endings)
+    curve_scatter = max(_share_to_objective_units(study, e, e.end.scatter) for e in endings)
     return noise.DIFFERENCE_BOUND_IN_SDS * max(
-        noise.noise_between_seeds(study)[0], noise.noise_between_evaluations(study), scatter
+        noise.noise_between_seeds(study)[0], noise.noise_between_evaluations(study), curve_scatter
     )
 
 
 def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
-    """Return True if different settings reach the same value early in training, so that they may be stuck: they differ by less
-    than noise, or by less than they may have gained after they settled."""
+    """Return True if trials of different settings settle early in training at the same value, as stuck trials do. Values count
+    as the same if they differ by no more than noise, or by no more than the trials may have gained after they settled."""
     settings = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
     if len(settings) < 2 or any(
         e.settled_share * e.last_constant_rate_step / e.steps > MAX_PLATEAU_START_SHARE for e in endings
     ):
         return False
-    spread = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
-    return spread <= max(max_noise_difference(study, endings), late_gain_bound(study, endings))
+    cost_range = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
+    return cost_range <= max(max_noise_difference(study, endings), late_gain_bound(study, endings))
 
 
 def _share_to_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
@@ -215,7 +219,7 @@ def lowest_possible_cost(study: Study, costs: FloatArray) -> float:
 
 
 def endings_still_improving(judged: Sequence[CurveEnding], material: float, alpha: float) -> list[CurveEnding]:
-    """Return the curve ends that still improve; empty unless most of the given ones do."""
+    """Return the endings of `judged` that still improve; empty if at most half of them do."""
     improving_endings = [e for e in judged if e.end.is_improving(material, alpha)]
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
@@ -234,13 +238,15 @@ def median_planned_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
 
 
 def _learning_rate_may_decay(study: Study, ending: CurveEnding) -> bool:
-    """Return True if an unlogged learning rate may decay. With a flat end, it counts as constant unless only a decay explains
-    the study's curves; a curve that still falls must also slow down, because under a linear decay it may fall evenly."""
-    fall = _pool_fall_rates(study)
+    """Return True if an unlogged learning rate may decay. The rate counts as constant if the pooled curves of the study agree
+    with a constant rate. If the curve still improves, the pooled curves must also show that longer training helps."""
+    fall_rates = _pool_fall_rates(study)
     still_improves = ending.end.is_improving(MIN_WORTHWHILE_GAIN, _SIGNIFICANCE_LEVEL)
-    if fall is None:
+    if fall_rates is None:
         return still_improves
-    return fall.contradicts_constant_rate or (still_improves and not fall.longer_training_helps(MIN_WORTHWHILE_GAIN))
+    return fall_rates.contradicts_constant_rate or (
+        still_improves and not fall_rates.longer_training_helps(MIN_WORTHWHILE_GAIN)
+    )
 
 
 @computed
@@ -252,7 +258,7 @@ def _pool_fall_rates(study: Study) -> slowing.FallRates | None:
 
 
 def curve_end_before_decay(study: Study, trial: Trial) -> trend.CurveEnd | None:
-    """Return the end of the objective's curve at a constant learning rate; None if too few steps have one."""
+    """Return the end of the objective's curve at a constant learning rate; None if too few steps have a constant rate."""
     if 0 <= _undecayed_step_share(study, trial) < MIN_UNDECAYED_STEP_SHARE:
         return None
     ending = _curve_ending(study, trial, SETTLING_TOLERANCE, SUFFICIENT_LENGTH_FACTOR, TAIL_SHARE)
@@ -262,8 +268,8 @@ def curve_end_before_decay(study: Study, trial: Trial) -> trend.CurveEnd | None:
 def _undecayed_step_share(study: Study, trial: Trial) -> float:
     """Return the share of the steps before the learning rate decays; NaN if the schedule is unknown."""
     steps = study.cost_curve(trial).finite.steps
-    last = int(steps[-1]) if len(steps) else 0
-    return schedules.read_schedule(study, trial).last_peak_step(last) / max(last, 1)
+    last_step = int(steps[-1]) if len(steps) else 0
+    return schedules.read_schedule(study, trial).last_peak_step(last_step) / max(last_step, 1)
 
 
 @computed
@@ -271,31 +277,31 @@ def _curve_ending(study: Study, trial: Trial, tolerance: float, margin: float, t
     full_curve = study.cost_curve(trial).finite
     if not len(full_curve):
         return None
-    last_steady = schedules.read_schedule(study, trial).last_peak_step(int(full_curve.steps[-1]))
-    curve, train = (_truncate_curve(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
+    last_constant_rate_step = schedules.read_schedule(study, trial).last_peak_step(int(full_curve.steps[-1]))
+    curve, train = (_truncate_curve(c, last_constant_rate_step) for c in (full_curve, study.train_cost_curve(trial).finite))
     if not len(curve):
         return None
     end = trend.read_curve_end(curve.steps, curve.values, tail=tail)
-    plateau = trend.read_plateau(curve.steps, curve.values, tolerance=tolerance, margin=margin)
-    if end is None or plateau is None:
+    curve_plateau = trend.read_plateau(curve.steps, curve.values, tolerance=tolerance, margin=margin)
+    if end is None or curve_plateau is None:
         return None
     return CurveEnding(
         trial=trial,
         steps=int(full_curve.steps[-1]),
         last_constant_rate_step=int(curve.steps[-1]),
-        is_rate_assumed=math.isnan(last_steady),
+        is_rate_assumed=math.isnan(last_constant_rate_step),
         margin=margin,
         end=end,
-        plateau=plateau,
+        plateau=curve_plateau,
         train_end=trend.read_curve_end(train.steps, train.values, tail=tail),
         train_plateau=trend.read_plateau(train.steps, train.values, tolerance=TRAIN_SETTLING_TOLERANCE, margin=margin),
         train_distance_left=trend.distance_from_perfect_score(train.values),
     )
 
 
-def _truncate_curve(curve: Curve, last: float) -> Curve:
+def _truncate_curve(curve: Curve, last_step: float) -> Curve:
     """Return the part of the curve up to step `last`; the whole curve if `last` is NaN."""
-    if math.isnan(last) or not len(curve) or last >= curve.steps[-1]:
+    if math.isnan(last_step) or not len(curve) or last_step >= curve.steps[-1]:
         return curve
-    n = int(np.searchsorted(curve.steps, last, side="right"))
+    n = int(np.searchsorted(curve.steps, last_step, side="right"))
     return Curve(curve.steps[:n], curve.values[:n], curve.times[:n])

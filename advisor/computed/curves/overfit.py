@@ -26,7 +26,7 @@ _MAX_P_TRAINING_RISES = 0.01
 _MAX_P_OVERFITTING_GROWS = 0.01
 _MAX_P_OVERFITTING_SHRINKS = 0.1
 _MIN_TRIALS_PER_REGULARISER = 10
-"""With this many trials, a regulariser is useless unless it reduces overfitting significantly."""
+"""Minimum number of trials to call a regulariser useless because it does not reduce overfitting significantly."""
 MIN_EVALUATIONS_TO_POOL = 3
 """Minimum number of evaluations of a trial to include it in the pooled test for a rise of the validation metric."""
 
@@ -40,9 +40,9 @@ class Overfit:
     """Finite validation costs."""
     rise: LevelRise
     p_value: float
-    """p-value of the rise while the training metric falls; 1 if it is negligible or the training metric rises."""
+    """p-value of the rise while the training metric falls; 1 if the rise is negligible or the training metric rises too."""
     falling_training_metric: str | None = None
-    """The one that falls after the best validation step, if logged."""
+    """Name of the training metric that falls after the best validation step; None if no training metric is logged."""
 
     @property
     def best_step(self) -> int:
@@ -72,40 +72,40 @@ def _measure_trial_overfitting(study: Study, trial: Trial, costs: _Costs, materi
 def measure_overfitting(study: Study, trial: Trial, curve: Curve, *, material: float) -> Overfit | None:
     """Measure overfitting on a finite curve of validation costs; None for fewer than 6 points. material: minimum rise that
     counts, as a share of the distance between the curve's highest and lowest level."""
-    rise = rise_at_end(curve.values)
-    if rise is None:
+    rise_at_curve_end = rise_at_end(curve.values)
+    if rise_at_curve_end is None:
         return None
-    if rise.height <= 0 or rise.share < material or rise.p_value > 0.5:
-        return Overfit(trial, curve, rise, 1.0)
-    p, training = _p_value_of_training_fall(study, trial, int(curve.steps[rise.best_index]))
-    return Overfit(trial, curve, rise, max(p, rise.p_value), training)
+    if rise_at_curve_end.height <= 0 or rise_at_curve_end.share < material or rise_at_curve_end.p_value > 0.5:
+        return Overfit(trial, curve, rise_at_curve_end, 1.0)
+    p, training = _p_value_of_training_fall(study, trial, int(curve.steps[rise_at_curve_end.best_index]))
+    return Overfit(trial, curve, rise_at_curve_end, max(p, rise_at_curve_end.p_value), training)
 
 
 def _p_value_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
     """Return (p-value, name) of the training metric that falls after `step`; (1, name) if one rises; (0, None) without any."""
-    signals = {study.signals[s]: s for s in reversed(TRAINING_SIGNALS) if s in study.signals}
-    falls: list[tuple[float, str]] = []
-    for metric, signal in signals.items():
+    signal_by_metric = {study.signals[s]: s for s in reversed(TRAINING_SIGNALS) if s in study.signals}
+    p_values_of_falls: list[tuple[float, str]] = []
+    for metric, signal in signal_by_metric.items():
         curve = study.curve(trial, signal).finite
         if signal == "train_objective" and not study.minimize:
             curve = -curve
         change = change_since(curve.values, int(np.searchsorted(curve.steps, step)))
-        if change is not None and change.p_rise < _MAX_P_TRAINING_RISES:
+        if change is not None and change.rise_p_value < _MAX_P_TRAINING_RISES:
             return 1.0, metric
         if change is not None:
-            falls.append((change.p_fall, metric))
-    if not falls:
+            p_values_of_falls.append((change.fall_p_value, metric))
+    if not p_values_of_falls:
         return 0.0, None
-    p, metric = min(falls)
-    return min(1.0, p * len(falls)), metric
+    p, metric = min(p_values_of_falls)
+    return min(1.0, p * len(p_values_of_falls)), metric
 
 
 def significant_overfits(overfits: Sequence[Overfit], level: float) -> list[Overfit]:
-    """Return the trials that overfit at the level `level`, with Benjamini-Hochberg corrected p-values."""
+    """Return the trials that overfit at the significance level `level`, with Benjamini-Hochberg corrected p-values."""
     if not overfits:
         return []
-    corrected = stats.false_discovery_control(np.array([r.p_value for r in overfits]))
-    return [replace(r, p_value=float(p)) for r, p in zip(overfits, corrected, strict=True) if p <= level]
+    corrected_p_values = stats.false_discovery_control(np.array([r.p_value for r in overfits]))
+    return [replace(r, p_value=float(p)) for r, p in zip(overfits, corrected_p_values, strict=True) if p <= level]
 
 
 # --- metrics and settings ---------------------------------------------------------------------------------------------------------
@@ -113,11 +113,11 @@ def significant_overfits(overfits: Sequence[Overfit], level: float) -> list[Over
 
 def validation_cost_functions(study: Study) -> list[tuple[str, CostCurveFunction]]:
     """Return (metric, function from a trial to its costs) for the objective and, if different, the validation loss."""
-    curves: list[tuple[str, CostCurveFunction]] = [(study.spec.objective.metric, study.cost_curve)]
-    loss = study.signals.get("valid_loss")
-    if loss is not None and loss != study.spec.objective.metric:
-        curves.append((loss, lambda trial: study.curve(trial, "valid_loss")))
-    return curves
+    metrics_and_functions: list[tuple[str, CostCurveFunction]] = [(study.spec.objective.metric, study.cost_curve)]
+    loss_metric = study.signals.get("valid_loss")
+    if loss_metric is not None and loss_metric != study.spec.objective.metric:
+        metrics_and_functions.append((loss_metric, lambda trial: study.curve(trial, "valid_loss")))
+    return metrics_and_functions
 
 
 # --- regularisers ---------------------------------------------------------------------------------------------------------------
@@ -142,54 +142,61 @@ def regulariser_changes(study: Study, costs: CostCurveFunction) -> Iterator[Regu
     """Yield a change of one regulariser, and advice to choose the number of steps again. costs: the validation metric that gets
     worse.
 
-    Dropout far below its usual strength is searched there. Otherwise, extend the range of the regulariser whose best value lies
-    closest to its upper end, except one that does not reduce overfitting or whose best value lies in the lower half. If none
-    remains, compare 0 and several strengths of a fixed regulariser, or else of dropout or weight decay.
+    If the range of dropout ends far below the usual values, search the usual values. Otherwise, of the regularisers that reduce
+    overfitting, extend the range whose best value lies highest, if it lies in the upper half. If there is none, compare 0 and
+    several strengths of a fixed regulariser, or else of dropout or weight decay.
     """
-    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _is_useless_regulariser(study, costs, n)]
-    best = study.ranked()[:1]
-    height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
-    ordered = sorted(names, key=lambda n: -height[n])
+    useful_regularisers = [
+        n for n in study.searched if parameter_kinds.is_regulariser(n) and not _is_useless_regulariser(study, costs, n)
+    ]
+    best_trial = study.ranked()[:1]
+    position_of_best = {
+        n: float(np.nan_to_num(study.positions(n, best_trial))[0]) if best_trial else 0.0 for n in useful_regularisers
+    }
+    highest_first = sorted(useful_regularisers, key=lambda n: -position_of_best[n])
     # Trials with weak dropout say nothing about the effect of stronger dropout.
-    weak = (_propose_usual_dropout(study.spec.parameters[n], n) for n in study.searched)
-    widened = (_widen_range_upwards(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
-    yield next((c for c in itertools.chain(weak, widened) if c is not None), None) or _compare_strengths(study)
+    dropout_changes = (_propose_usual_dropout(study.spec.parameters[n], n) for n in study.searched)
+    range_extensions = (_widen_range_upwards(study.spec.parameters[n], n) for n in highest_first if position_of_best[n] >= 0.5)
+    yield next((c for c in itertools.chain(dropout_changes, range_extensions) if c is not None), None) or _compare_strengths(
+        study
+    )
     yield Advise(text=_STEPS_ADVICE)
 
 
 def _is_useless_regulariser(study: Study, costs: CostCurveFunction, name: str) -> bool:
     """Return True if overfitting, the rise of the validation metric after its best value, grows significantly with the
     regulariser's strength, or does not shrink significantly over many trials."""
-    curves = [(t, costs(t).finite.values) for t in study.ranked()]
-    measured = [(t, values) for t, values in curves if len(values) >= MIN_EVALUATIONS_TO_POOL]
-    positions = study.positions(name, [t for t, _ in measured])
-    known = np.isfinite(positions)
-    positions, rises = positions[known], np.array([values[-1] - values.min() for _, values in measured])[known]
+    trials_and_costs = [(t, costs(t).finite.values) for t in study.ranked()]
+    evaluated_trials = [(t, values) for t, values in trials_and_costs if len(values) >= MIN_EVALUATIONS_TO_POOL]
+    positions = study.positions(name, [t for t, _ in evaluated_trials])
+    is_known = np.isfinite(positions)
+    positions, rises = positions[is_known], np.array([values[-1] - values.min() for _, values in evaluated_trials])[is_known]
     if min(len(np.unique(positions)), len(np.unique(rises))) < MIN_EVALUATIONS_TO_POOL:
         return False
     if stats.kendalltau(positions, rises, alternative="greater").pvalue <= _MAX_P_OVERFITTING_GROWS:
         return True
-    shrinks = stats.kendalltau(positions, rises, alternative="less").pvalue <= _MAX_P_OVERFITTING_SHRINKS
-    return len(positions) >= _MIN_TRIALS_PER_REGULARISER and not shrinks
+    does_overfitting_shrink = stats.kendalltau(positions, rises, alternative="less").pvalue <= _MAX_P_OVERFITTING_SHRINKS
+    return len(positions) >= _MIN_TRIALS_PER_REGULARISER and not does_overfitting_shrink
 
 
 def _compare_strengths(study: Study) -> AddParameter:
     """Compare several strengths, including 0, of a regulariser that the study does not search."""
-    fixed = [
+    fixed_regularisers = [
         (n, as_number(p.value))
         for n, p in study.spec.parameters.items()
         if not p.searched and parameter_kinds.is_regulariser(n) and _is_number(p.value)
     ]
-    candidates = ["weight_decay", "dropout"] if study.kind in _WEIGHT_DECAY_WORKLOADS else ["dropout", "weight_decay"]
+    usual_regularisers = ["weight_decay", "dropout"] if study.kind in _WEIGHT_DECAY_WORKLOADS else ["dropout", "weight_decay"]
     new = next(
-        (n for n in candidates if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters)), "label_smoothing"
+        (n for n in usual_regularisers if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters)),
+        "label_smoothing",
     )
-    name, value = fixed[0] if fixed else (new, 0.0)
+    name, value = fixed_regularisers[0] if fixed_regularisers else (new, 0.0)
     strengths = _WEIGHT_DECAY_STRENGTHS if _is_regulariser_kind("weight_decay", name) else _DROPOUT_STRENGTHS
     # Dropout strengths are shares, so three times the present strength must stay below 1.
-    values = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
+    compared_strengths = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
     why = f"{_OVERFITTING_REASON}. Compare {name} with a value of 0 (off) before you tune its strength"
-    parameter = Parameter(role="scientific", type="float", choices=values, why=why)
+    parameter = Parameter(role="scientific", type="float", choices=compared_strengths, why=why)
     return AddParameter(name=name, parameter=parameter)
 
 
@@ -198,10 +205,10 @@ def _is_number(value: object) -> bool:
 
 
 def _is_regulariser_kind(usual: str, name: str) -> bool:
-    words = set(words_of_name(name))
+    name_words = set(words_of_name(name))
     if usual == "dropout":
-        return any("drop" in word for word in words)
-    return bool(words & {"wd", "weightdecay", "l2"}) or {"weight", "decay"} <= words
+        return any("drop" in word for word in name_words)
+    return bool(name_words & {"wd", "weightdecay", "l2"}) or {"weight", "decay"} <= name_words
 
 
 def regulariser_phrase(changes: Sequence[RegulariserChange]) -> Message:
@@ -210,44 +217,47 @@ def regulariser_phrase(changes: Sequence[RegulariserChange]) -> Message:
         if isinstance(change, SetRange):
             return say("higher values of {name}", name=Name(change.parameter))
         if isinstance(change, AddParameter):
-            values = list_message([Setting(v) for v in change.parameter.options], limit=4)
-            return say("{name} at {values}", name=Name(change.name), values=values)
+            strengths_text = list_message([Setting(v) for v in change.parameter.options], limit=4)
+            return say("{name} at {values}", name=Name(change.name), values=strengths_text)
     return say("another regulariser")
 
 
 def _propose_usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
-    """Return a change to dropout's usual range if the searched one ends far below it; None for other regularisers."""
-    high = parameter.high if parameter.numeric else None
+    """Return a change to the usual range of dropout if the searched range ends far below it; None for other regularisers."""
+    current_high = parameter.high if parameter.numeric else None
     if (
-        high is None
+        current_high is None
         or "dropout" not in words_of_name(name)
-        or not high < MAX_USUAL_DROPOUT / 2
+        or not current_high < MAX_USUAL_DROPOUT / 2
         or parameter.declared_limits[1] < MAX_USUAL_DROPOUT
     ):
         return None
-    why = f"{_OVERFITTING_REASON}. No trial had more than {high:.2g}; the usual values go up to {MAX_USUAL_DROPOUT:g}"
+    why = f"{_OVERFITTING_REASON}. No trial had more than {current_high:.2g}; the usual values go up to {MAX_USUAL_DROPOUT:g}"
     return SetRange(parameter=name, low=max(0.0, parameter.declared_limits[0]), high=MAX_USUAL_DROPOUT, scale="linear", why=why)
 
 
 def _widen_range_upwards(parameter: Parameter, name: str) -> SetRange | None:
     """Return a change that extends the range by a decade on a log scale, by its width on a linear scale."""
     why = f"{_OVERFITTING_REASON}. Higher values may help"
-    numbers = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
-    ends = [n for n in numbers if n is not None and np.isfinite(n)]
-    if parameter.type == "bool" or len(ends) < max(2, len(numbers)):
+    known_values = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
+    finite_values = [n for n in known_values if n is not None and np.isfinite(n)]
+    if parameter.type == "bool" or len(finite_values) < max(2, len(known_values)):
         return None
-    low, high = min(ends), max(ends)
+    low, high = min(finite_values), max(finite_values)
     if parameter.scale == "reverse-log":
         return SetRange(parameter=name, low=low, high=1 - (1 - high) / 10, scale="reverse-log", why=why)
     log = parameter.scale == "log" or (not parameter.numeric and 0 < 10 * low <= high)
-    wider = min(
+    new_high = min(
         round_significant(high * 10 if log else high + (high - low), 2),
         0.9 * natural_limits_of_name(name, parameter.type)[1],
         parameter.declared_limits[1],
     )
-    if not high < wider < np.inf:
+    if not high < new_high < np.inf:
         return None
-    almost_none = 0.01 * high if log else 0.0
-    if low > almost_none:
-        low, why = (max(almost_none, parameter.declared_limits[0]), f"{why}. The new range starts at almost no regularisation")
-    return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)
+    negligible_strength = 0.01 * high if log else 0.0
+    if low > negligible_strength:
+        low, why = (
+            max(negligible_strength, parameter.declared_limits[0]),
+            f"{why}. The new range starts at almost no regularisation",
+        )
+    return SetRange(parameter=name, low=low, high=new_high, scale="log" if log else "linear", why=why)

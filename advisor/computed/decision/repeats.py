@@ -1,7 +1,7 @@
 """Groups trials by their setting, to estimate the variance between trials of one setting with different seeds.
 
-A first result that led to the repetition of its setting was probably lucky, so means and comparisons use only the runs that
-started after the setting was selected.
+If a good first result led someone to repeat a setting, this result was probably lucky. Means and comparisons therefore use only
+runs that started after the setting was selected.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from advisor.model.study import Study, Trial
 from advisor.stats import difference
 
 MIN_RELATIVE_DIFFERENCE = 0.002
-"""Minimum relative difference between results that matters (from 1, for results between 0.5 and 1): 0.007 at a loss of 3.28, or
-0.01 percentage points at an accuracy of 95 %."""
+"""Minimum difference between results that matters, as a share of the result, or of its distance from 1 for results between 0.5
+and 1: 0.007 at a loss of 3.28, or 0.01 percentage points at an accuracy of 95 %."""
 MAX_COMPARED_SETTINGS = 4
-"""Maximum number of settings of a comparison instead of a search. Our choice."""
+"""Maximum number of settings of a study that compares settings; a study with more settings is a search. Our choice."""
 
 _UNEQUAL_VARIANCE_LEVEL = 0.05
-"""Maximum probability that any setting is left out although all settings have the same variance between seeds."""
+"""Significance level of unequal variance between seeds: the maximum probability of leaving out any setting without cause."""
 
 SettingKeyFunction: TypeAlias = Callable[[Trial], SettingKey]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of the hyperparameters and the trials that ran it."""
+    """One setting of the hyperparameters, and the trials with this setting."""
 
     trials: tuple[Trial, ...]
     """Successful trials at full length, one per seed, in the order of their start."""
@@ -61,39 +61,41 @@ class Setting:
 
 @computed
 def full_length_settings(study: Study) -> tuple[Setting, ...]:
-    """Return the settings with a result at full length, ordered by their first trial."""
+    """Return the settings that have a result at full training length, ordered by their first trial."""
     return tuple(group_into_settings(study, study.trials))
 
 
 @computed
 def compared_settings(study: Study) -> tuple[Setting, ...]:
-    """Return the settings of a study that compares a few: it repeated each of them, or tunes no numeric hyperparameter; empty
-    if it searches. Settings that differ only in their code are left out, because a study file cannot state code versions."""
-    tried = full_length_settings(study)
-    if not study.searched or not 2 <= len(tried) <= MAX_COMPARED_SETTINGS:
+    """Return the settings of a study that compares a few settings and does not search: it repeated each setting, or tunes no
+    numeric hyperparameter. Empty for a search, and if only the code differs, because a study file cannot state code versions."""
+    settings = full_length_settings(study)
+    if not study.searched or not 2 <= len(settings) <= MAX_COMPARED_SETTINGS:
         return ()
-    tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
-    return tried if not tunes_number or all(len(s.trials) > 1 for s in tried) else ()
+    does_study_tune_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
+    return settings if not does_study_tune_number or all(len(s.trials) > 1 for s in settings) else ()
 
 
 def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFunction | None = None) -> list[Setting]:
-    """Return the settings of the given trials, ordered by their first trial. key: function from a trial to its setting's key,
-    by default of its hyperparameters. A trial with the setting and seed of an earlier one is no repeat, and is left out."""
-    bad = failures.failure_masks(study).any
-    groups = _ended_trials_by_setting(study, trials, key)
-    all_groups = groups if trials is study.trials else _ended_trials_by_setting(study, study.trials, key)
-    found = []
-    for own_key, group in groups.items():
-        successful = [t for t in group if study.comparable[t.index] and not bad[t.index]]
+    """Return the settings of the given trials, ordered by their first trial. key: function that identifies a trial's setting, by
+    default by its hyperparameters. A trial with the setting and seed of an earlier trial is no repeat, and is left out."""
+    has_failed = failures.failure_masks(study).has_failed
+    trials_by_setting = _ended_trials_by_setting(study, trials, key)
+    all_trials_by_setting = trials_by_setting if trials is study.trials else _ended_trials_by_setting(study, study.trials, key)
+    settings = []
+    for own_key, group in trials_by_setting.items():
+        successful = [t for t in group if study.comparable[t.index] and not has_failed[t.index]]
         first_of_seed = {t.seed: t for t in reversed(successful)}
         successful = [t for t in successful if t.seed is None or first_of_seed[t.seed] is t]
         if successful:
-            failed_trials = tuple(t for t in group if bad[t.index])
-            first = _selection_size(all_groups, own_key)
-            # With fewer later than first runs, the numbers were probably unequal by plan.
-            first = first if len(successful) >= 2 * first else 0
-            found.append(Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first))
-    return found
+            failed_trials = tuple(t for t in group if has_failed[t.index])
+            selection_size = _selection_size(all_trials_by_setting, own_key)
+            # With fewer later runs than first runs, the study probably planned more runs of this setting from the start.
+            selection_size = selection_size if len(successful) >= 2 * selection_size else 0
+            settings.append(
+                Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, selection_size)
+            )
+    return settings
 
 
 def _ended_trials_by_setting(
@@ -101,29 +103,28 @@ def _ended_trials_by_setting(
 ) -> dict[SettingKey, list[Trial]]:
     """Return the ended trials of each setting in the order of their start."""
     key_of_trial = key_of_trial or key
-    groups: dict[SettingKey, list[Trial]] = {}
+    trials_by_setting: dict[SettingKey, list[Trial]] = {}
     for trial in sorted(trials, key=start_sort_key):
         if study.ended[trial.index]:
-            groups.setdefault(key_of_trial(trial), []).append(trial)
-    return groups
+            trials_by_setting.setdefault(key_of_trial(trial), []).append(trial)
+    return trials_by_setting
 
 
 def start_sort_key(trial: Trial) -> tuple[float, int]:
     return trial.started or 0.0, trial.index
 
 
-def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
-    """Return the number of first runs whose results led to the repetition of a setting; 0 if none did. Settings that were not
-    repeated show how many first runs each had; without runs of other settings between the first and the last, all were planned
-    together."""
-    runs = groups[own_key]
-    counts = {len(g) for g in groups.values() if len(g) < len(runs)}
-    if not counts:
+def _selection_size(trials_by_setting: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
+    """Return the number of first runs whose results led to the repetition of a setting; 0 if none did. Settings with fewer runs
+    show how many first runs each setting had. If no other setting ran in between, all runs were planned together."""
+    own_trials = trials_by_setting[own_key]
+    first_run_counts = {len(g) for g in trials_by_setting.values() if len(g) < len(own_trials)}
+    if not first_run_counts:
         return 0
-    others = sorted(start_sort_key(t) for k, g in groups.items() if k != own_key for t in g)
-    for count in sorted(counts):
-        before, last = start_sort_key(runs[count - 1]), start_sort_key(runs[-1])
-        if bisect.bisect(others, before) < bisect.bisect(others, last):
+    starts_of_others = sorted(start_sort_key(t) for k, g in trials_by_setting.items() if k != own_key for t in g)
+    for count in sorted(first_run_counts):
+        before, last = start_sort_key(own_trials[count - 1]), start_sort_key(own_trials[-1])
+        if bisect.bisect(starts_of_others, before) < bisect.bisect(starts_of_others, last):
             return count
     return 0
 
@@ -133,43 +134,46 @@ def min_relevant_difference(value: float, share: float = MIN_RELATIVE_DIFFERENCE
 
 
 def key(trial: Trial) -> SettingKey:
-    """Return a key of the trial's setting: its hyperparameters or, without any, its commit, because only the code can differ."""
+    """Return an identifier of the trial's setting: its hyperparameters or, without any, its commit, as only the code can differ."""
     return setting_key(trial.params) or (("commit", trial.commit),)
 
 
 def first_trial_per_setting(trials: Iterable[Trial]) -> list[Trial]:
     """Return the first trial of each setting, in the order of the given trials."""
-    first: dict[SettingKey, Trial] = {}
+    first_by_setting: dict[SettingKey, Trial] = {}
     for trial in trials:
-        first.setdefault(key(trial), trial)
-    return list(first.values())
+        first_by_setting.setdefault(key(trial), trial)
+    return list(first_by_setting.values())
 
 
-def settings_of_equal_variance(tried: Sequence[Setting]) -> list[Setting]:
-    """Return the repeated settings, best first, without those that vary more between seeds than the better ones do (F-test).
+def settings_of_equal_variance(settings: Sequence[Setting]) -> list[Setting]:
+    """Return the repeated settings, best first, except settings that vary more between seeds than all better ones (F-test).
 
     Seeds often differ far more at a bad setting, such as a learning rate at which training has hardly begun, than at the good
     settings that are compared.
     """
-    repeated = sorted((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
-    alike: list[Setting] = []
-    for setting in repeated:
-        pool = difference.pooled_deviation([s.costs for s in alike])
+    repeated_settings = sorted((s for s in settings if len(s.costs) > 1), key=lambda s: s.mean)
+    similar_settings: list[Setting] = []
+    for setting in repeated_settings:
+        pooled_sd_and_freedom = difference.pooled_deviation([s.costs for s in similar_settings])
         own = difference.pooled_deviation([setting.costs])
-        level = _UNEQUAL_VARIANCE_LEVEL / max(len(repeated) - 1, 1)
-        if pool is None or own is None or difference.p_value_of_larger_variance(own, pool) > level:
-            alike.append(setting)
-    return alike
+        level_per_test = _UNEQUAL_VARIANCE_LEVEL / max(len(repeated_settings) - 1, 1)
+        if (
+            pooled_sd_and_freedom is None
+            or own is None
+            or difference.p_value_of_larger_variance(own, pooled_sd_and_freedom) > level_per_test
+        ):
+            similar_settings.append(setting)
+    return similar_settings
 
 
-def variance_between_seeds(tried: Sequence[Setting]) -> tuple[float, int] | None:
+def variance_between_seeds(settings: Sequence[Setting]) -> tuple[float, int] | None:
     """Return (standard deviation, degrees of freedom) between seeds, pooled over `settings_of_equal_variance`; None without
     repeats."""
-    return difference.pooled_deviation([s.costs for s in settings_of_equal_variance(tried)])
+    return difference.pooled_deviation([s.costs for s in settings_of_equal_variance(settings)])
 
 
-def noun(tried: Sequence[Setting]) -> str:
-    """Return the noun for a repeat: `seed` if all repeated trials logged their seeds, else `run`, as for cross-validation
-    folds."""
-    repeated = [t for s in tried if len(s.trials) > 1 for t in s.trials]
-    return "seed" if repeated and all(t.seed is not None for t in repeated) else "run"
+def noun(settings: Sequence[Setting]) -> str:
+    """Return the noun for a repeat: `seed` if all repeated trials logged seeds, else `run`, as for cross-validation folds."""
+    repeated_trials = [t for s in settings if len(s.trials) > 1 for t in s.trials]
+    return "seed" if repeated_trials and all(t.seed is not None for t in repeated_trials) else "run"

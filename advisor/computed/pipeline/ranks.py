@@ -12,7 +12,7 @@ from advisor.model.study import Trial
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a trial that was trained on two or more."""
+    """The ranks of a trial that was trained on two or more ranks."""
 
     world_size: int
     parallelism: str
@@ -21,13 +21,13 @@ class Ranks:
 
     def values(self, name: str) -> list[Any]:
         """Return the values that the ranks logged for the fact, in the order of ranks."""
-        fact = self.facts.get(name)
-        if not isinstance(fact, Mapping):
+        rank_fact = self.facts.get(name)
+        if not isinstance(rank_fact, Mapping):
             return []
-        if "same" in fact:
-            return [] if fact["same"] is None else [fact["same"]] * self.world_size
-        listed = fact.get("by_rank")
-        return [v for v in listed if v is not None and v != "..."] if isinstance(listed, list) else []
+        if "same" in rank_fact:
+            return [] if rank_fact["same"] is None else [rank_fact["same"]] * self.world_size
+        values_by_rank = rank_fact.get("by_rank")
+        return [v for v in values_by_rank if v is not None and v != "..."] if isinstance(values_by_rank, list) else []
 
     def has_different_values(self, name: str) -> bool:
         return len({repr(v) for v in self.values(name)}) > 1
@@ -57,14 +57,14 @@ def read_ranks(trial: Trial) -> Ranks | None:
 
 
 def do_ranks_share_data(trial: Trial, world: Ranks) -> bool | None:
-    """Return True if the ranks divide one pass over the training data among them, False if each rank makes its own, None if the
-    logs do not show it."""
+    """Return True if the ranks together make one pass over the training data per epoch, False if each rank makes a whole pass,
+    None if the logs do not show which."""
     steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
     examples_per_epoch = steps * trial.fact("batch_size")
-    if not (steps >= 4 and examples_per_epoch > 0):  # an incomplete last batch distorts the number for few steps
-        shards = [n for n in world.values("shard_examples") if isinstance(n, int)]
-        known = shards and world.values("loader_seed")
-        examples_per_epoch = sum(shards) / len(shards) * world.world_size if known else math.nan
+    if not (steps >= 4 and examples_per_epoch > 0):  # with few steps, an incomplete last batch distorts the number of examples
+        shard_sizes = [n for n in world.values("shard_examples") if isinstance(n, int)]
+        are_shards_known = shard_sizes and world.values("loader_seed")
+        examples_per_epoch = sum(shard_sizes) / len(shard_sizes) * world.world_size if are_shards_known else math.nan
     if not (examples_per_epoch > 0 and total > 0):
         return None
     return examples_per_epoch < max(1.5, 0.75 * world.world_size) * total
@@ -82,5 +82,5 @@ def number_of_ranks(trial: Trial) -> int:
 
 
 def is_logged_by_adapter(trial: Trial) -> bool:
-    """Return True if an adapter logged the trial, so that a missing fact does not apply to it."""
+    """Return True if an adapter logged the trial. Adapters log every fact that applies, so missing facts do not apply."""
     return "schema" in trial.facts

@@ -21,11 +21,10 @@ _SIGNIFICANCE_LEVEL = 0.05
 
 @computed
 def reason_settings_tie(study: Study) -> str | None:
-    """Return a clause that says why the results do not rank the settings: they are equal, or differ no more than those of
-    equally good settings; else None, also if unknown.
+    """Return a clause that says why the results do not rank the settings: they are equal, or differ no more than results of
+    equally good settings do. None if the results rank the settings, or if the noise is unknown.
 
-    The standard error comes from the size of the validation set, or else from repeats of settings, or else from noise between
-    evaluations.
+    The noise is estimated from the size of the validation set, else from repeats of settings, else from successive evaluations.
     """
     trials, metric = repeats.first_trial_per_setting(study.ranked()), study.spec.objective.metric
     if len(trials) < 2:
@@ -33,17 +32,20 @@ def reason_settings_tie(study: Study) -> str | None:
     if len({study.rank_key(t)[0] for t in trials}) == 1:
         return f"all {len(trials)} settings have the same best {metric}"
     try:
-        errors = validation.standard_errors(study, trials) * math.sqrt(1 - validation.ERROR_CORRELATION)
-        cause = f"chance on {round(trials[0].fact('n_valid')):,} validation examples"
+        standard_errors = validation.standard_errors(study, trials) * math.sqrt(1 - validation.ERROR_CORRELATION)
+        noise_text = f"chance on {round(trials[0].fact('n_valid')):,} validation examples"
     except MissingData:
         (deviation, measured), source = noise.noise_between_seeds(study), "the noise between seeds"
         if not measured:
             deviation, source = noise.noise_between_evaluations(study), "the noise between evaluations"
         if deviation <= 0:
             return None
-        errors, cause = np.full(len(trials), deviation), f"{source} ({number(deviation, 2)}, standard deviation) explains"
+        standard_errors, noise_text = (
+            np.full(len(trials), deviation),
+            f"{source} ({number(deviation, 2)}, standard deviation) explains",
+        )
     costs = study.costs[[t.index for t in trials]]
-    if measure_heterogeneity(costs, errors, _SIGNIFICANCE_LEVEL).p_value <= _SIGNIFICANCE_LEVEL:
+    if measure_heterogeneity(costs, standard_errors, _SIGNIFICANCE_LEVEL).p_value <= _SIGNIFICANCE_LEVEL:
         return None
     difference = number(float(np.ptp(costs)), 2)
-    return f"the best {metric} of all {len(trials)} settings differs by {difference} at most, no more than {cause}"
+    return f"the best {metric} of all {len(trials)} settings differs by {difference} at most, no more than {noise_text}"

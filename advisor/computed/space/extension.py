@@ -17,7 +17,7 @@ from advisor.model.words import setting
 from advisor.stats import widening
 
 MIN_EXTENSION_FACTOR = widening.MIN_WIDENING_FACTOR
-"""Factor by which a range of learning rates may exceed the usual rates if its best trials lie at its end."""
+"""Factor by which a range of learning rates is extended beyond the usual rates if its best trials lie at its end."""
 _FAILED_STATUSES = ("diverged", "not_learned")
 
 
@@ -30,21 +30,21 @@ class ExtensionLimit(NamedTuple):
 
 
 def round_inferred_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with inferred range ends rounded outwards; declared and integer ranges stay unchanged."""
+    """Return the hyperparameter; the ends of its range are rounded outwards if the range was inferred and is not of integers."""
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
     least, most = parameter.declared_limits
-    width = parameter.high - parameter.low
+    range_width = parameter.high - parameter.low
     low, high = (
-        max(round_outwards(parameter.low, "low", width), least),
-        min(round_outwards(parameter.high, "high", width), most),
+        max(round_outwards(parameter.low, "low", range_width), least),
+        min(round_outwards(parameter.high, "high", range_width), most),
     )
     return parameter.model_copy(update={"low": low, "high": high})
 
 
 def names_of_changed_ranges(study: Study, spec: StudySpec) -> set[str]:
-    """Return the names of hyperparameters that `spec` searches in another range than `study`, or newly."""
+    """Return the names of the hyperparameters that `spec` searches and `study` does not search, or searches in another range."""
     return {n for n, p in spec.searched.items() if n not in study.searched or p.domain != round_inferred_range(study, n).domain}
 
 
@@ -53,24 +53,26 @@ def extend_range(
 ) -> tuple[tuple[float, float], ExtensionLimit | None] | None:
     """Move one end of a range outwards by about `step` range widths. Return the new range and the limit that shortened the
     extension, if any; None if the range cannot be extended at all."""
-    domain = study.spec.parameters[name]
-    free = widening.widen_range(name, round_inferred_range(study, name), side, step)
-    if free is None:
+    parameter = study.spec.parameters[name]
+    unlimited_range = widening.widen_range(name, round_inferred_range(study, name), side, step)
+    if unlimited_range is None:
         return None
     limit = find_extension_limit(study, name, side)
     if limit is None:
-        return free, None
-    low, high = free
+        return unlimited_range, None
+    low, high = unlimited_range
     if side == "high" and high > limit.value:
-        return ((low, limit.value), limit) if limit.value > low and limit.value > (domain.high or low) else None
+        return ((low, limit.value), limit) if limit.value > low and limit.value > (parameter.high or low) else None
     if side == "low" and low < limit.value:
-        return ((limit.value, high), limit) if limit.value < high and limit.value < (domain.low or high) else None
-    return free, None
+        return ((limit.value, high), limit) if limit.value < high and limit.value < (parameter.low or high) else None
+    return unlimited_range, None
 
 
 def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
-    limits = [x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None]
-    return (min if side == "high" else max)(limits, key=lambda x: x.value, default=None)
+    extension_limits = [
+        x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None
+    ]
+    return (min if side == "high" else max)(extension_limits, key=lambda x: x.value, default=None)
 
 
 # --- where trials failed --------------------------------------------------------------------------------------------------------
@@ -78,41 +80,43 @@ def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionL
 
 def _limit_before_failures(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
     """Return a limit halfway between the end of the range and the nearest failed trial beyond it."""
-    domain = study.spec.parameters[name]
-    has_failed = failures.failure_masks(study).any
-    trials = [t for t in study.trials if has_failed[t.index]]
-    trials += [t for t in study.outside if t.status in _FAILED_STATUSES]
-    positions = domain.to_positions([t.params.get(name, "") for t in trials])
+    parameter = study.spec.parameters[name]
+    has_failed = failures.failure_masks(study).has_failed
+    failed_trials = [t for t in study.trials if has_failed[t.index]]
+    failed_trials += [t for t in study.outside if t.status in _FAILED_STATUSES]
+    positions = parameter.to_positions([t.params.get(name, "") for t in failed_trials])
     positions_beyond = positions[np.isfinite(positions) & (positions > 1 if side == "high" else positions < 0)]
     if not len(positions_beyond):
         return None
-    nearest = float(positions_beyond.min() if side == "high" else positions_beyond.max())
-    value = domain.value_at_position((nearest + (1 if side == "high" else 0)) / 2)
-    why = f"a trial with {name} of {setting(domain.value_at_position(nearest), 3)} failed"
-    return ExtensionLimit(widening.round_range_end(float(value), domain), why)
+    nearest_position = float(positions_beyond.min() if side == "high" else positions_beyond.max())
+    limit_value = parameter.value_at_position((nearest_position + (1 if side == "high" else 0)) / 2)
+    why = f"a trial with {name} of {setting(parameter.value_at_position(nearest_position), 3)} failed"
+    return ExtensionLimit(widening.round_range_end(float(limit_value), parameter), why)
 
 
 # --- usual learning rates -------------------------------------------------------------------------------------------------------
 
 
 def _usual_rate_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
-    """Return a limit at the end of the usual learning rates or, if the range exceeds it, a small step outside the range."""
-    rates = usual_rates(study, name)
-    domain = study.spec.parameters[name]
-    if rates is None or domain.low is None or domain.high is None or domain.low <= 0:
+    """Return a limit at the end of the usual learning rates, but at least a small step outside the range."""
+    rates_of_training = usual_rates(study, name)
+    parameter = study.spec.parameters[name]
+    if rates_of_training is None or parameter.low is None or parameter.high is None or parameter.low <= 0:
         return None
     if side == "high":
-        value, where = max(rates.high, MIN_EXTENSION_FACTOR * domain.high), "above"
+        value, where = max(rates_of_training.high, MIN_EXTENSION_FACTOR * parameter.high), "above"
     else:
-        value, where = min(rates.low, domain.low / MIN_EXTENSION_FACTOR), "below"
-    usual_end = rates.high if side == "high" else rates.low
+        value, where = min(rates_of_training.low, parameter.low / MIN_EXTENSION_FACTOR), "below"
+    usual_end = rates_of_training.high if side == "high" else rates_of_training.low
     return ExtensionLimit(
-        round_significant(value), f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small"
+        round_significant(value),
+        f"rates {where} {setting(usual_end)} are unusual for {rates_of_training.training}, so the step beyond the range is small",
     )
 
 
 def usual_rates(study: Study, name: str) -> UsualRates | None:
-    """Return the usual values of a learning rate, the widest of several optimizers; None for other names and optimizers."""
+    """Return the usual values of a learning rate, for several optimizers the range of all of them; None if `name` is no learning
+    rate, or if no known optimizer uses it."""
     if not is_learning_rate(name):
         return None
     known_rates = [r for r in map(rates_of_optimizer, dict.fromkeys(_optimizer_names(study, name))) if r is not None]
@@ -120,17 +124,17 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
         return fine_tuning_rates(study)
     if not known_rates:
         return None
-    widest = max(known_rates, key=lambda r: r.high)
-    return widest._replace(low=min(r.low for r in known_rates))
+    widest_rates = max(known_rates, key=lambda r: r.high)
+    return widest_rates._replace(low=min(r.low for r in known_rates))
 
 
 def _optimizer_names(study: Study, name: str) -> Iterator[str]:
-    """Yield the optimizers that use this learning rate, from its name, other hyperparameters, or logged facts."""
+    """Yield the names of the optimizers that use this learning rate, from its name, other hyperparameters, or logged facts."""
     if rates_of_optimizer(name) is not None:
         yield name
         return
     for trial in study.trials:
         yield from (str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n))
-        noted = trial.facts.get("optimizer")
-        if noted:
-            yield noted
+        logged_optimizer = trial.facts.get("optimizer")
+        if logged_optimizer:
+            yield logged_optimizer

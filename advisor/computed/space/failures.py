@@ -12,82 +12,86 @@ from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 
 MIN_LOSS_RISE = 0.1
-"""A failed training loss rises, from start to end, by this share of the largest fall of any complete trial's loss."""
+"""Minimum rise of a failed trial's training loss from start to end, as a share of the largest fall of any complete trial's loss."""
 
 
 @dataclass(frozen=True)
 class FailureMasks:
-    """Masks of the failed trials, each over all trials; running trials and those without data did not fail."""
+    """Masks of the failed trials, each over all trials of the study. Running trials and trials without data did not fail."""
 
     diverged: BoolArray
-    """They ended with a non-finite objective or loss, or lost what they had learned, or had before training."""
+    """Trials that ended with a non-finite objective or loss, or worse than they began, or that lost what they had learned."""
     crashed: BoolArray
-    """They crashed or ran out of memory."""
+    """Trials that crashed or ran out of memory."""
     out_of_memory: BoolArray
-    """Crashed trials whose error reports it."""
+    """Crashed trials whose error reports that they ran out of memory."""
     stuck: BoolArray
-    """They stayed on a degenerate plateau, or never beat their first evaluation while their training loss rose or their result
-    was an outlier."""
+    """Trials that stayed on a degenerate plateau, or that never improved on their first evaluation, while their training loss
+    rose or their result was an outlier."""
 
     @property
-    def any(self) -> BoolArray:
+    def has_failed(self) -> BoolArray:
         return self.diverged | self.crashed | self.stuck
 
 
 @computed
 def failure_masks(study: Study) -> FailureMasks:
-    count = len(study.trials)
-    diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
-    crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
-    memory = np.array([t.ran_out_of_memory for t in study.trials], dtype=np.bool_)
-    diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
+    trial_count = len(study.trials)
+    has_diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
+    has_crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
+    out_of_memory = np.array([t.ran_out_of_memory for t in study.trials], dtype=np.bool_)
+    has_diverged |= study.ended & ~has_crashed & ~np.isfinite(study.costs)
     objective = study.spec.objective
-    comparable = objective.direction == "maximize" and have_same_quantity(study.signals.get("policy_reward"), objective.metric)
-    starts, rises, drops = np.full(count, np.nan), np.zeros(count), np.zeros(count)
+    is_reward_comparable = objective.direction == "maximize" and have_same_quantity(
+        study.signals.get("policy_reward"), objective.metric
+    )
+    starts, rises, drops = np.full(trial_count, np.nan), np.zeros(trial_count), np.zeros(trial_count)
     for trial in study.trials:
         curve = study.cost_curve(trial).finite
         if len(curve) > 1:
-            reward = study.curve(trial, "policy_reward").finite if comparable else None
+            reward = study.curve(trial, "policy_reward").finite if is_reward_comparable else None
             starts[trial.index] = cost_before_training(curve, reward)
         rises[trial.index], drops[trial.index] = measure_rise_and_fall(study.curve(trial, "train_loss").values)
-    # Pruned trials might have learned later, so they are left out.
-    drop = np.max(drops[study.comparable], initial=0.0)
-    worse = ~(rises <= MIN_LOSS_RISE * drop) & (rises != 0)
-    stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
-    stuck |= stuck_trials(study.costs, starts, study.comparable, worse)
-    return FailureMasks(diverged, crashed, memory, stuck)
+    # Pruned trials might have learned later, so the largest drop ignores them.
+    largest_drop = np.max(drops[study.comparable], initial=0.0)
+    does_loss_rise = ~(rises <= MIN_LOSS_RISE * largest_drop) & (rises != 0)
+    is_stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
+    is_stuck |= stuck_trials(study.costs, starts, study.comparable, does_loss_rise)
+    return FailureMasks(has_diverged, has_crashed, out_of_memory, is_stuck)
 
 
 def measure_rise_and_fall(losses: FloatArray) -> tuple[float, float]:
-    """Return (rise to the median of the last tenth, largest fall) of a training loss, (n,), from its first value. The rise is
-    inf if the loss ends non-finite; (0, 0) for fewer than 10 points."""
+    """Return (rise, fall) of a training loss, shape (n,): from its first value to the median of its last tenth, and to its
+    minimum. The rise is inf if the loss ends non-finite. Return (0, 0) for fewer than 10 points."""
     if len(losses) < 10 or not np.isfinite(losses[0]):
         return 0.0, 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        rise = float(np.median(losses[-(len(losses) // 10) :]) - losses[0])
-        fall = float(losses[0] - np.nanmin(losses))
-    return (rise if np.isfinite(rise) else np.inf), (fall if np.isfinite(fall) else 0.0)
+        rise_to_end = float(np.median(losses[-(len(losses) // 10) :]) - losses[0])
+        largest_fall = float(losses[0] - np.nanmin(losses))
+    return (rise_to_end if np.isfinite(rise_to_end) else np.inf), (largest_fall if np.isfinite(largest_fall) else 0.0)
 
 
-def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
-    """Return a mask, (n,), of the trials that learned nothing; all False if fewer than 4 trials learned.
+def stuck_trials(costs: FloatArray, initial_costs: FloatArray, feasible: BoolArray, does_loss_rise: BoolArray) -> BoolArray:
+    """Return a mask, shape (n,), of the trials that learned nothing; all False if fewer than 4 trials learned.
 
-    costs, starts: best and first cost, (n,), NaN if unknown. worse: mask of the trials whose training loss ended well above its
-    start. A stuck trial does not improve on its own first evaluation, or on the highest one of the study: if most learning
-    happens before the first evaluation, noise looks like a gain. It is also in `worse`, or its cost exceeds all costs of trials
-    that learned by more than their range, so gradually degrading results do not count.
+    costs, initial_costs: best and first cost of each trial, shape (n,), NaN if unknown. does_loss_rise: mask of the trials whose
+    training loss ended well above its first value. A stuck trial meets two conditions. First, it does not improve on its first
+    evaluation or on the study's highest first evaluation; trials that learn before their first evaluation need the second
+    comparison. Second, its training loss rises, or its cost exceeds the costs of all trials that learned by more than their range.
     """
-    none = np.zeros(len(costs), dtype=np.bool_)
+    no_trials = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
-        gain = starts - costs
-        is_known = feasible & np.isfinite(starts)
-        highest = np.max(starts, where=is_known, initial=-np.inf)
-        # A gain counts only above 2 % of the best one: first evaluations are noisy, and the minimum of many looks like a gain.
-        past_own = gain > 0.02 * np.max(gain, where=is_known, initial=0)
-        past_any = highest - costs > 0.02 * np.max(highest - costs, where=is_known, initial=0)
-        no_gain, learned = is_known & ~(past_own & past_any), is_known & past_own & past_any
+        improvement = initial_costs - costs
+        is_known = feasible & np.isfinite(initial_costs)
+        highest_initial_cost = np.max(initial_costs, where=is_known, initial=-np.inf)
+        # Evaluations are noisy, so the minimum of many looks like an improvement. Ignore up to 2 % of the largest improvement.
+        beats_own_start = improvement > 0.02 * np.max(improvement, where=is_known, initial=0)
+        beats_highest_start = highest_initial_cost - costs > 0.02 * np.max(
+            highest_initial_cost - costs, where=is_known, initial=0
+        )
+        no_gain, learned = is_known & ~(beats_own_start & beats_highest_start), is_known & beats_own_start & beats_highest_start
         if learned.sum() < 4 or not no_gain.any():
-            return none
-        worst = costs[learned].max()
-        spread = worst - costs[learned].min()
-        return np.asarray(no_gain & (worse | (costs - worst > spread)), dtype=np.bool_)
+            return no_trials
+        highest_learned_cost = costs[learned].max()
+        range_of_learned_costs = highest_learned_cost - costs[learned].min()
+        return np.asarray(no_gain & (does_loss_rise | (costs - highest_learned_cost > range_of_learned_costs)), dtype=np.bool_)

@@ -23,48 +23,58 @@ class Importances:
 
     names: tuple[str, ...]
     tried_settings: settings.Settings
-    response: importance.Response
+    response: importance.ResponseModel
     total_shares: FloatArray
-    """Share of the variance that each explains, alone and in interactions, (draws, d)."""
+    """Share of the variance of the results that each hyperparameter explains, alone and in interactions, shape (draws, d)."""
     p_value: float
-    """Probability that results seem to depend on the hyperparameters this strongly by chance."""
+    """Probability that results which depend on no hyperparameter seem to depend on them this strongly by chance."""
 
     def share_text(self, axis: int) -> Message:
         """Return the importance of a hyperparameter as text, such as "12 % (90 % interval 5 % to 20 %)"."""
-        total = self.total_shares[:, axis]
-        mean, low, high = (Percent(float(min(x, 1))) for x in (total.mean(), *np.quantile(total, [0.05, 0.95])))
+        importance_draws = self.total_shares[:, axis]
+        mean, low, high = (
+            Percent(float(min(x, 1))) for x in (importance_draws.mean(), *np.quantile(importance_draws, [0.05, 0.95]))
+        )
         return say("{mean} (90 % interval {low} to {high})", mean=mean, low=low, high=high)
 
 
 @computed
 def compute_importances(study: Study) -> Importances:
-    """Compute the importance of each hyperparameter, without settings that ran out of memory. Raises MissingData if fewer than
-    8 settings ended, fewer than 4 have a result, or many trials were pruned."""
+    """Compute the importance of each hyperparameter; settings that ran out of memory are ignored. Raises MissingData if fewer
+    than 8 settings ended, if fewer than 4 settings have a result, or if many trials were pruned."""
     settings.require_unpruned(study)
-    tried = settings.settings_within_memory(study)
-    tried.require_settings(importance.MIN_TRIALS_FOR_IMPORTANCE, importance.MIN_TRIALS_FOR_IMPORTANCE // 2)
-    numeric = {n: u for n, u in tried.numeric.items() if _is_varied(u) and not is_training_length(n)}
-    choices = {n: u for n, u in tried.choices.items() if _is_varied(u)}
-    if not numeric and not choices:
-        raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
-    response = importance.Response(list(numeric.values()), list(choices.values()), tried.costs)
-    others = [
+    tried_settings = settings.settings_within_memory(study)
+    tried_settings.require_settings(importance.MIN_TRIALS_FOR_IMPORTANCE, importance.MIN_TRIALS_FOR_IMPORTANCE // 2)
+    numeric_positions = {n: u for n, u in tried_settings.numeric.items() if _is_varied(u) and not is_training_length(n)}
+    choice_positions = {n: u for n, u in tried_settings.choices.items() if _is_varied(u)}
+    if not numeric_positions and not choice_positions:
+        raise MissingData("no hyperparameter was varied; log the hyperparameters that the study searches", needs="searched")
+    response_model = importance.ResponseModel(
+        list(numeric_positions.values()), list(choice_positions.values()), tried_settings.costs
+    )
+    unexamined_axes = [
         (u, study.searched[n].numeric)
-        for n, u in tried.unexamined_positions.items()
+        for n, u in tried_settings.unexamined_positions.items()
         if _is_varied(u) and not is_training_length(n)
     ]
-    return Importances((*numeric, *choices), tried, response, response.total_effects(), response.p_value(others))
+    return Importances(
+        (*numeric_positions, *choice_positions),
+        tried_settings,
+        response_model,
+        response_model.total_effects(),
+        response_model.p_value(unexamined_axes),
+    )
 
 
 def mean_importances(study: Study) -> dict[str, float]:
     """Return the mean importance of each hyperparameter; empty if none has a significant effect."""
     try:
-        found = compute_importances(study)
+        importances = compute_importances(study)
     except MissingData:
         return {}
-    if found.p_value > SIGNIFICANCE_LEVEL:
+    if importances.p_value > SIGNIFICANCE_LEVEL:
         return {}
-    return dict(zip(found.names, found.total_shares.mean(axis=0).tolist(), strict=True))
+    return dict(zip(importances.names, importances.total_shares.mean(axis=0).tolist(), strict=True))
 
 
 def _is_varied(positions: FloatArray) -> bool:

@@ -12,19 +12,21 @@ from advisor.model.study import Trial
 
 
 def trials_in_space(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials in the search space that match its fixed values; a missing parameter counts as a match."""
+    """Return the trials in the search space that have its fixed values. Parameters that a trial did not log are ignored."""
     params = [spec.with_computed_values(trial.params) for trial in trials]
     is_inside = np.ones(len(trials), dtype=np.bool_)
     for name, parameter in spec.parameters.items():
-        with_value = [i for i, p in enumerate(params) if name in p and meets_condition(parameter, p)]
-        values, fixed = [params[i][name] for i in with_value], parameter.value
+        trial_indices = [i for i, p in enumerate(params) if name in p and meets_condition(parameter, p)]
+        values, fixed_value = [params[i][name] for i in trial_indices], parameter.value
         if parameter.role == "fixed":
-            is_inside[with_value] &= np.array([fixed is None or equal_values(v, fixed) for v in values], dtype=np.bool_)
+            is_inside[trial_indices] &= np.array(
+                [fixed_value is None or equal_values(v, fixed_value) for v in values], dtype=np.bool_
+            )
         elif parameter.role != "derived":
-            is_inside[with_value] &= parameter.allows_each(values)
+            is_inside[trial_indices] &= parameter.allows_each(values)
     return [t for i, t in enumerate(trials) if is_inside[i] and spec.forbidden_region_of(params[i]) is None]
 
 
 def meets_condition(parameter: Parameter, params: Mapping[str, HyperparameterValue]) -> bool:
-    """Return True if the trial meets the condition, if any, under which the parameter exists."""
+    """Return True if the setting `params` uses the parameter: some parameters apply only for certain values of other parameters."""
     return all(k in params and equal_values(params[k], v) for k, v in (parameter.when or {}).items())

@@ -1,4 +1,4 @@
-"""Tests by the positions of trials whether the study's sampler used earlier results."""
+"""Tests whether the study's sampler used earlier results, from the positions of the trials in their search ranges."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from advisor.stats import adaptive
 
 SIGNIFICANCE_LEVEL = 0.05
 ADAPTIVE_CONFIDENCE_FACTOR = 0.8
-"""Factor on the confidence of findings whose tests assume a sampler that used no results."""
+"""Factor on the confidence of findings whose tests assume a sampler that used no results, if the sampler used results."""
 
 
 @computed
 def p_value_of_adaptivity(study: Study) -> float | None:
     """Return the p-value of the hypothesis that later trials lie near good ones only by chance; None for too few trials."""
-    # Trials of earlier rounds were drawn from other ranges, so they say nothing about this round's sampler.
+    # Trials of earlier rounds were drawn from other ranges, so they say nothing about the sampler of the current round.
     ended_trials = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(ended_trials) < adaptive.MIN_POINTS or not study.searched:
         return None
@@ -37,9 +37,9 @@ def did_sampler_use_results(study: Study) -> bool:
 
 def weaken_finding(finding: Finding) -> Finding:
     """Turn a finding whose test assumes a non-adaptive sampler into a note with lower confidence."""
-    reason = table(("sampling", "adaptive: later trials always lie near good earlier trials"))
+    adaptivity_evidence = table(("sampling", "adaptive: later trials always lie near good earlier trials"))
     doubt = finding.doubt * ADAPTIVE_CONFIDENCE_FACTOR
-    return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})
+    return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, adaptivity_evidence)})
 
 
 def weaken_if_adaptive(study: Study, finding: Finding) -> Finding:

@@ -1,4 +1,4 @@
-"""Selects the trials and curves in which stability rules search, finds the end of early training, and proposes remedies."""
+"""Selects the trials and curves that stability rules judge, finds the end of early training, and proposes remedies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from advisor.stats import tails
 from advisor.stats.curve import first_diverged_index
 
 EARLY_TRAINING_SHARE = 0.1
-"""Share of the planned steps that is early training: the longest warmup of the Deep Learning Tuning Playbook."""
+"""Length of early training as a share of the planned steps: the longest warmup of the Deep Learning Tuning Playbook."""
 WARMUP_RATE_FACTOR = 10.0
-"""A warmup should make this multiple of the lowest unstable learning rate stable, says the Deep Learning Tuning Playbook."""
+"""Learning rate that a warmup should make stable, as a multiple of the lowest unstable one; from the Deep Learning Tuning
+Playbook."""
 PROBE_STEPS = 500
-"""Steps of a short diagnostic run for early instability, from the Deep Learning Tuning Playbook."""
+"""Number of steps of a short diagnostic run for early instability, from the Deep Learning Tuning Playbook."""
 LOG_NORM_ADVICE = (
     "Log the gradient norm before clipping at every step, as train/grad_norm (the advisor's training hook does), and clip at its "
     "90th percentile."
@@ -33,31 +34,34 @@ LOG_NORM_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class JudgedTrials:
-    """The trials that stability rules judge: those whose learning rate is not far above the best trial's."""
+    """The trials that stability rules judge: trials whose learning rate is not far above that of the best trial."""
 
     trials: tuple[Trial, ...]
-    """Sorted by the distance of their learning rate from the best trial's."""
+    """The judged trials, sorted by the distance of their learning rate from that of the best trial."""
     learning_rate_name: str | None
-    """None if the study searches no learning rate, so that all trials are judged."""
+    """Name of the searched learning rate; None if the study searches no learning rate, so that all trials are judged."""
     learning_rates: FloatArray
     """Learning rate of each trial of the study, shape (number of trials,); NaN for a trial without a learning rate."""
     best_learning_rate: float
-    """That of the best trial; NaN if unknown."""
+    """Learning rate of the best trial; NaN if unknown."""
 
-    def at(self, trial: Trial) -> Message:
+    def rate_text(self, trial: Trial) -> Message:
         """Return text about the trial's learning rate, such as " at lr 0.3 (3 times the best trial's)"; empty if unknown."""
         rate = float(self.learning_rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
-        place = say(" at {parameter} {rate}", parameter=Name(self.learning_rate_name or ""), rate=Number(rate))
+        rate_phrase = say(" at {parameter} {rate}", parameter=Name(self.learning_rate_name or ""), rate=Number(rate))
         if not math.isfinite(self.best_learning_rate) or rate == self.best_learning_rate:
-            return place
+            return rate_phrase
         if rate < self.best_learning_rate:
-            return say("{place} (below the best trial's)", place=place)
-        return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best_learning_rate, 2))
+            return say("{place} (below the best trial's)", place=rate_phrase)
+        return say(
+            "{place} ({times} times the best trial's)", place=rate_phrase, times=Number(rate / self.best_learning_rate, 2)
+        )
 
     def side_of_best_rate(self, trials: Sequence[Trial]) -> RangeSide | None:
-        """Return "low" if all given trials have lower rates than the best one, so that high rates are not the cause."""
+        """Return "low" if all given trials have lower learning rates than the best trial, so that high rates are not the cause
+        of their instability; else None."""
         return "low" if all(float(self.learning_rates[t.index]) < self.best_learning_rate for t in trials) else None
 
     def are_above_best_rate(self, trials: Sequence[Trial]) -> bool:
@@ -78,28 +82,32 @@ def describe_other_unstable_trials(unstable: int, judged: int) -> Message:
 
 
 def trials_near_best_rate(study: Study, reach: float) -> JudgedTrials:
-    """Return the ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's, because every
-    training is unstable at very high rates; all ended trials without a searched rate or feasible trial."""
+    """Return the ended trials except those whose learning rate is more than `reach` times that of the best trial, because every
+    training is unstable at very high learning rates. Without a searched learning rate, return all ended trials."""
     ended_trials = [t for t in study.trials if t.status != "running"]
     searched_rates, best_first = searched_learning_rates(study), study.ranked()
     if searched_rates is None:
-        rank = {t.index: i for i, t in enumerate(best_first)}
-        ended_trials.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
+        rank_by_index = {t.index: i for i, t in enumerate(best_first)}
+        ended_trials.sort(key=lambda t: (rank_by_index.get(t.index, len(rank_by_index)), t.index))
         return JudgedTrials(tuple(ended_trials), None, np.full(len(study.trials), np.nan), math.nan)
-    name, rates = searched_rates
-    best = next((float(rates[t.index]) for t in best_first if math.isfinite(rates[t.index])), math.nan)
-    trials_in_reach = [t for t in ended_trials if not rates[t.index] > reach * best]
+    name, learning_rates = searched_rates
+    best_rate = next((float(learning_rates[t.index]) for t in best_first if math.isfinite(learning_rates[t.index])), math.nan)
+    trials_in_reach = [t for t in ended_trials if not learning_rates[t.index] > reach * best_rate]
     trials_in_reach.sort(
-        key=lambda t: abs(math.log(rates[t.index] / best)) if math.isfinite(rates[t.index] / best) else math.inf
+        key=lambda t: (
+            abs(math.log(learning_rates[t.index] / best_rate))
+            if math.isfinite(learning_rates[t.index] / best_rate)
+            else math.inf
+        )
     )
-    return JudgedTrials(tuple(trials_in_reach), name, rates, best)
+    return JudgedTrials(tuple(trials_in_reach), name, learning_rates, best_rate)
 
 
 # --- curves that show instability, and its time -----------------------------------------------------------------------------------
 
 
 def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
-    """Return (metric, costs) of each curve that can show an unstable loss: training loss first, objective last."""
+    """Return (metric, costs) for each curve that can show an unstable loss, the training loss first and the objective last."""
     curves: dict[str, Curve] = {}
     for signal in ("train_loss", "train_eval_loss", "valid_loss"):
         name = study.signals.get(signal)
@@ -112,53 +120,55 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
 
 def last_early_step(study: Study, trial: Trial) -> float:
     """Return the last step of early training; NaN if the trial logged no loss. All steps of a probe are early training."""
-    ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
-    if not ends:
+    last_steps = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
+    if not last_steps:
         return math.nan
     if study.probe is not None:
-        return max(ends)
+        return max(last_steps)
     planned_steps = study.planned_steps(trial)
-    return EARLY_TRAINING_SHARE * max([*ends, planned_steps] if math.isfinite(planned_steps) else ends)
+    return EARLY_TRAINING_SHARE * max([*last_steps, planned_steps] if math.isfinite(planned_steps) else last_steps)
 
 
 def first_diverged_step(study: Study, trial: Trial) -> int | None:
-    """Return the first step after which the trial's loss is always non-finite; None if it ends finite. If another loss is
-    finite later than a non-finite objective, the evaluation failed, but the run did not diverge."""
+    """Return the first step after which the trial's loss is always non-finite; None if the loss ends finite. If another loss is
+    still finite after the objective became non-finite, the evaluation failed, but the run did not diverge."""
     curves = loss_curves(study, trial)
-    trained = study.signals.get("train_loss")
-    any_non_finite = False
+    train_loss_name = study.signals.get("train_loss")
+    is_any_loss_non_finite = False
     for name, curve in curves:
         at = first_diverged_index(curve.values)
         if at is None:
             continue
-        any_non_finite, step = True, int(curve.steps[at])
-        last = int(curve.steps[at - 1]) if at > 0 else step - 1
-        other_ends = (
-            (c.finite, last if other == trained and len(c.finite) == len(c) else step) for other, c in curves if other != name
+        is_any_loss_non_finite, step = True, int(curve.steps[at])
+        last_finite_step = int(curve.steps[at - 1]) if at > 0 else step - 1
+        other_curves_and_steps = (
+            (c.finite, last_finite_step if other == train_loss_name and len(c.finite) == len(c) else step)
+            for other, c in curves
+            if other != name
         )
-        if any(len(c) and c.steps[-1] > until for c, until in other_ends):
+        if any(len(c) and c.steps[-1] > until for c, until in other_curves_and_steps):
             continue
         return step
-    if trial.status == "diverged" and curves and not any_non_finite:
+    if trial.status == "diverged" and curves and not is_any_loss_non_finite:
         # The trial's status is "diverged", but the trial ended before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
 
 
 def has_diverged_early(study: Study, trial: Trial, step: int) -> bool:
-    """Return True if a divergence at `step` is early. If a run of unknown planned length ends with it, its first PROBE_STEPS
-    steps are early training."""
-    last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
+    """Return True if a divergence at `step` lies in early training. If a run of unknown planned length ends with a divergence,
+    its first `PROBE_STEPS` steps are early training."""
+    last_step = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
     if step <= last_early_step(study, trial):
         return True
-    length_unknown = not math.isfinite(trial.fact("max_train_steps")) and last >= study.planned_steps(trial)
-    return length_unknown and step >= 0.9 * last and step <= PROBE_STEPS
+    is_length_unknown = not math.isfinite(trial.fact("max_train_steps")) and last_step >= study.planned_steps(trial)
+    return is_length_unknown and step >= 0.9 * last_step and step <= PROBE_STEPS
 
 
 def learning_rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
     """Return the learning rate at each of `steps`, (n,), interpolated; None if fewer than two values were logged."""
-    rates = study.curve(trial, "learning_rate").finite
-    return np.interp(steps, rates.steps, rates.values) if len(rates) >= 2 else None
+    logged_rates = study.curve(trial, "learning_rate").finite
+    return np.interp(steps, logged_rates.steps, logged_rates.values) if len(logged_rates) >= 2 else None
 
 
 # --- what to change ---------------------------------------------------------------------------------------------------------------
@@ -170,30 +180,32 @@ def late_gradient_norm_curve(study: Study, trial: Trial) -> Curve:
 
 
 def drop_small_batches(trial: Trial, curve: Curve) -> Curve:
-    """Remove points at the last batch of an epoch if it has less than half of the usual examples and thus larger gradients;
-    unchanged if most logging windows include such a batch."""
+    """Remove points at the last batch of each epoch if it has less than half of the usual examples, and thus larger gradients.
+    Return the curve unchanged if most logging windows include a last batch."""
     epoch, batch, examples = (trial.fact(name) for name in ("steps_per_epoch", "batch_size", "n_train"))
     if not len(curve) or not epoch > 1 or not 0 < examples - (epoch - 1) * batch < batch / 2:
         return curve
-    last = np.diff((curve.steps + 1) // epoch, prepend=curve.steps[0] // epoch) > 0
-    keep = ~last if 2 * last.sum() < len(last) else np.ones(len(last), dtype=bool)
-    return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
+    is_last_batch = np.diff((curve.steps + 1) // epoch, prepend=curve.steps[0] // epoch) > 0
+    points_to_keep = ~is_last_batch if 2 * is_last_batch.sum() < len(is_last_batch) else np.ones(len(is_last_batch), dtype=bool)
+    return Curve(curve.steps[points_to_keep], curve.values[points_to_keep], curve.times[points_to_keep])
 
 
 def late_gradient_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """Return gradient norms after early training, finite and positive, of the best of the trials; they depend on the
-    hyperparameters, so trials are added only until the norms suffice for a percentile."""
-    rank = {t.index: i for i, t in enumerate(study.ranked())}
-    norms = np.empty(0)
-    for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
-        if len(norms) < tails.MIN_POINTS:
-            norms = np.concatenate([norms, _drop_early_training(study, trial, study.curve(trial, "grad_norm").finite).values])
-    return norms
+    """Return gradient norms after early training, finite and positive, of as few of the best trials as suffice for a
+    percentile, because gradient norms depend on the hyperparameters."""
+    rank_by_index = {t.index: i for i, t in enumerate(study.ranked())}
+    gradient_norms = np.empty(0)
+    for trial in sorted(trials, key=lambda t: rank_by_index.get(t.index, len(rank_by_index))):
+        if len(gradient_norms) < tails.MIN_POINTS:
+            gradient_norms = np.concatenate(
+                [gradient_norms, _drop_early_training(study, trial, study.curve(trial, "grad_norm").finite).values]
+            )
+    return gradient_norms
 
 
 def _drop_early_training(study: Study, trial: Trial, curve: Curve) -> Curve:
-    keep = (curve.steps >= EARLY_TRAINING_SHARE * _trial_length(study, trial)) & (curve.values > 0)
-    return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
+    points_to_keep = (curve.steps >= EARLY_TRAINING_SHARE * _trial_length(study, trial)) & (curve.values > 0)
+    return Curve(curve.steps[points_to_keep], curve.values[points_to_keep], curve.times[points_to_keep])
 
 
 def _trial_length(study: Study, trial: Trial) -> float:
@@ -207,15 +219,17 @@ def reason_for_missing_norms(study: Study, trials: Sequence[Trial]) -> str:
     """Return a clause that says why too few gradient norms were logged after early training."""
     if not study.has("grad_norm"):
         return "no gradient norm was logged"
-    lasts = [(float(c.steps[-1]), _trial_length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)]
-    if lasts and all(last < EARLY_TRAINING_SHARE * length for last, length in lasts):
-        last, length = max(lasts)
+    last_steps_and_lengths = [
+        (float(c.steps[-1]), _trial_length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)
+    ]
+    if last_steps_and_lengths and all(last < EARLY_TRAINING_SHARE * length for last, length in last_steps_and_lengths):
+        last, length = max(last_steps_and_lengths)
         return f"the gradient norm was logged only up to step {last:,.0f} of {length:,.0f}"
     return f"no trial logged {tails.MIN_POINTS} gradient norms after its start"
 
 
 def clipping_advice(norms: FloatArray) -> Message:
-    """Return an imperative sentence that recommends a clipping threshold or, without known norms, to log gradient norms."""
+    """Return a sentence that recommends a clipping threshold or, if too few norms are known, to log gradient norms."""
     if len(norms) < tails.MIN_POINTS:
         return say(LOG_NORM_ADVICE)
     return say(
@@ -225,21 +239,21 @@ def clipping_advice(norms: FloatArray) -> Message:
 
 
 def clipping_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
-    """Propose a clipping threshold near the 90th percentile of unclipped gradient norms; without norms, advise to log them.
-    raised_from: the present threshold if it clips most updates and thus determines their length."""
+    """Propose a clipping threshold near the 90th percentile of unclipped gradient norms; without norms, advise to log norms.
+    raised_from: present threshold if it clips most updates, so that it determines the length of the updates."""
     if len(norms) < tails.MIN_POINTS:
         return (Advise(text=LOG_NORM_ADVICE),)
     percentile_90, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
     why = f"A norm of {plain_number(percentile_90, 3)}, the 90th percentile, is a good first threshold for clipping"
-    numbers = {"p90": percentile_90, "median": middle, "norms": float(len(norms))}
+    plan_numbers = {"p90": percentile_90, "median": middle, "norms": float(len(norms))}
     if raised_from < middle:
-        numbers["raised_from"] = raised_from
-    return (RunPlan(plan="clip", numbers=numbers, why=why),)
+        plan_numbers["raised_from"] = raised_from
+    return (RunPlan(plan="clip", numbers=plan_numbers, why=why),)
 
 
 def warmup_changes(unstable: float, times: float = WARMUP_RATE_FACTOR) -> tuple[Change, ...]:
     """Propose a study of the shortest warmup with which `times` * `unstable`, the lowest unstable learning rate (NaN if
     unknown), is stable."""
-    known_fields = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
-    why = "Training is unstable early, and a warmup is the best remedy for that"
-    return (RunPlan(plan="warmup", numbers=known_fields, why=why),)
+    plan_numbers = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
+    why = "Training is unstable early, and a warmup is the best remedy for early instability"
+    return (RunPlan(plan="warmup", numbers=plan_numbers, why=why),)

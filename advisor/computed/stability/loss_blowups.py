@@ -17,21 +17,21 @@ from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps, tails
 
-MIN_EARLY = 3
+MIN_EARLY_POINTS = 3
 """Minimum number of points in early training to test for a rise."""
 _MIN_POINTS_BEFORE_DIVERGENCE = 5
 """Minimum number of points that can show that the loss fell before it diverged."""
 _MIN_RISE_STEPS = 10
 """Minimum number of steps of a rise in early training, by default."""
 _RUNNING_MEDIAN_POINTS = 9
-"""Number of points over which the running median of a loss is computed. A jump of the loss ends where the running median is
-back at the level before the jump."""
+"""Number of points of the running median of a loss. A jump of the loss ends where the running median returns to the level before
+the jump."""
 _MAX_EXPLAINED_JUMPS = 16
 """Maximum number of jumps per loss that are ignored because evaluations or other trials explain them."""
 _MAX_P_VALUE = 0.05
 """Significance level for the loss of one trial."""
 _MIN_SHARE_OF_BEST_GAIN = 0.02
-"""A rise of a loss counts only if it is at least this share of the best trial's total improvement."""
+"""Minimum rise of a loss that is not negligible, as a share of the best trial's total improvement."""
 _KINDS_WITH_RISING_LOSSES: frozenset[WorkloadKind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
 """Workloads whose training losses may rise in healthy training, so that only the objective shows instability."""
 _MIN_BLOWUP_SHARE = 0.1
@@ -45,8 +45,8 @@ class TrialInstability:
     trial: Trial
     metric: str
     """Name of the unstable metric, as the trial logged it."""
-    judged_points: int
-    """Number of judged points; 0 if they are too few to call the trial stable."""
+    judged_point_count: int
+    """Number of points in which instability was searched; 0 if they are too few to call the trial stable."""
     p_value: float = 1.0
     """p-value of the instability, computed only from this trial's points; 0 for a divergence."""
     share: float = 0.0
@@ -60,17 +60,19 @@ class TrialInstability:
     """Level of the metric after the instability, in the metric's unit; NaN if the trial diverged."""
     noise_limit: float = math.nan
     """Value that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
-    subject: str = "loss"
+    curve_noun: str = "loss"
     """Kind of the unstable curve: `loss` or `objective`."""
 
     def sentence(self, at: Message | str = "") -> Message:
         """Return a sentence without a full stop. at: text about the trial's learning rate."""
         name = Name(self.trial.name)
-        return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.description)
+        return say(
+            "The {curve_noun} of {trial}{at} {event}", curve_noun=self.curve_noun, trial=name, at=at, event=self.description
+        )
 
     @property
     def levels_row(self) -> Message:
-        """Return a table row: the level before and after and, if known, the limit of the noise."""
+        """Return a table row: the level before, the level after and, if known, the noise limit."""
         before, after, limit = Number(self.level_before, 4), Number(self.level_after, 4), Number(self.noise_limit, 4)
         if not math.isfinite(self.noise_limit):
             return (
@@ -82,61 +84,71 @@ class TrialInstability:
 @computed
 def blowup_at_start(study: Study, trial: Trial, lasting: int) -> TrialInstability | None:
     """Return the rise or divergence of the loss in early training; None if no loss was logged. lasting: minimum number of steps
-    for which the loss must stay high; a single point suffices if points are further apart."""
+    for which the loss must stay high; a single high point suffices if points are further apart."""
     curves = instability.loss_curves(study, trial)
     if not curves:
         return None
-    end = instability.last_early_step(study, trial)
-    judged_curves = [(n, c) for n, c in curves if _count_points_until(c, end) >= MIN_EARLY and _should_improve(study, n)]
+    last_early_step = instability.last_early_step(study, trial)
+    judged_curves = [
+        (n, c) for n, c in curves if _count_points_until(c, last_early_step) >= MIN_EARLY_POINTS and _should_improve(study, n)
+    ]
     # A short diagnostic run may have few values of a validation loss, so prefer a loss that was logged at every step.
-    probe_end = min(end, instability.PROBE_STEPS)
-    probing = [(n, c) for n, c in judged_curves if _count_points_until(c, probe_end) >= MIN_EARLY]
-    metric, curve = (probing or judged_curves or curves)[0]
+    probe_end = min(last_early_step, instability.PROBE_STEPS)
+    curves_of_probe = [(n, c) for n, c in judged_curves if _count_points_until(c, probe_end) >= MIN_EARLY_POINTS]
+    metric, curve = (curves_of_probe or judged_curves or curves)[0]
     at = instability.first_diverged_step(study, trial)
     if at is not None and len(curve.finite) and instability.has_diverged_early(study, trial, at):
         return _early_divergence(study, trial, metric, curve, at)
-    probed = _count_points_until(curve, probe_end)
-    stable = TrialInstability(trial, metric, probed if probed >= MIN_EARLY else 0, subject=_curve_noun(study, metric))
+    points_in_probe = _count_points_until(curve, probe_end)
+    stable_result = TrialInstability(
+        trial, metric, points_in_probe if points_in_probe >= MIN_EARLY_POINTS else 0, curve_noun=_curve_noun(study, metric)
+    )
     if not judged_curves:
-        return stable
-    return _early_rise(study, stable, curve.finite, end, lasting) or stable
+        return stable_result
+    return _early_rise(study, stable_result, curve.finite, last_early_step, lasting) or stable_result
 
 
 def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at: int) -> TrialInstability:
-    sign = _cost_sign(study, metric)
-    first = sign * float(curve.finite.values[0])
-    how = _describe_divergence(study, trial, curve.finite, at, sign)
-    event = say("started at {first} and {how}", first=Number(first, 4), how=how)
-    points = _count_points_until(curve, instability.last_early_step(study, trial))
-    return TrialInstability(trial, metric, points, 0.0, math.inf, at, event, first, subject=_curve_noun(study, metric))
+    cost_sign = _cost_sign(study, metric)
+    first_value = cost_sign * float(curve.finite.values[0])
+    how = _describe_divergence(study, trial, curve.finite, at, cost_sign)
+    description = say("started at {first} and {how}", first=Number(first_value, 4), how=how)
+    early_points = _count_points_until(curve, instability.last_early_step(study, trial))
+    return TrialInstability(
+        trial, metric, early_points, 0.0, math.inf, at, description, first_value, curve_noun=_curve_noun(study, metric)
+    )
 
 
-def _early_rise(study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int) -> TrialInstability | None:
-    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps. stable: the result without
-    one."""
+def _early_rise(
+    study: Study, stable_result: TrialInstability, finite: Curve, end: float, lasting: int
+) -> TrialInstability | None:
+    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps, if any. stable_result: the
+    result for a loss without a rise."""
     early_points = _count_points_until(finite, end)
-    steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
-    width = int(np.count_nonzero(finite.steps[1:early_points] <= finite.steps[0] + steps))
-    rise = jumps.early_rise(finite.values, early_points, max(width, 1))
+    min_rise_steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
+    min_rise_points = int(np.count_nonzero(finite.steps[1:early_points] <= finite.steps[0] + min_rise_steps))
+    rise = jumps.early_rise(finite.values, early_points, max(min_rise_points, 1))
     if rise is None:
         return None
-    sign = _cost_sign(study, stable.metric)
-    step = int(finite.steps[rise.index])
-    start, level, limit = sign * rise.first_value, sign * rise.highest_level, sign * rise.noise_limit
-    event = say(
+    cost_sign = _cost_sign(study, stable_result.metric)
+    step_of_rise = int(finite.steps[rise.index])
+    start, level, limit = cost_sign * rise.first_value, cost_sign * rise.highest_level, cost_sign * rise.noise_limit
+    description = say(
         "{went} from {start} at its start to {level} at {place}",
-        went="rose" if sign > 0 else "fell",
+        went="rose" if cost_sign > 0 else "fell",
         start=Number(start, 4),
         level=Number(level, 4),
-        place=study.at(step),
+        place=study.at(step_of_rise),
     )
-    share = rise.share if _is_rise_material(study, stable.metric, rise.highest_level - rise.first_value) else 0.0
+    material_share = (
+        rise.share if _is_rise_material(study, stable_result.metric, rise.highest_level - rise.first_value) else 0.0
+    )
     return replace(
-        stable,
+        stable_result,
         p_value=rise.p_value,
-        share=share,
-        step=step,
-        description=event,
+        share=material_share,
+        step=step_of_rise,
+        description=description,
         level_before=start,
         level_after=level,
         noise_limit=limit,
@@ -149,7 +161,7 @@ def _count_points_until(curve: Curve, end: float) -> int:
 
 @computed
 def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | None:
-    """Return the largest jump, or else the divergence, of the loss after early training; None for too short curves."""
+    """Return the divergence or else the most significant jump of the loss after early training; None for too short curves."""
     curves = instability.loss_curves(study, trial)
     divergence = _late_divergence(study, trial)
     if divergence is not None:
@@ -158,19 +170,25 @@ def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | Non
     if not judged_curves:
         return None
     metric, curve = judged_curves[0]
-    first = int(np.searchsorted(curve.steps, instability.last_early_step(study, trial), side="right"))
-    rates = instability.learning_rates_at(study, trial, curve.steps.astype(np.float64))
-    jump = _largest_unexplained_jump(study, trial, metric, first, rates)
-    subject, sign = _curve_noun(study, metric), _cost_sign(study, metric)
+    first_late_index = int(np.searchsorted(curve.steps, instability.last_early_step(study, trial), side="right"))
+    learning_rates = instability.learning_rates_at(study, trial, curve.steps.astype(np.float64))
+    jump = _largest_unexplained_jump(study, trial, metric, first_late_index, learning_rates)
+    curve_noun, sign = _curve_noun(study, metric), _cost_sign(study, metric)
     if jump is None:
-        return TrialInstability(trial, metric, len(curve), subject=subject)
+        return TrialInstability(trial, metric, len(curve), curve_noun=curve_noun)
     before, after, limit = sign * jump.level_before, sign * jump.level_after, sign * jump.noise_limit
-    step = int(curve.steps[jump.index])
-    peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
-    climbs = curve.values[jump.index] - jump.level_before < (jump.level_after - jump.level_before) / 2
-    event = _describe_jump(jump, sign, peak, f", from {study.at(step)} on" if climbs else f" at {study.at(step)}")
-    share = jump.share if jump.is_log or _is_rise_material(study, metric, jump.level_after - jump.level_before) else 0.0
-    return TrialInstability(trial, metric, len(curve), jump.p_value, share, step, event, before, after, limit, subject)
+    step_of_jump = int(curve.steps[jump.index])
+    peak_value = sign * float(curve.values[jump.index : jump.index + jump.points].max())
+    is_rise_gradual = curve.values[jump.index] - jump.level_before < (jump.level_after - jump.level_before) / 2
+    description = _describe_jump(
+        jump, sign, peak_value, f", from {study.at(step_of_jump)} on" if is_rise_gradual else f" at {study.at(step_of_jump)}"
+    )
+    material_share = (
+        jump.share if jump.is_log or _is_rise_material(study, metric, jump.level_after - jump.level_before) else 0.0
+    )
+    return TrialInstability(
+        trial, metric, len(curve), jump.p_value, material_share, step_of_jump, description, before, after, limit, curve_noun
+    )
 
 
 def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
@@ -181,43 +199,49 @@ def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Me
     # The level after a jump is a median of several points, so the first point after the jump is usually higher in a plot.
     if sign * (peak - after) > _MIN_BLOWUP_SHARE * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
-    fall = "its improvement on a log scale" if jump.is_log else "its improvement"
+    improvement_noun = "its improvement on a log scale" if jump.is_log else "its improvement"
     if 0.995 <= jump.share < 1.05:
-        undone = say("all its improvement")
+        undone_text = say("all its improvement")
     elif jump.share <= 1:
-        undone = say("{share} of {fall}", share=Percent(jump.share), fall=fall)
+        undone_text = say("{share} of {fall}", share=Percent(jump.share), fall=improvement_noun)
     elif jump.is_log:
-        undone = say("more than all its improvement")
+        undone_text = say("more than all its improvement")
     else:
-        undone = say("{times} times {fall}", times=Number(jump.share, 2), fall=fall)
+        undone_text = say("{times} times {fall}", times=Number(jump.share, 2), fall=improvement_noun)
     return say(
         "{went} from {before} to {to}{place}, which undid {undone}",
         went=went,
         before=Number(before, 4),
         to=to,
         place=place,
-        undone=undone,
+        undone=undone_text,
     )
 
 
 def _largest_unexplained_jump(
     study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
-    """Return the most significant jump of the loss without a harmless explanation: evaluations that do not get worse, or losses
-    of most trials that rise at the same step."""
+    """Return the most significant jump of the loss that has no harmless explanation. Jumps are harmless if evaluations do not
+    get worse, or if the losses of most trials rise at the same step."""
     curve = dict(instability.loss_curves(study, trial))[metric].finite
-    evaluations = validation_check.heldout_curves(study, trial, metric)
+    heldout_curves = validation_check.heldout_curves(study, trial, metric)
     explained_jumps: list[jumps.Jump] = []
     for _ in range(_MAX_EXPLAINED_JUMPS):
         jump = _jump_or_collapse(curve.values, first, rates, explained_jumps, lasting=study.kind == "reinforcement-learning")
         if jump is None or jump.p_value > _MAX_P_VALUE:
             return jump
         median_points = max(jump.points, _RUNNING_MEDIAN_POINTS)
-        recovered = np.flatnonzero(jumps.running_medians(curve.values[jump.index :], median_points) <= jump.level_before)
-        end = min(jump.index + int(recovered[0]) + (median_points - 1) // 2, len(curve)) if len(recovered) else len(curve)
-        step = int(curve.steps[jump.index])
-        unharmed = validation_check.are_evaluations_unharmed(evaluations, step, int(curve.steps[end - 1]))
-        if not unharmed and not _rises_in_most_trials(study, trial, metric, step, jump.points):
+        recovery_indices = np.flatnonzero(jumps.running_medians(curve.values[jump.index :], median_points) <= jump.level_before)
+        end = (
+            min(jump.index + int(recovery_indices[0]) + (median_points - 1) // 2, len(curve))
+            if len(recovery_indices)
+            else len(curve)
+        )
+        step_of_jump = int(curve.steps[jump.index])
+        are_evaluations_unharmed = validation_check.are_evaluations_unharmed(
+            heldout_curves, step_of_jump, int(curve.steps[end - 1])
+        )
+        if not are_evaluations_unharmed and not _rises_in_most_trials(study, trial, metric, step_of_jump, jump.points):
             return jump
         explained_jumps.append(jump)
     return None
@@ -226,31 +250,31 @@ def _largest_unexplained_jump(
 def _jump_or_collapse(
     values: FloatArray, first: int, rates: FloatArray | None, explained_jumps: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
-    """Return the most significant jump of the loss or, without a significant one, a collapse that lasts to the end. lasting:
-    look only for collapses, because rewards often dip for a while."""
+    """Return the most significant jump of the loss or, if no jump is significant, a collapse that lasts to the end. lasting:
+    return only a collapse, because rewards often dip for a while."""
     jump = None if lasting else jumps.largest_jump(values, first, rates, explained_jumps)
     if jump is not None and jump.p_value <= _MAX_P_VALUE:
         return jump
-    collapse = jumps.lasting_jump(values, first, explained_jumps)
+    collapse = jumps.find_collapse(values, first, explained_jumps)
     return collapse if collapse is not None and collapse.p_value <= _MAX_P_VALUE else jump
 
 
 def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
     """Return True if the metric rises significantly in most other trials, at the same step or share of their length."""
     own = study.metric(trial, metric).steps
-    share = (step - own[0]) / max(own[-1] - own[0], 1)
+    share_of_length = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
     for other in study.trials:
         mask, steps = _steep_rises(study, other, metric, points)
         if other.index == trial.index or not len(steps) or not mask.any():
             continue
         chances.append(float(mask.mean()))
-        for column, at in enumerate((step, steps[0] + share * (steps[-1] - steps[0]))):
-            nearest = int(np.searchsorted(steps, at))
-            rises[other.index, column] = nearest < len(steps) and mask[nearest]
-    shared = int(rises.sum(axis=0).max())
-    chance = 2 * float(binom.sf(shared - 1, len(chances), np.mean(chances))) if chances else 1.0
-    return 2 * shared >= len(chances) and chance <= _MAX_P_VALUE
+        for column, at in enumerate((step, steps[0] + share_of_length * (steps[-1] - steps[0]))):
+            nearest_index = int(np.searchsorted(steps, at))
+            rises[other.index, column] = nearest_index < len(steps) and mask[nearest_index]
+    rising_trial_count = int(rises.sum(axis=0).max())
+    p_value = 2 * float(binom.sf(rising_trial_count - 1, len(chances), np.mean(chances))) if chances else 1.0
+    return 2 * rising_trial_count >= len(chances) and p_value <= _MAX_P_VALUE
 
 
 @computed
@@ -263,8 +287,8 @@ def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[
 
 
 def _is_rise_material(study: Study, metric: str, rise: float) -> bool:
-    """Return True if the rise is not negligible compared to the best trial's improvement; any rise is a large share of the own
-    one if the trial learned nothing."""
+    """Return True if the rise is not negligible compared to the improvement of the best trial. If the trial itself improves little,
+    its own improvement is no useful scale."""
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
         if curve is not None and len(values := curve.finite.values) >= 3:
@@ -272,7 +296,7 @@ def _is_rise_material(study: Study, metric: str, rise: float) -> bool:
     return True
 
 
-def unstable(study: Study, trial: Trial) -> bool:
+def is_unstable(study: Study, trial: Trial) -> bool:
     return is_unstable_early(study, trial) or _is_significant_blowup(blowup_in_mid_training(study, trial))
 
 
@@ -285,23 +309,25 @@ def _is_significant_blowup(blowup: TrialInstability | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> TrialInstability | None:
-    """Return the trial's divergence after early training; None without one, or if its loss never fell before."""
+    """Return the divergence of a trial after early training; None if the trial did not diverge then, or never improved before."""
     at = instability.first_diverged_step(study, trial)
     if at is None or instability.has_diverged_early(study, trial, at):
         return None
     for metric, curve in instability.loss_curves(study, trial):
-        earlier = curve.finite.values[curve.finite.steps < at]
-        if not _should_improve(study, metric) or len(earlier) < _MIN_POINTS_BEFORE_DIVERGENCE:
+        earlier_costs = curve.finite.values[curve.finite.steps < at]
+        if not _should_improve(study, metric) or len(earlier_costs) < _MIN_POINTS_BEFORE_DIVERGENCE:
             continue
-        sign, subject = _cost_sign(study, metric), _curve_noun(study, metric)
+        sign, curve_noun = _cost_sign(study, metric), _curve_noun(study, metric)
         if _has_lost_its_gain(study, trial, curve.finite):
-            best, last = sign * float(earlier.min()), sign * float(curve.finite.values[-1])
-            step = int(curve.finite.steps[int(earlier.argmin()) + 1])
-            event = _describe_divergence(study, trial, curve.finite, at, sign)
-            return TrialInstability(trial, metric, len(curve), 0.0, math.inf, step, event, best, last, subject=subject)
-        if float(np.median(earlier[-3:])) < earlier[0]:
-            event = say("{how}, after it had improved", how=_describe_divergence(study, trial, curve.finite, at, sign))
-            return TrialInstability(trial, metric, len(curve), 0.0, math.inf, at, event, subject=subject)
+            best, last = sign * float(earlier_costs.min()), sign * float(curve.finite.values[-1])
+            first_worse_step = int(curve.finite.steps[int(earlier_costs.argmin()) + 1])
+            description = _describe_divergence(study, trial, curve.finite, at, sign)
+            return TrialInstability(
+                trial, metric, len(curve), 0.0, math.inf, first_worse_step, description, best, last, curve_noun=curve_noun
+            )
+        if float(np.median(earlier_costs[-3:])) < earlier_costs[0]:
+            description = say("{how}, after it had improved", how=_describe_divergence(study, trial, curve.finite, at, sign))
+            return TrialInstability(trial, metric, len(curve), 0.0, math.inf, at, description, curve_noun=curve_noun)
     return None
 
 
@@ -316,25 +342,25 @@ def _has_lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
 
 
 def _describe_divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) -> Message:
-    """Return a clause on how the trial diverged at step `at`. curve: finite costs of the trial, at least one."""
+    """Return a clause that says how the trial diverged at step `at`. curve: finite costs of the trial, at least one."""
     if not _all_finite(study, trial):
         return say("is not finite from {place} on", place=study.at(at))
-    last = Number(sign * float(curve.values[-1]), 4)
+    last_value = Number(sign * float(curve.values[-1]), 4)
     if not _has_lost_its_gain(study, trial, curve):
-        return say("ends with the status diverged at {place}, where it is {last}", place=study.at(at), last=last)
-    best = int(curve.values.argmin())
+        return say("ends with the status diverged at {place}, where it is {last}", place=study.at(at), last=last_value)
+    best_index = int(curve.values.argmin())
     return say(
         "went back from {best} at {place} to {last} at its end, {end}",
-        best=Number(sign * float(curve.values[best]), 4),
-        place=study.at(int(curve.steps[best])),
-        last=last,
+        best=Number(sign * float(curve.values[best_index]), 4),
+        place=study.at(int(curve.steps[best_index])),
+        last=last_value,
         end=study.at(int(curve.steps[-1])),
     )
 
 
 def _curve_noun(study: Study, metric: str) -> str:
-    objective = metric == study.spec.objective.metric and study.signals.get("valid_loss") != metric
-    return "objective" if objective else "loss"
+    is_objective = metric == study.spec.objective.metric and study.signals.get("valid_loss") != metric
+    return "objective" if is_objective else "loss"
 
 
 def may_losses_rise(study: Study) -> bool:
@@ -358,20 +384,29 @@ class StudyInstability:
     unstable: tuple[TrialInstability, ...]
     """The most severe instability of each unstable trial, most significant first."""
     p_value: float
-    """Probability that noise makes any judged trial seem as unstable as the most significant one."""
+    """Probability that noise alone makes any judged trial seem as unstable as the most significant unstable trial."""
 
 
 def study_instability(
     study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float
 ) -> StudyInstability:
-    """Find the unstable trials. false_alarms: joint significance level over all trials, early and late; lasting, material:
-    thresholds of the calling rules for the duration and the size of a rise."""
-    pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
-    blowups = [[b for b in pair if b is not None and (b.judged_points or b.p_value < 1)] for pair in pairs]
-    judged_count = sum(map(bool, blowups))
-    tests = 2 * max(judged_count, 1)
-    unstable = [[b for b in pair if b.p_value * tests <= false_alarms and b.share >= material] for pair in blowups]
-    worst = sorted(
-        (min(s, key=lambda b: (b.p_value, -b.share)) for s in unstable if s), key=lambda b: (b.p_value, -b.share, b.trial.index)
+    """Find the unstable trials. false_alarms: joint significance level over all trials, early and late. lasting: minimum
+    duration of an early rise, in steps. material: minimum rise, as a share of the trial's improvement."""
+    early_and_late_blowups = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
+    judged_blowups = [
+        [b for b in pair if b is not None and (b.judged_point_count or b.p_value < 1)] for pair in early_and_late_blowups
+    ]
+    judged_count = sum(map(bool, judged_blowups))
+    test_count = 2 * max(judged_count, 1)
+    significant_blowups = [
+        [b for b in pair if b.p_value * test_count <= false_alarms and b.share >= material] for pair in judged_blowups
+    ]
+    most_severe_blowups = sorted(
+        (min(s, key=lambda b: (b.p_value, -b.share)) for s in significant_blowups if s),
+        key=lambda b: (b.p_value, -b.share, b.trial.index),
     )
-    return StudyInstability(judged_count, tuple(worst), min(worst[0].p_value * tests, 1.0) if worst else 1.0)
+    return StudyInstability(
+        judged_count,
+        tuple(most_severe_blowups),
+        min(most_severe_blowups[0].p_value * test_count, 1.0) if most_severe_blowups else 1.0,
+    )

@@ -1,1 +1,1 @@
-"""Learning-rate schedules."""
+"""Finds the learning-rate schedules of trials."""

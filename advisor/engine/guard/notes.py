@@ -1,4 +1,4 @@
-"""Finds problems of a single running trial that are visible without comparison to other trials, such as waiting for data."""
+"""Finds problems of a single running trial that are visible without a comparison with other trials, such as waits for data."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from advisor.model.message import Message
 from advisor.model.study import CurveBlock, Study, Trial
 
 MIN_TRAINED_SHARE = 0.5
-"""Rules with `as_if_ended` judge a trial once it has trained for this share of its planned steps."""
+"""Minimum share of the planned steps that a running trial must have trained before rules with `as_if_ended` judge it."""
 
 
 def running_trial_messages(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
-    """Return the messages of all rules that can judge a running trial (`while_running`), from a study of only this trial that
-    stopped at its last step."""
-    able = [rule for rule in rules if rule.while_running]
-    if not able:
+    """Return the messages of all rules that can judge a running trial (`while_running`). The rules judge a study that consists of
+    only this trial, as if it had stopped at its last step."""
+    applicable_rules = [rule for rule in rules if rule.while_running]
+    if not applicable_rules:
         return ()
-    alone = _study_of_trial(study, trial)
-    verdicts = judge(alone, [rule for rule in able if not rule.as_if_ended], calibrate=False)
+    study_of_trial = _study_of_trial(study, trial)
+    verdicts = judge(study_of_trial, [rule for rule in applicable_rules if not rule.as_if_ended], calibrate=False)
     steps, planned = study.cost_curve(trial).steps, study.planned_steps(trial)
     if len(steps) and math.isfinite(planned) and steps[-1] >= MIN_TRAINED_SHARE * planned:
         facts = {**trial.facts, "max_train_steps": str(int(steps[-1]))}
-        complete = replace(alone, trials=(replace(alone.trials[0], status="complete", facts=facts),))
-        verdicts += judge(complete, [rule for rule in able if rule.as_if_ended], calibrate=False)
+        study_of_ended_trial = replace(
+            study_of_trial, trials=(replace(study_of_trial.trials[0], status="complete", facts=facts),)
+        )
+        verdicts += judge(study_of_ended_trial, [rule for rule in applicable_rules if rule.as_if_ended], calibrate=False)
     return tuple(finding.message for verdict in verdicts for finding in verdict.findings)
 
 
@@ -41,5 +43,5 @@ def _study_of_trial(study: Study, trial: Trial) -> Study:
         if len(curve)
     }
     signals = {signal: name for signal, name in study.signals.items() if name in blocks}
-    stopped = replace(trial, index=0, status="stopped")
-    return replace(study, trials=(stopped,), metrics=blocks, signals=signals, outside=(), decisions=(), warnings=())
+    stopped_trial = replace(trial, index=0, status="stopped")
+    return replace(study, trials=(stopped_trial,), metrics=blocks, signals=signals, outside=(), decisions=(), warnings=())

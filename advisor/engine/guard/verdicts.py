@@ -10,26 +10,32 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.steps import schedules
-from advisor.engine.guard.policy import ImprovementBounds, Policy, TrialProgress, margin
-from advisor.engine.guard.replay import not_finite
+from advisor.engine.guard.policy import ImprovementBounds, Policy, TrialProgress, exceedance_margin
+from advisor.engine.guard.replay import is_not_finite
 from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.study import Study, Trial
 
 RunningTrialState = Literal["doomed", "not_finite", "diverging", "stuck", "fine", "unknown"]
-"""doomed: it cannot become the best · not_finite: its objective is NaN or infinite · diverging: it lost most of its improvement
-· stuck: its objective is still at its first value although its siblings had left theirs by then · fine: none of these ·
-unknown: it cannot be judged."""
+"""State of a running trial:
+
+- doomed: the trial cannot become the best
+- not_finite: its objective is NaN or infinite
+- diverging: it lost most of its improvement
+- stuck: its objective is still at its first value, although its siblings had left their first values at this step
+- fine: none of these
+- unknown: the trial cannot be judged
+"""
 
 MAX_RELATIVE_LENGTH_DIFFERENCE = 0.01
-"""Siblings are trials whose planned lengths differ by at most this share."""
+"""Maximum difference between the planned lengths of two siblings, as a share of the length."""
 MAX_RELATIVE_LENGTH_EXCESS = 0.02
-"""Beyond this relative excess over the planned length, the plan counts as wrong."""
+"""Maximum excess of a trial's last step over its planned length, as a share of the length; beyond it, the plan counts as wrong."""
 MIN_STUCK_TRAINING_SHARE = 0.2
-"""A trial may be stuck after this share of its planned length."""
+"""Minimum share of its planned length that a trial must have trained to count as stuck."""
 MIN_LEARNING_GAIN_SHARE = 0.05
-"""Minimum improvement that counts as learning, as a share of that from the first cost to the best complete trial's."""
+"""Minimum improvement that counts as learning, as a share of the distance from the first cost to the best complete trial's cost."""
 MIN_LOST_IMPROVEMENT_SHARE = 0.8
-"""A diverging trial has lost at least this share of its improvement."""
+"""Minimum share of its improvement that a diverging trial has lost."""
 MIN_RISE_TO_NOISE = 5.0
 """Minimum rise of a diverging trial, in median absolute differences between successive evaluations."""
 
@@ -45,24 +51,24 @@ class TrialVerdict:
     length: float
     """Planned steps; NaN if unknown."""
     message: Message
-    """The verdict and its evidence, or why the trial cannot be judged."""
+    """The verdict and its evidence, or the reason why the trial cannot be judged."""
     stop: bool = False
-    """Whether the evidence is strong enough to stop the trial."""
+    """True if the evidence is strong enough to stop the trial."""
     bounds: ImprovementBounds | None = field(default=None, compare=False)
 
     @property
     def saved(self) -> float:
-        """Number of steps saved by stopping the trial now; 0 if it should continue or its length is unknown."""
-        left = self.length - self.step
-        return max(0.0, left) if self.stop and math.isfinite(left) else 0.0
+        """Number of steps that are saved if the trial stops now; 0 if it should continue or its length is unknown."""
+        steps_left = self.length - self.step
+        return max(0.0, steps_left) if self.stop and math.isfinite(steps_left) else 0.0
 
 
 def running_verdicts(study: Study) -> tuple[TrialVerdict, ...]:
-    """Return a verdict on each trial of the study that still runs."""
+    """Return a verdict on each running trial of the study."""
     policy = Policy()
-    progress = {t.index: _trial_progress(study, t) for t in study.trials}
-    running = [t for t in study.trials if t.status == "running"]
-    return tuple(_TrialJudge(study, policy, progress).verdict(t) for t in running)
+    progress_by_trial = {t.index: _trial_progress(study, t) for t in study.trials}
+    running_trials = [t for t in study.trials if t.status == "running"]
+    return tuple(_TrialJudge(study, policy, progress_by_trial).verdict(t) for t in running_trials)
 
 
 def _trial_progress(study: Study, trial: Trial) -> TrialProgress:
@@ -78,40 +84,40 @@ class _TrialJudge:
 
     def verdict(self, trial: Trial) -> TrialVerdict:
         own = self.progress[trial.index]
-        step = int(own.steps[-1]) if len(own.steps) else 0
+        last_step = int(own.steps[-1]) if len(own.steps) else 0
 
-        def made(
+        def make_verdict(
             state: RunningTrialState, message: Message, *, stop: bool = False, bounds: ImprovementBounds | None = None
         ) -> TrialVerdict:
-            return TrialVerdict(trial, state, step, own.length, message, stop, bounds)
+            return TrialVerdict(trial, state, last_step, own.length, message, stop, bounds)
 
         if len(own.steps) and not np.isfinite(own.costs[-1]):
-            return made("not_finite", self._not_finite_text(trial, own), stop=not_finite(own, len(own.steps) - 1))
+            return make_verdict("not_finite", self._not_finite_text(trial, own), stop=is_not_finite(own, len(own.steps) - 1))
         siblings = self._siblings(trial)
         if (reason := next(self._reasons_not_to_judge(trial, own, siblings), None)) is not None:
-            return made("unknown", reason)
-        last = len(own.steps) - 1
-        bounds = self.policy.bounds_if_doomed(own, last, siblings)
+            return make_verdict("unknown", reason)
+        last_index = len(own.steps) - 1
+        bounds = self.policy.bounds_if_doomed(own, last_index, siblings)
         if bounds is not None:
-            return made("doomed", self._doomed_text(trial, own, bounds), stop=True, bounds=bounds)
+            return make_verdict("doomed", self._doomed_text(trial, own, bounds), stop=True, bounds=bounds)
         if (text := self._stuck_text(trial, own, siblings)) is not None:
-            return made("stuck", text)
+            return make_verdict("stuck", text)
         if (text := self._diverging_text(trial, own)) is not None:
-            return made("diverging", text)
-        return made("fine", say("{trial} can still become the best.", trial=Name(trial.name)))
+            return make_verdict("diverging", text)
+        return make_verdict("fine", say("{trial} can still become the best.", trial=Name(trial.name)))
 
     def _siblings(self, trial: Trial) -> list[TrialProgress]:
         """Return the completed trials with a finite result and the same planned length and kind of schedule."""
-        kinds = {t.index: schedules.read_schedule(self.study, t).logged_kind for t in self.study.trials}
+        schedule_kinds = {t.index: schedules.read_schedule(self.study, t).logged_kind for t in self.study.trials}
         length = self.progress[trial.index].length
-        found = []
+        siblings = []
         for other in self.study.trials:
             own = self.progress[other.index]
-            whole = other.status in ("complete", "not_learned") and len(own.steps) > 0 and math.isfinite(own.best[-1])
-            same = abs(own.length - length) <= MAX_RELATIVE_LENGTH_DIFFERENCE * length
-            if whole and same and kinds.get(other.index) == kinds.get(trial.index):
-                found.append(own)
-        return found
+            is_complete = other.status in ("complete", "not_learned") and len(own.steps) > 0 and math.isfinite(own.best[-1])
+            has_same_length = abs(own.length - length) <= MAX_RELATIVE_LENGTH_DIFFERENCE * length
+            if is_complete and has_same_length and schedule_kinds.get(other.index) == schedule_kinds.get(trial.index):
+                siblings.append(own)
+        return siblings
 
     def _reasons_not_to_judge(self, trial: Trial, own: TrialProgress, siblings: Sequence[TrialProgress]) -> Iterator[Message]:
         name = Name(trial.name)
@@ -122,7 +128,7 @@ class _TrialJudge:
         if not math.isfinite(own.length):
             yield say("The planned length of {trial} is unknown: log max_train_steps.", trial=name)
         if any(o.params == trial.params and o.index != trial.index for o in self.study.trials):
-            yield say("The setting of {trial} runs with several seeds, and their mean counts.", trial=name)
+            yield say("The setting of {trial} runs with several seeds, and the mean over the seeds counts.", trial=name)
         if any(p.steps[-1] > (1 + MAX_RELATIVE_LENGTH_EXCESS) * own.length for p in (own, *siblings) if len(p.steps)):
             yield say("Trials train beyond the planned {length} steps, so the plan is wrong.", length=Number(own.length, 6))
         times = self.study.cost_curve(trial).times
@@ -140,13 +146,13 @@ class _TrialJudge:
     # --- texts ------------------------------------------------------------------------------------------------------------------
 
     def _not_finite_text(self, trial: Trial, own: TrialProgress) -> Message:
-        finite = np.flatnonzero(np.isfinite(own.costs))
-        first = int(own.steps[finite[-1] + 1 if len(finite) else 0])
+        finite_indices = np.flatnonzero(np.isfinite(own.costs))
+        first_non_finite_step = int(own.steps[finite_indices[-1] + 1 if len(finite_indices) else 0])
         return say(
             "{metric} of {trial} is not finite from {step} on.",
             metric=Name(self.study.spec.objective.metric),
             trial=Name(trial.name),
-            step=self.study.at(first),
+            step=self.study.at(first_non_finite_step),
         )
 
     def _doomed_text(self, trial: Trial, own: TrialProgress, bounds: ImprovementBounds) -> Message:
@@ -166,21 +172,21 @@ class _TrialJudge:
         )
 
     def _stuck_text(self, trial: Trial, own: TrialProgress, siblings: Sequence[TrialProgress]) -> Message | None:
-        left = steps_siblings_left_start(own, len(own.steps) - 1, siblings, self.policy)
-        if left is None:
+        improvement_steps = improvement_steps_of_siblings(own, len(own.steps) - 1, siblings, self.policy)
+        if improvement_steps is None:
             return None
         return say(
             "{trial} is still where it began after {done} of its training; {left} of {count} completed trials left their first "
             "value, the last of them after {last}.",
             trial=Name(trial.name),
             done=Percent(min(1.0, own.steps[-1] / own.length)),
-            left=len(left),
+            left=len(improvement_steps),
             count=len(siblings),
-            last=Percent(max(left) / own.length),
+            last=Percent(max(improvement_steps) / own.length),
         )
 
     def _diverging_text(self, trial: Trial, own: TrialProgress) -> Message | None:
-        share = diverging_lost_share(own, len(own.steps) - 1, self.policy)
+        share = lost_share_if_diverging(own, len(own.steps) - 1, self.policy)
         if share is None:
             return None
         return say(
@@ -196,47 +202,52 @@ class _TrialJudge:
 # --- stuck and diverging trials -------------------------------------------------------------------------------------------------
 
 
-def steps_siblings_left_start(
+def improvement_steps_of_siblings(
     trial: TrialProgress, at: int, siblings: Sequence[TrialProgress], policy: Policy
 ) -> list[float] | None:
     """Return the steps at which siblings left their first objective value if the trial is stuck at evaluation `at`; else None.
 
-    At least half of the siblings left their first value, and the trial stays at its own longer than the slowest of these by the
-    policy's factor.
+    A trial is stuck if at least half of its siblings left their first value, and the trial has stayed at its own first value longer
+    than the slowest of these siblings, by the factor `exceedance_margin`.
     """
     if trial.steps[at] < MIN_STUCK_TRAINING_SHARE * trial.length:
         return None
     best = min(float(s.best[-1]) for s in siblings)
     if _first_improvement_step(trial, best) <= trial.steps[at]:
         return None
-    left = [step for s in siblings if (step := _first_improvement_step(s, best)) < math.inf]
-    if len(left) < max(1.0, 0.5 * len(siblings)):
+    improvement_steps = [step for s in siblings if (step := _first_improvement_step(s, best)) < math.inf]
+    if len(improvement_steps) < max(1.0, 0.5 * len(siblings)):
         return None
-    return left if trial.steps[at] >= margin(len(left), policy.max_false_stuck_share) * max(left) else None
+    return (
+        improvement_steps
+        if trial.steps[at] >= exceedance_margin(len(improvement_steps), policy.max_false_stuck_share) * max(improvement_steps)
+        else None
+    )
 
 
 def _first_improvement_step(trial: TrialProgress, best: float) -> float:
-    """Return the step of the first clear improvement, or inf. best: cost of the best sibling."""
-    first = float(trial.costs[0])
-    moved = np.flatnonzero(first - trial.best > MIN_LEARNING_GAIN_SHARE * (first - best))
-    return float(trial.steps[moved[0]]) if len(moved) else math.inf
+    """Return the step of the trial's first clear improvement; inf if there is none. best: cost of the best sibling."""
+    first_cost = float(trial.costs[0])
+    improved_indices = np.flatnonzero(first_cost - trial.best > MIN_LEARNING_GAIN_SHARE * (first_cost - best))
+    return float(trial.steps[improved_indices[0]]) if len(improved_indices) else math.inf
 
 
-def diverging_lost_share(trial: TrialProgress, at: int, policy: Policy) -> float | None:
-    """Return the share of its improvement that the trial has lost if it diverges at evaluation `at` and just before; else None."""
-    shares = [
-        _lost_share_once(trial, k, 2 * policy.successive_evaluations) for k in range(at, at - policy.successive_evaluations, -1)
+def lost_share_if_diverging(trial: TrialProgress, at: int, policy: Policy) -> float | None:
+    """Return the share of its improvement that a trial has lost if it diverges at evaluation `at` and those just before; else
+    None."""
+    lost_shares = [
+        _lost_share_at(trial, k, 2 * policy.successive_evaluations) for k in range(at, at - policy.successive_evaluations, -1)
     ]
-    return None if None in shares else shares[0]
+    return None if None in lost_shares else lost_shares[0]
 
 
-def _lost_share_once(trial: TrialProgress, at: int, min_points: int) -> float | None:
-    costs = trial.costs[: max(at, -1) + 1]
-    finite = costs[np.isfinite(costs)]
-    if len(finite) < min_points:
+def _lost_share_at(trial: TrialProgress, at: int, min_points: int) -> float | None:
+    costs_so_far = trial.costs[: max(at, -1) + 1]
+    finite_costs = costs_so_far[np.isfinite(costs_so_far)]
+    if len(finite_costs) < min_points:
         return None
-    gained, lost = float(finite[0] - trial.best[at]), float(trial.median_recent_costs[at] - trial.best[at])
+    gained, lost = float(finite_costs[0] - trial.best[at]), float(trial.median_recent_costs[at] - trial.best[at])
     if not lost > MIN_LOST_IMPROVEMENT_SHARE * gained > 0:
         return None
-    noise = float(np.median(np.abs(np.diff(finite))))
-    return lost / gained if lost > MIN_RISE_TO_NOISE * noise else None
+    median_difference = float(np.median(np.abs(np.diff(finite_costs))))
+    return lost / gained if lost > MIN_RISE_TO_NOISE * median_difference else None

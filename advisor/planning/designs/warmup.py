@@ -51,7 +51,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
         return (Advise(text=text),)
     rate, setting, lengths = learning_rate(base), best_trial_setting(study, base), warmup_candidates(steps)
     unstable_rate = request.numbers.get("unstable_learning_rate", math.nan)
-    name = warmups.parameter(base.parameters) or "warmup_steps"
+    name = warmups.find_warmup_parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable_rate) or warmups.is_warmup_share(base, name):
         why = f"Search for the shortest warmup that trains stably, up to {lengths[-1]:,} steps, a tenth of the training"
         if warmups.is_warmup_share(base, name):

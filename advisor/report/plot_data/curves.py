@@ -137,7 +137,7 @@ def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHi
 
 def _gradient_clipping_facts(study: Study, trials: list[Trial]) -> dict[str, float]:
     """Return the clipping threshold and the mean share of clipped updates; empty if the threshold is unknown or differs."""
-    thresholds = {clipping.threshold(t) for t in trials}
+    thresholds = {clipping.clipping_threshold(t) for t in trials}
     if len(thresholds) != 1 or not all(map(math.isfinite, thresholds)):
         return {}
     clipped_shares = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from advisor.computed.batch.targets import GroupStatistic
+from advisor.computed.batch.targets import LengthStatistic
 from advisor.model.space import FloatArray
 
 _MAX_PERMUTATIONS = 999
@@ -27,7 +27,7 @@ class StepsComparison(NamedTuple):
     """p-value: probability of a difference at least this large between groups that truly need equally many steps."""
 
 
-def compare_steps(groups: Sequence[FloatArray], statistic: GroupStatistic) -> StepsComparison:
+def compare_steps(groups: Sequence[FloatArray], statistic: LengthStatistic) -> StepsComparison:
     """Test by permutations whether later groups need more steps than the first. groups: positive numbers of steps, (n,), n >=
     1, for each group; inf if the target was not reached."""
     values = np.concatenate(groups)
@@ -41,13 +41,13 @@ def compare_steps(groups: Sequence[FloatArray], statistic: GroupStatistic) -> St
     return StepsComparison(levels, _largest_growth(levels[None, :])[0].item(), float(p))
 
 
-def _largest_ratio(values: FloatArray, ends: list[int], statistic: GroupStatistic) -> FloatArray:
+def _largest_ratio(values: FloatArray, ends: list[int], statistic: LengthStatistic) -> FloatArray:
     if statistic == "least":
         return _largest_growth(_group_levels(values, ends, statistic))
     return _largest_growth(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
 
 
-def _group_levels(values: FloatArray, ends: list[int], statistic: GroupStatistic) -> FloatArray:
+def _group_levels(values: FloatArray, ends: list[int], statistic: LengthStatistic) -> FloatArray:
     """Return the median or minimum of each group, (rows, groups), for values (rows, n) of groups that end before `ends`."""
     parts = np.split(values, ends[:-1], axis=1)
     if statistic == "least":

@@ -17,7 +17,7 @@ from advisor.computed.pipeline.validation import percentage_factor
 from advisor.model.message import Message, Objective, say
 from advisor.model.space import FloatArray, as_number, words_of_name
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.stats.curve import MIN_POINTS, noise, rise_at_point, rise_of_level
+from advisor.stats.curve import MIN_POINTS, noise_sd, rise_at_point, rise_of_level
 
 _REGRESSION_METRIC_WORDS = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
 _ZERO_CHANCE_METRIC_WORDS = set("mcc kappa r2 pearson spearman corr correlation".split())
@@ -281,7 +281,7 @@ def _first_evaluation_level(study: Study, trial: Trial, usual_range: tuple[float
     curve = study.cost_curve(trial).finite
     if len(curve) < 2:
         return None
-    scatter = noise(curve.values[1:])
+    scatter = noise_sd(curve.values[1:])
     own = float(curve.values[0]), scatter if math.isfinite(scatter) else 0.0
     cost, error = min(own, usual_range)
     perfect = _objective_to_cost(study, _perfect_objective_value(study, study.objective_value(cost)))

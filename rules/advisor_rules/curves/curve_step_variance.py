@@ -12,7 +12,7 @@ from advisor.computed.curves import noise
 from advisor.computed.curves.noise import (
     MIN_EVALUATIONS_FOR_NOISE,
     HalfAroundBest,
-    Ranking,
+    RankingStability,
     redraw_ranking,
     split_around_best,
     split_ends,
@@ -116,7 +116,7 @@ class CurveStepVariance(Rule):
         if ranking.noise_sd > 0 and ranking.best_unchanged_share < self.keeps and ranking.reliability < self.reliable:
             yield self._report_noisy_ranking(study, [t for t, _ in parts], ranking)
 
-    def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
+    def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: RankingStability) -> Finding:
         costs, sd, keeps = study.costs[[t.index for t in trials]], ranking.best_cost_sd, Percent(ranking.best_unchanged_share)
         message = say(
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best value of "
@@ -151,7 +151,7 @@ class CurveStepVariance(Rule):
         values = study.cost_curve(trial).finite.values
         fall = change_since(values, 0)
         gain = float(values[: int(np.argmin(values)) + 1].max()) - float(values.min())
-        if fall is None or fall.p_fall > self.false_alarms or gain <= 0:
+        if fall is None or fall.fall_p_value > self.false_alarms or gain <= 0:
             raise MissingData(
                 "the only trial with a result does not end better, beyond its noise, than in its first tenth; the rule needs two "
                 "trials or more",

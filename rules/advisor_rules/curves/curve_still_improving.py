@@ -159,7 +159,7 @@ class CurveStillImproving(Rule):
         ends, first, metric = [e.end for e in improving], improving[0], study.spec.objective.metric
         middle = sorted(ends, key=lambda end: end.forecast_gain)[len(ends) // 2]
         steps = curve_tails.median_planned_steps(study, improving)
-        longer = round_up_steps(steps * float(np.median([e.length_factor for e in ends])))
+        longer = round_up_steps(steps * float(np.median([e.recommended_length_factor for e in ends])))
         chance = float(np.mean([e.chance_above(self.material) for e in ends]))
         trials, at, forecast = [e.trial for e in improving], study.at(first.last_constant_rate_step), _forecast(study, first)
         why = f"The best trials still improve at {at}. Twice the steps would bring {metric} {forecast}."

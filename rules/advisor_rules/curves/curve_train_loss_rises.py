@@ -135,7 +135,7 @@ class CurveTrainLossRises(Rule):
         step = int(finite.steps[rise.best_index])
         small = rise.share < self.material or rise.height < self.visible * abs(rise.best_level)
         no_slow_rise = p > 0.5 or small or steepest >= self.jump or not math.isfinite(curve.values[-1])
-        if no_slow_rise or _is_learning_rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial):
+        if no_slow_rise or _is_learning_rate_raised(study, trial, curve, step) or loss_blowups.is_unstable(study, trial):
             p = 1.0
         improve = p < 1 and validation_check.do_evaluations_improve(
             validation_check.heldout_curves(study, trial, metric), step, int(finite.steps[-1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.computed.space import extension, failures
 from advisor.computed.space.inside import trials_in_space
-from advisor.computed.stability.loss_blowups import unstable as unstable_loss
+from advisor.computed.stability.loss_blowups import is_unstable as is_loss_unstable
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import curve_plot, table
@@ -183,11 +183,11 @@ def _best_level(study: Study, top: SkillOverGuessing) -> Objective:
 
 def _instability_text(study: Study, best: Trial) -> str:
     """Return the start of a sentence that the best trial's loss or most trials blew up; empty if training was stable."""
-    if unstable_loss(study, best):
+    if is_loss_unstable(study, best):
         return "Its loss"
     ended = [t for t in study.trials if study.ended[t.index]]
     diverged = failures.failure_masks(study).diverged
-    bad = sum(bool(diverged[t.index]) or unstable_loss(study, t) for t in ended)
+    bad = sum(bool(diverged[t.index]) or is_loss_unstable(study, t) for t in ended)
     return f"The loss of {bad} of {len(ended)} trials" if 2 * bad >= len(ended) else ""
 
 

@@ -86,7 +86,7 @@ class TuningSaturated(Rule):
         # The best setting is the repeated setting with the best mean, because the best of many single runs is probably lucky.
         best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
         costs = np.array([s.mean for s in tried])
-        noise_band = difference.prediction_margin(variance, len(best.costs), self.false_alarms)
+        noise_band = difference.max_insignificant_difference(variance, len(best.costs), self.false_alarms)
         if costs.min() < best.mean - noise_band:
             return
         rounds = [s.trials[0].facts.get("study") for s in tried]
@@ -97,7 +97,7 @@ class TuningSaturated(Rule):
         earlier, later = first[~recent], first[recent]
         gain = max(float(earlier.min() - later.min()), 0.0) if len(earlier) and len(later) else 0.0
         as_good = int(np.sum(pool <= best.mean + noise_band))
-        chance = best_of.chance_of_no_target(len(pool), math.ceil(len(pool) / 2), as_good)
+        chance = best_of.chance_of_drawing_no_target(len(pool), math.ceil(len(pool) / 2), as_good)
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
             yield sampler.weaken_if_adaptive(
                 study, self._build_finding(study, best, variance[0], (as_good, len(pool), len(later)), gain, chance)

@@ -22,7 +22,7 @@ from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import is_fine_tuning
 from advisor.stats import ranks
 from advisor.stats.blocks import MeanLevel, mean_level
-from advisor.stats.curve import noise
+from advisor.stats.curve import noise_sd
 
 _LIMIT_FORGETTING_ADVICE = (
     "Decide how much you may lose on {metric}, and limit it in the next study: mix old data into the batches, lower the learning "
@@ -184,7 +184,7 @@ def _measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests:
         costs, objective = sign * study.metric(trial, metric).finite.values, study.cost_curve(trial).finite
         if min(len(costs), len(objective)) >= _MIN_EVALUATIONS:
             late = mean_level(costs[len(costs) // 2 :])
-            first = MeanLevel(float(costs[0]), noise(costs), len(costs) - 3.0)
+            first = MeanLevel(float(costs[0]), noise_sd(costs), len(costs) - 3.0)
             p_gain = ranks.p_value_of_fall(objective.steps.astype(np.float64), objective.values)
             p = min(1.0, tests * max(late.p_value_above_other(first), p_gain))
             worse = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0

@@ -142,7 +142,7 @@ class _EpsilonAndGradient(NamedTuple):
 
 def _epsilon_and_gradient(study: Study, trial: Trial) -> _EpsilonAndGradient | None:
     norms, parameters = study.curve(trial, "grad_norm").finite.values, trial.fact("model_parameters")
-    epsilon, limit = _adam.epsilon_of_adam(trial), clipping.threshold(trial)
+    epsilon, limit = _adam.epsilon_of_adam(trial), clipping.clipping_threshold(trial)
     if len(norms) < _MIN_GRADIENT_NORMS or not parameters > 0 or not epsilon > 0:
         return None
     norms = np.minimum(norms, limit) if math.isfinite(limit) else norms

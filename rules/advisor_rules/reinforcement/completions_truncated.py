@@ -112,7 +112,7 @@ class CompletionsTruncated(Rule):
 
     def _build_finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
         first, limit = cut[0], _completion_length_limit(study)
-        p, p_rise = first.late.p_value_above(self.most), first.late.p_value_above_other(first.start)
+        p, rise_p_value = first.late.p_value_above(self.most), first.late.p_value_above_other(first.start)
         caption = say("{share} of the late completions are cut off.", share=Percent(first.late.mean))
         lines, confidence = {"limit": self.most}, _FINDING_CONFIDENCE
         action, changes = say(_RAISE_LENGTH_LIMIT_ADVICE), list[Change]()
@@ -145,7 +145,7 @@ class CompletionsTruncated(Rule):
                     ("share truncated in the first tenth", Percent(first.start.mean)),
                     ("share truncated in the second half", Percent(first.late.mean), self.most),
                     ("p-value that the share exceeds the limit", Probability(p), self.false_alarms),
-                    ("p-value of the rise of the share", Probability(p_rise), self.false_alarms),
+                    ("p-value of the rise of the share", Probability(rise_p_value), self.false_alarms),
                 ),
             ),
             changes=changes or None,

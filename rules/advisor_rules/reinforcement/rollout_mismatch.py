@@ -112,7 +112,7 @@ class RolloutMismatch(Rule):
         first, trials, metric = apart[0], [m.trial for m in apart], study.signals["rollout_mismatch"]
         larger, start = first.larger, first.start
         grows = first.late.p_value_above_other(start) <= self.false_alarms
-        p, p_rise = Probability(first.p_above(self.most)), Probability(larger.p_value_above_other(start))
+        p, rise_p_value = Probability(first.p_above(self.most)), Probability(larger.p_value_above_other(start))
         caption = "The engine and the trainer disagree about the sampled tokens."
         return self.finding(
             say(
@@ -139,7 +139,7 @@ class RolloutMismatch(Rule):
                     ("difference in the first half, nats", Number(first.early.mean), self.most),
                     ("difference in the second half, nats", Number(first.late.mean), self.most),
                     ("p-value that the difference exceeds the limit", p, self.false_alarms),
-                    ("p-value of the rise of the difference", p_rise, self.false_alarms),
+                    ("p-value of the rise of the difference", rise_p_value, self.false_alarms),
                 ),
             ),
         )

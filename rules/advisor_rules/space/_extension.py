@@ -33,7 +33,7 @@ class ExtendedRange(NamedTuple):
 
 
 def extend_range_end(
-    study: Study, tried: Settings, name: str, side: RangeSide, response: boundaries.Response
+    study: Study, tried: Settings, name: str, side: RangeSide, response: boundaries.AxisResponse
 ) -> ExtendedRange | None:
     """Return the range with one end moved outwards; None if the range cannot be extended at this end."""
     domain = study.spec.parameters[name]

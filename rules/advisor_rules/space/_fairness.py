@@ -89,7 +89,7 @@ def find_partly_tried_groups(
     return sorted(found, key=lambda e: (e.p_value, -e.probability, e.group, e.axis))
 
 
-def _chance_of_end(response: boundaries.Response, side: RangeSide) -> float:
+def _chance_of_end(response: boundaries.AxisResponse, side: RangeSide) -> float:
     return response.chance_of_low_end if side == "low" else response.chance_of_high_end
 
 
@@ -105,7 +105,7 @@ def _find_inner_ends(own: FloatArray, rest: FloatArray, level: float) -> list[tu
         ("high", high, int(np.sum(rest > high))),
     ]
     ends = [
-        (side, at, beyond, best_of.chance_of_no_target(len(own) + len(rest), len(own), beyond))
+        (side, at, beyond, best_of.chance_of_drawing_no_target(len(own) + len(rest), len(own), beyond))
         for side, at, beyond in sides
         if beyond >= max(1.0, _MIN_SHARE_BEYOND_END * len(rest))
     ]
@@ -121,7 +121,7 @@ def _stretch_to_unit_range(positions: FloatArray) -> FloatArray:
 
 def find_groups_with_narrow_range(
     groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
-) -> list[tuple[int, boundaries.EndWithCluster]]:
+) -> list[tuple[int, boundaries.ClusterAtEnd]]:
     """Return the losing groups whose good points cluster at an end of an axis, most significant first; the arguments are the
     same as for `find_partly_tried_groups`.
 

@@ -132,7 +132,7 @@ class ScientificEffect(Rule):
     def _build_answer_finding(self, study: Study, question: _ValueComparison, false_alarms: float) -> Finding:
         effect, comparison, lead = question.effect, question.comparison, question.effect.leading_group
         level, share = 1 - false_alarms / (len(question.groups) - 1), Percent(1 - self.false_alarms)
-        gaps = {g: effect.gap_to_leader(g, level) for g in range(len(question.groups)) if g != lead}
+        gaps = {g: effect.difference_to_leading_group(g, level) for g in range(len(question.groups)) if g != lead}
         worse = sorted((g for g, (_, low, _) in gaps.items() if low > 0), key=lambda g: -gaps[g][0])
         chance = min((float(np.mean(effect.best_costs[:, g] > effect.best_costs[:, lead])) for g in worse), default=0.0)
         texts = {g: _gap_interval_text(gap, share) for g, gap in gaps.items()}

@@ -165,7 +165,7 @@ class SpaceBoundary(Rule):
                 yield self._build_finding(study, tried, name, end, moved)
 
     def _build_finding(
-        self, study: Study, tried: Settings, name: str, crowded: boundaries.EndWithCluster, moved: _extension.ExtendedRange
+        self, study: Study, tried: Settings, name: str, crowded: boundaries.ClusterAtEnd, moved: _extension.ExtendedRange
     ) -> Finding:
         side, p, sure = crowded.side, crowded.p_value, crowded.probability >= self.certainty
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]

@@ -125,13 +125,13 @@ class SpaceInfeasible(Rule):
         if not ended_count:
             raise MissingData("no trial has ended with a result; wait for the first results", needs="trials", at_least=1)
         failed = failures.failure_masks(study)
-        count = int(failed.any.sum())
+        count = int(failed.has_failed.sum())
         if count < self.share * ended_count:
             return
         cut = _failure_regions.find_failure_cut(study, self.false_alarms) if count < ended_count else None
         # Settings are counted instead of trials, because repeats of a setting add no evidence.
         weights = settings.trial_weights(study)
-        bad, total = round(float(weights[failed.any].sum()), 9), round(float(weights.sum()))
+        bad, total = round(float(weights[failed.has_failed].sum()), 9), round(float(weights.sum()))
         clear: MessagePart = "no region"
         if cut is None:
             severity, action, changes = self._advise_on_unexplained_failures(study, failed, bad, total)
@@ -146,7 +146,7 @@ class SpaceInfeasible(Rule):
             confidence=outliers.chance_of_failed_share(bad, total, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
-            trials=[t for t in study.trials if failed.any[t.index]],
+            trials=[t for t in study.trials if failed.has_failed[t.index]],
             evidence=(
                 *(cut.evidence if cut is not None else ()),
                 table(
@@ -169,11 +169,11 @@ class SpaceInfeasible(Rule):
         if higher_rates:
             severity = "note"
         text = _advise_on_few_failed_settings(study) or higher_rates or UNEXPLAINED_FAILURES_ADVICE
-        if 2 * failed.out_of_memory.sum() > failed.any.sum():
+        if 2 * failed.out_of_memory.sum() > failed.has_failed.sum():
             text = FREE_MEMORY_ADVICE
         elif everywhere and not higher_rates:
             text = BUG_ADVICE
-            unstable = failed.any[study.ended].all() and 2 * failed.crashed.sum() < failed.any.sum()
+            unstable = failed.has_failed[study.ended].all() and 2 * failed.crashed.sum() < failed.has_failed.sum()
             if lower := _failure_regions.search_lower_rates(study, bool(unstable)):
                 action = _rows.range_advice("Search lower values of {name}", lower.parameter, lower.low, lower.high)
                 return severity, action, (lower, Advise(text=text))
@@ -183,10 +183,10 @@ class SpaceInfeasible(Rule):
 def _advise_higher_learning_rates(study: Study, failed: failures.FailureMasks) -> str:
     """Return advice if all failed trials learned nothing, at rates below the best trial's and mostly below the others'."""
     found, best = searched_learning_rates(study), study.ranked()[:1]
-    if found is None or not best or (failed.any & ~failed.stuck).any():
+    if found is None or not best or (failed.has_failed & ~failed.stuck).any():
         return ""
     rates = found[1]
-    bad, others = rates[study.ended & failed.any], rates[study.ended & ~failed.any]
+    bad, others = rates[study.ended & failed.has_failed], rates[study.ended & ~failed.has_failed]
     if not len(bad) or not bad.max() < rates[best[0].index] or not np.median(bad) < np.median(others):
         return ""
     return (
@@ -210,10 +210,10 @@ def _message(study: Study, failed: failures.FailureMasks, cut: _failure_regions.
     # If all failures are of one kind, name this kind: "failed" would be misleading for a trial that learned nothing but ended with
     # a result.
     how = list_message([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
-    is_whole = cut is not None and str(cut.failed_settings_phrase).startswith(f"all {int(failed.any.sum())} settings ")
+    is_whole = cut is not None and str(cut.failed_settings_phrase).startswith(f"all {int(failed.has_failed.sum())} settings ")
     return say(
         "{count} of {ended} {how}{where}.",
-        count=int(failed.any.sum()),
+        count=int(failed.has_failed.sum()),
         ended=Count(int(study.ended.sum()), "trial"),
         how=kinds[0][0] if len(kinds) == 1 else say("failed ({kinds})", kinds=how),
         where=say(": {which}" if is_whole else ", among them {which}", which=cut.failed_settings_phrase)
@@ -223,8 +223,8 @@ def _message(study: Study, failed: failures.FailureMasks, cut: _failure_regions.
 
 
 def _repeated_failures_clause(study: Study, failed: failures.FailureMasks) -> str:
-    same = [g for g in settings.settings_of_all_lengths(study).trials if any(failed.any[t.index] for t in g)]
-    return ", all of them repeats of one setting" if len(same) == 1 and failed.any.sum() > 1 else ""
+    same = [g for g in settings.settings_of_all_lengths(study).trials if any(failed.has_failed[t.index] for t in g)]
+    return ", all of them repeats of one setting" if len(same) == 1 and failed.has_failed.sum() > 1 else ""
 
 
 def _advise_on_few_failed_settings(study: Study) -> str:
@@ -236,7 +236,7 @@ def _advise_on_few_failed_settings(study: Study) -> str:
     rate = next((n for n in apart if sides[n] == "high" and is_learning_rate(n)), None)
     if tried.failed.sum() == 1 and apart and apart != [rate]:
         group = tried.trials[int(tried.failed.argmax())]
-        failed = int(failures.failure_masks(study).any[[t.index for t in group]].sum())
+        failed = int(failures.failure_masks(study).has_failed[[t.index for t in group]].sum())
         which = f"all {failed} failed trials are repeats of one setting" if failed > 1 else "only one trial failed"
         values = list_message([say("{n} ({v})", n=Name(n), v=Setting(group[0].params[n])) for n in apart], limit=6)
         text = "This setting differs from all others in {values}, so the cause is not known."

@@ -167,7 +167,7 @@ class SpaceShrink(Rule):
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}"
         if part.low < kept_range[0] or part.high > kept_range[1]:
-            why = capitalise(f"{promising.LIES_HERE_REASON} of all settings")
+            why = capitalise(f"{promising.PROMISING_RANGE_REASON} of all settings")
         having, outside = int(np.isfinite(u).sum()), part.good_outside_count
         shown = [tried.trials[i][0] for i in np.flatnonzero((u >= part.low) & (u <= part.high))[:5]]
         return self.finding(

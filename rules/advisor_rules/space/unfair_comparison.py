@@ -159,7 +159,7 @@ class UnfairComparison(Rule):
         )
 
     def _report_narrow_range(
-        self, study: Study, comparison: ComparedValues, group: int, end: boundaries.EndWithCluster
+        self, study: Study, comparison: ComparedValues, group: int, end: boundaries.ClusterAtEnd
     ) -> Finding:
         axis, (who, _, shown) = list(comparison.numeric_positions)[end.axis], comparison.describe_group(group)
         domain, name = study.spec.parameters[axis], Name(axis)

@@ -123,7 +123,7 @@ class UnstableTrials:
     @property
     def instability_message(self) -> Message:
         """Sentences about the worst instability and the number of other unstable trials."""
-        what = self.worst_instability.sentence(self.near.at(self.worst_instability.trial))
+        what = self.worst_instability.sentence(self.near.rate_text(self.worst_instability.trial))
         others = instability.describe_other_unstable_trials(len(self.instabilities), self.judged)
         return say("{what}.{others}", what=what, others=others)
 
@@ -143,7 +143,7 @@ class UnstableTrials:
         worst = self.worst_instability
         return table(
             ("trials judged", say(f"{{judged}} ({{n}} {noun})", judged=self.judged, n=len(self.instabilities))),
-            (points, say("{n} of {trial}", n=worst.judged_points, trial=Name(worst.trial.name))),
+            (points, say("{n} of {trial}", n=worst.judged_point_count, trial=Name(worst.trial.name))),
             (levels, worst.levels_row),
             ("p-value over all judged trials", Probability(self.p_value)),
             *more,

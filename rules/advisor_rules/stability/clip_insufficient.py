@@ -87,7 +87,7 @@ class ClipInsufficient(RuleNearBestRate):
         if losses.unstable:
             first = losses.unstable[0]
             own = next(c for c in clipped if c.trial == first.trial)
-            what = first.sentence(near.at(first.trial))
+            what = first.sentence(near.rate_text(first.trial))
             worst = _Instability(own, what, first.metric, first.step, losses.p_value, len(losses.unstable))
         elif (outlier := self._find_norm_outlier(study, clipped, near)) is not None:
             worst = outlier
@@ -112,7 +112,7 @@ class ClipInsufficient(RuleNearBestRate):
             return None
         worst, outliers, step = max(passed, key=lambda s: s[1].largest_ratio)
         text = "The gradient norm of {trial}{at} reaches {times} times its running median"
-        what = say(text, trial=Name(worst.trial.name), at=near.at(worst.trial), times=outliers.largest_ratio)
+        what = say(text, trial=Name(worst.trial.name), at=near.rate_text(worst.trial), times=outliers.largest_ratio)
         p = min(outliers.p_value * 2 * len(clipped), 1.0)
         return _Instability(worst, what, study.signals["grad_norm"], step, p, len(passed))
 

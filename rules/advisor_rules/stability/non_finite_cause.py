@@ -74,7 +74,7 @@ class NonFiniteCause(Rule):
                 "no trial has an autopsy of a non-finite value; the advisor's training hook stores one at the first",
                 needs="design",
             )
-        failed = failures.failure_masks(study).any
+        failed = failures.failure_masks(study).has_failed
         found = [(t, d) for t, d in diagnosed if d.certainty != "open" and not _may_be_divergence(study, t, d, failed)]
         found.sort(key=lambda pair: (pair[1].cause, pair[1].advice))
         groups = [list(group) for _, group in groupby(found, key=lambda pair: (pair[1].cause, pair[1].advice))]
@@ -91,7 +91,7 @@ class NonFiniteCause(Rule):
                 n=Count(len(group), "trial"),
                 its="its" if len(group) == 1 else "their",
                 name=Name(trial.name),
-                culprit=diagnosis.culprit,
+                culprit=diagnosis.explanation,
             ),
             action=diagnosis.advice,
             severity="critical" if failed >= self.most * max(ended, 1) else "warning" if failed else "note",
@@ -101,7 +101,7 @@ class NonFiniteCause(Rule):
                 ("trials with this cause", len(group)),
                 ("trials of them that failed", failed),
                 ("trials that ended", ended),
-                *((f"autopsy of {t.name}", d.culprit) for t, d in group[:5]),
+                *((f"autopsy of {t.name}", d.explanation) for t, d in group[:5]),
                 ("certainty", join_items(sorted({d.certainty for _, d in group}))),
             ),
         )

@@ -89,7 +89,7 @@ class ResidualNorm(RuleNearBestRate):
         """`known` is the number of unstable trials whose model is known."""
         worst, kind = faulty[0]
         trials = [b.trial for b, _ in faulty]
-        what, unstable = worst.sentence(near.at(worst.trial)), len(found.unstable)
+        what, unstable = worst.sentence(near.rate_text(worst.trial)), len(found.unstable)
         marks = [Mark(trial=b.trial.id, step=b.step, label="unstable") for b, _ in faulty[:5]]
         return self.finding(
             say("{what}, and the model {fault}.", what=what, fault=_NORMALISATION_FAULTS[kind]),

@@ -154,14 +154,14 @@ def _choose_severity(study: Study, unstable: UnstableTrials) -> Severity:
 
 def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInstability]) -> None:
     """Raise MissingData if no trial logged enough early points to be called stable."""
-    if any(b.judged_points for b in blowups):
+    if any(b.judged_point_count for b in blowups):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
     if loss_blowups.may_losses_rise(study):
         metric = study.spec.objective.metric
         raise MissingData(
-            f"the training losses of such runs need not fall, and no trial evaluated {metric} {loss_blowups.MIN_EARLY} times "
-            f"within {start}; evaluate more often in this part"
+            f"the training losses of such runs need not fall, and no trial evaluated {metric} {loss_blowups.MIN_EARLY_POINTS} "
+            f"times within {start}; evaluate more often in this part"
         )
-    what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if blowups else "no trial logged a loss"
+    what = f"no trial logged {loss_blowups.MIN_EARLY_POINTS} losses within {start}" if blowups else "no trial logged a loss"
     raise MissingData(f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss")

@@ -182,7 +182,7 @@ class StabilityEdge(Rule):
     def _build_finding(self, study: Study, name: str, limit: _StabilityLimit, best: Trial) -> Finding:
         edge, rate, region, p_turn, _ = limit
         higher = self._higher_rate_range(study, name, edge, rate)
-        failed_trials = [t for t in study.trials if failures.failure_masks(study).any[t.index] and t.id != best.id]
+        failed_trials = [t for t in study.trials if failures.failure_masks(study).has_failed[t.index] and t.id != best.id]
         below = say("a factor {times} below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
         failed, total = region.failed_count, region.trial_count
         fails = say("{edge}, from which {failed} of {total} settings fail", edge=Number(edge), failed=failed, total=total)
@@ -231,7 +231,7 @@ class StabilityEdge(Rule):
             clip = instability.clipping_changes(clipping.unclipped_gradient_norms(study))
             # Without a clipping threshold, the next study would only repeat the failures at higher rates.
             return clip if all(isinstance(c, Advise) for c in clip) else (*clip, higher)
-        if not early and not any(b.judged_points for b in starts):
+        if not early and not any(b.judged_point_count for b in starts):
             why = f"Trials fail from {plain_number(edge, 3)} on, and their losses are too sparse to show the start of training"
             return (RunPlan(plan="probe-early", parameter=higher.parameter, why=why),)
         return (*instability.warmup_changes(edge, self.raise_to), higher)

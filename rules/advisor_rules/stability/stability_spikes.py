@@ -107,7 +107,7 @@ class StabilitySpikes(RuleNearBestRate):
                 "The gradient norm of {trial}{at} exceeds {limit} times its running median at {where}. "
                 "The largest ratio is {largest}.{others}{loss}",
                 trial=Name(worst.trial.name),
-                at=near.at(worst.trial),
+                at=near.rate_text(worst.trial),
                 limit=Number(max(self.factor, worst.outliers.limit), 2),
                 where=worst.count,
                 largest=Number(worst.outliers.largest_ratio),

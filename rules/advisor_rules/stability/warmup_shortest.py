@@ -66,7 +66,7 @@ class WarmupShortest(Rule):
     """Maximum probability, per study, that noise alone makes a stable trial count as unstable."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        name = warmups.parameter(study.spec.parameters)
+        name = warmups.find_warmup_parameter(study.spec.parameters)
         if study.probe != "warmup" or name is None:
             raise MissingData(
                 "the trials are not a study of warmups; `stability-edge` and `stability-early` request such a study if it is "
@@ -87,7 +87,9 @@ class WarmupShortest(Rule):
         starts = {t.index: loss_blowups.blowup_at_start(study, t, self.lasting) for t in ran}
         blowups = [b for b in starts.values() if b is not None]
         unstable = {b.trial.index for b in blowups if b.p_value * len(blowups) <= self.doubt and b.share >= self.material}
-        tried = [_Warmup(t, as_number(t.params.get(name)), not failed.any[t.index] and t.index not in unstable) for t in ran]
+        tried = [
+            _Warmup(t, as_number(t.params.get(name)), not failed.has_failed[t.index] and t.index not in unstable) for t in ran
+        ]
         return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
     def _report_shortest_warmup(self, result: _WarmupTrials) -> Finding:

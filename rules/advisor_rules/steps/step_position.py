@@ -330,7 +330,7 @@ def _advise_longer_training(
     study: Study, late: Sequence[_BestStep], improving: Sequence[trend.CurveEnd], where: Message
 ) -> tuple[Message, Change]:
     middle = np.median([b.steps for b in late])
-    steps = round_up_steps(middle * float(np.median([e.length_factor for e in improving])))
+    steps = round_up_steps(middle * float(np.median([e.recommended_length_factor for e in improving])))
     text = "Train for {longer} instead of {steps}, and tune the decay of the learning rate again."
     action = say(text, longer=study.length(steps), steps=round(middle))
     why = f"The best step lies {where}, and {len(improving)} of these trials still improve when they end."

@@ -77,7 +77,7 @@ class StepsToFit(Rule):
             return
         fastest = min(fitting_runs, key=lambda r: (r.steps, r.rate))
         # If higher rates fail, the sweep need not go on to higher ones.
-        if fastest is runs[0] or (fastest is runs[-1] and not failures.failure_masks(study).any.any()):
+        if fastest is runs[0] or (fastest is runs[-1] and not failures.failure_masks(study).has_failed.any()):
             advice = _advise_other_rates(study, runs, fastest)
         else:
             advice = self._advise_steps_of_fastest(study, runs, fastest)

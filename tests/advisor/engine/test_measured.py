@@ -16,7 +16,7 @@ from advisor.engine.measured import (
     describe_measured_rates,
     measured_counts,
     replace_script_rows,
-    size,
+    size_group,
     trained_counts,
     trained_table,
 )
@@ -27,7 +27,7 @@ LARGE = MeasuredCounts("space-boundary", "9 to 32", positives=20, detected=18.5,
 
 
 def test_sizes_have_no_gaps():
-    assert [size(n) for n in (1, 2, 8, 9, 32, 33, 5000)] == [
+    assert [size_group(n) for n in (1, 2, 8, 9, 32, 33, 5000)] == [
         "1",
         "2 to 8",
         "2 to 8",

@@ -43,7 +43,7 @@ def own(tmp_path):
 def test_rules_of_ones_own_come_through_the_same_door(own):
     rules = {r.rule_id(): r for r in load_rules(directories=[own("return")], settings={"mine": {"edge": 0.25}})}
     assert rules["mine"].edge == 0.25
-    assert rules["mine"].described() == {"edge": "How far."}
+    assert rules["mine"].threshold_docstrings() == {"edge": "How far."}
     with pytest.raises(AdvisorError, match="no threshold 'egde'; it has: edge"):
         load_rules(directories=[own("return")], settings={"mine": {"egde": 0.25}})
     with pytest.raises(AdvisorError, match="threshold 'edge'"):
@@ -52,7 +52,7 @@ def test_rules_of_ones_own_come_through_the_same_door(own):
 
 RELATED = '''
 from typing import ClassVar
-from advisor.engine.rule import Expectation, Relation, Rule, Settled
+from advisor.engine.rule import Expectation, Relation, Rule, QuietVerdict
 from advisor.model.finding import Finding
 
 class Culprit(Rule):
@@ -61,7 +61,7 @@ class Culprit(Rule):
     goal: ClassVar = "pipeline"
     explains: ClassVar[tuple[Relation, ...]] = (Relation(rules=("seeds",), shares="study", because="It is to blame."),)
     predicts: ClassVar[Expectation] = "no-worse"
-    before_exploitation: ClassVar[Settled | None] = "not-fired"
+    before_exploitation: ClassVar[QuietVerdict | None] = "not-fired"
 
     def check(self, study):
         yield self.finding("It is.", action="Mend it.", severity="critical", confidence=0.9)

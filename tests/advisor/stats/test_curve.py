@@ -9,7 +9,7 @@ from advisor.stats.curve import (
     first_diverged_index,
     gain_share_after,
     late_residual_scatter,
-    noise,
+    noise_sd,
     rise_at_end,
     rise_at_point,
     smooth_savgol,
@@ -26,9 +26,9 @@ def autocorrelated(rng, n, phi):
 
 def test_noise_is_that_of_the_points_and_not_of_the_trend():
     rng = np.random.default_rng(0)
-    found = [noise(falling(60) + 0.1 * rng.standard_normal(60)) for _ in range(200)]
+    found = [noise_sd(falling(60) + 0.1 * rng.standard_normal(60)) for _ in range(200)]
     assert np.mean(found) == pytest.approx(0.1, rel=0.1)
-    assert np.isnan(noise(np.arange(4.0)))
+    assert np.isnan(noise_sd(np.arange(4.0)))
 
 
 @pytest.mark.parametrize("n", [8, 20, 51, 200])
@@ -61,9 +61,9 @@ def test_units_do_not_matter():
 def test_a_level_that_falls_and_one_that_stays():
     rng = np.random.default_rng(4)
     down = change_since(np.linspace(1, 0, 50) + 0.01 * rng.standard_normal(50), 10)
-    assert down.p_fall < 0.001 < 0.9 < down.p_rise
+    assert down.fall_p_value < 0.001 < 0.9 < down.rise_p_value
     flat = change_since(0.01 * rng.standard_normal(50), 10)
-    assert min(flat.p_fall, flat.p_rise) > 0.01
+    assert min(flat.fall_p_value, flat.rise_p_value) > 0.01
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from advisor.stats.estimates import (
     Estimate,
     chance_of_at_least,
     difference_of_means,
-    error_of_share,
     find_saturation,
     median_of_series,
     p_value_of_share,
     pooled_mean,
     ratio_of_sums,
+    standard_error_of_share,
 )
 
 RNG = np.random.default_rng(0)
@@ -29,8 +29,8 @@ def test_chance_of_a_share_is_the_binomial_one():
 
 
 def test_the_error_of_a_share():
-    np.testing.assert_allclose(error_of_share(np.array([0.5]), np.array([100.0])), 0.05, rtol=1e-6)
-    assert (error_of_share(np.array([0.0, 1.0]), np.array([100.0, 100.0])) > 0.005).all()
+    np.testing.assert_allclose(standard_error_of_share(np.array([0.5]), np.array([100.0])), 0.05, rtol=1e-6)
+    assert (standard_error_of_share(np.array([0.0, 1.0]), np.array([100.0, 100.0])) > 0.005).all()
 
 
 def test_a_ratio_of_sums_weighs_its_points():

@@ -21,7 +21,7 @@ def test_a_group_that_is_behind_is_found_with_an_interval_around_the_truth() -> 
     found, covered = 0, 0
     for seed in range(20):
         effect = group_effect.compare_groups(*_split(bowl(np.random.default_rng(seed), 24, 10.0)))
-        middle, low, high = effect.gap_to_leader(1, 0.95)
+        middle, low, high = effect.difference_to_leading_group(1, 0.95)
         assert low < middle < high
         found += effect.leading_group == 0 and low > 0
         covered += low <= 10 <= high
@@ -34,7 +34,7 @@ def test_the_best_results_count_not_the_averages() -> None:
     rng = np.random.default_rng(1)
     groups, numeric, costs = bowl(rng, 48, 0.0, (0.5, 0.75))
     effect = group_effect.compare_groups(groups, numeric, [], costs)
-    low, high = effect.gap_to_leader(1 - effect.leading_group, 0.95)[1:]
+    low, high = effect.difference_to_leading_group(1 - effect.leading_group, 0.95)[1:]
     assert low <= 0 <= high
 
 
@@ -42,9 +42,9 @@ def test_a_group_with_an_own_hyperparameter_and_no_hyperparameter_at_all() -> No
     rng = np.random.default_rng(2)
     groups, numeric, costs = bowl(rng, 24, 10.0)
     own = np.where(groups == 1, rng.random(24), np.nan)
-    assert group_effect.compare_groups(groups, [*numeric, own], [], costs).gap_to_leader(1, 0.95)[1] > 0
+    assert group_effect.compare_groups(groups, [*numeric, own], [], costs).difference_to_leading_group(1, 0.95)[1] > 0
     flat = 5.0 * (groups == 1) + 0.1 * rng.standard_normal(24)
-    low, high = group_effect.compare_groups(groups, [], [], flat).gap_to_leader(1, 0.95)[1:]
+    low, high = group_effect.compare_groups(groups, [], [], flat).difference_to_leading_group(1, 0.95)[1:]
     assert 4 < low < high < 6
 
 
@@ -66,7 +66,7 @@ def test_a_small_group_in_many_results_is_still_compared(large: int, small: int)
         effect = group_effect.compare_groups(groups, [x], [], costs)
         assert effect.best_costs.shape[1] == 2
         assert effect.leading_group == 0
-        assert effect.gap_to_leader(1, 0.95)[0] > 5
+        assert effect.difference_to_leading_group(1, 0.95)[0] > 5
 
 
 @pytest.mark.parametrize(("count", "optima"), [(24, (0.5, 0.5)), (24, (0.4, 0.65)), (36, (0.5, 0.4, 0.6))])
@@ -75,7 +75,9 @@ def test_equal_groups_rarely_differ(count: int, optima: tuple[float, ...]) -> No
     for seed in studies(40):
         effect = group_effect.compare_groups(*_split(bowl(np.random.default_rng(seed), count, 0.0, optima)))
         level = 1 - 0.05 / (len(optima) - 1)
-        wrong += any(effect.gap_to_leader(g, level)[1] > 0 for g in range(len(optima)) if g != effect.leading_group)
+        wrong += any(
+            effect.difference_to_leading_group(g, level)[1] > 0 for g in range(len(optima)) if g != effect.leading_group
+        )
     assert kept(wrong, len(studies(40)))
 
 

@@ -9,8 +9,8 @@ from promise import kept, studies
 from advisor.stats import importance
 
 
-def response(costs: np.ndarray, *numeric: np.ndarray, choices: tuple[np.ndarray, ...] = ()) -> importance.Response:
-    return importance.Response(list(numeric), list(choices), costs)
+def response(costs: np.ndarray, *numeric: np.ndarray, choices: tuple[np.ndarray, ...] = ()) -> importance.ResponseModel:
+    return importance.ResponseModel(list(numeric), list(choices), costs)
 
 
 def test_importance_follows_the_true_shares() -> None:
@@ -84,7 +84,7 @@ def test_an_effect_within_a_group_shows_there():
     groups = np.repeat([0.0, 1.0], 20)
     rate, momentum = rng.random((2, 40))
     costs = 3 * (rate - 0.5) ** 2 + (groups == 0) * 0.5 * momentum + 0.02 * rng.standard_normal(40)
-    made = importance.Response([rate, momentum], [groups], costs)
+    made = importance.ResponseModel([rate, momentum], [groups], costs)
     assert made.p_value_within(1, groups == 0) <= 0.01
     assert made.p_value_within(1, groups == 1) > 0.05
     assert made.p_value_within(1, np.arange(40) < 7) == 1.0

@@ -112,7 +112,7 @@ def test_odd_series_raise_nothing(values):
         jumps.early_rise(values, 10, 2)
         jumps.largest_jump(values[:3], 0)
         jumps.early_rise(values[:2], 1, 1)
-        jumps.lasting_jump(values, 5)
+        jumps.find_collapse(values, 5)
         jumps.steep_rises(values, 6)
 
 
@@ -136,21 +136,21 @@ def collapsed(at, spread):
 
 @pytest.mark.parametrize("at", [28, 35, 45])
 def test_a_collapse_does_not_hide_in_its_own_noise(at: int) -> None:
-    found = [jumps.lasting_jump(collapsed(at, 0.3), 6) for _ in range(20)]
+    found = [jumps.find_collapse(collapsed(at, 0.3), 6) for _ in range(20)]
     assert sum(j is not None and j.p_value <= 0.05 and j.share > 0.5 for j in found) >= 16
     assert all(abs(j.index - at) <= 4 for j in found if j is not None and j.p_value <= 0.05)
 
 
 @pytest.mark.parametrize("kind", NOISES)
 def test_healthy_curves_do_not_collapse(kind: str) -> None:
-    found = [jumps.lasting_jump(falling(60, 0.1, kind), 6) for _ in range(200)]
+    found = [jumps.find_collapse(falling(60, 0.1, kind), 6) for _ in range(200)]
     assert sum(j is not None and j.p <= 0.05 for j in found) <= 4
 
 
 def test_a_curve_that_recovers_did_not_collapse() -> None:
     loss = falling(60, 0.02)
     loss[30:40] += 2
-    assert jumps.lasting_jump(loss, 6) is None
+    assert jumps.find_collapse(loss, 6) is None
 
 
 def test_an_explained_jump_is_left_out_and_the_next_one_counts() -> None:

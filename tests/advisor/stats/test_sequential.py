@@ -12,8 +12,8 @@ from advisor.stats.sequential import (
     SignificanceLevels,
     candidate_weight,
     e_value,
+    estimate_gain,
     interval_half_width,
-    lead,
 )
 
 RNG = np.random.default_rng(0)
@@ -43,7 +43,7 @@ def largest_evidence(gain, looks=15, runs=5):
     costs = -gain + deviation() * RNG.standard_normal(looks)
     found = []
     for n in range(1, looks + 1):
-        difference = lead(RunSample.from_costs(costs[:n]), incumbent, FLOOR)
+        difference = estimate_gain(RunSample.from_costs(costs[:n]), incumbent, FLOOR)
         found.append(e_value(difference.gain, difference.error, difference.freedom, 1.4))
     return max(found), found[-1]
 
@@ -78,13 +78,15 @@ def test_one_extreme_run_is_no_proof_within_a_loop():
 def test_the_weights_of_all_candidates_sum_to_one():
     assert sum(map(candidate_weight, range(1, 100_000))) == pytest.approx(1, abs=1e-3)
     early, late = (SignificanceLevels.in_loop_levels(n, 1, 0, error=0.05, miss=0.2) for n in (1, 100))
-    assert early.all_runs > late.all_runs
-    assert SignificanceLevels.in_loop_levels(100, 1, 4, error=0.05, miss=0.2).all_runs == pytest.approx(5 * late.all_runs)
+    assert early.level_for_all_runs > late.level_for_all_runs
+    assert SignificanceLevels.in_loop_levels(100, 1, 4, error=0.05, miss=0.2).level_for_all_runs == pytest.approx(
+        5 * late.level_for_all_runs
+    )
 
 
 def test_a_setting_with_a_wider_scatter_needs_more_evidence():
     narrow, wide = question([-3, -3.1, -2.9, -3], [0, 0.1, -0.1]), question([-8, 2, -7, 1], [0, 0.1, -0.1])
-    assert narrow.lead.gain == pytest.approx(wide.lead.gain)
+    assert narrow.estimated_gain.gain == pytest.approx(wide.estimated_gain.gain)
     assert narrow.evidence_to_keep > 1 > wide.evidence_to_keep
 
 
@@ -102,7 +104,7 @@ def test_the_interval_holds_at_every_look():
     for _ in range(300):
         incumbent, costs = RNG.standard_normal(5), RNG.standard_normal(10)
         for n in range(1, 11):
-            found = lead(RunSample.from_costs(costs[:n]), RunSample.from_costs(incumbent), FLOOR)
+            found = estimate_gain(RunSample.from_costs(costs[:n]), RunSample.from_costs(incumbent), FLOOR)
             if abs(found.gain) > interval_half_width(found.error, found.freedom, 1.4, 0.95):
                 missed += 1
                 break
@@ -113,8 +115,8 @@ def test_the_interval_holds_at_every_look():
 @pytest.mark.parametrize("unit", [1e-100, 1e-82, 1e-9, 1e9, 1e80, 1e100])
 def test_the_unit_of_the_objective_does_not_matter(unit):
     costs, others = np.array([-3.0, -3.2, -2.9]), np.array([0.1, -0.1, 0.2])
-    one = lead(RunSample.from_costs(costs), RunSample.from_costs(others), FLOOR)
-    scaled = lead(RunSample.from_costs(costs * unit), RunSample.from_costs(others * unit), NoiseFloor(unit, 20))
+    one = estimate_gain(RunSample.from_costs(costs), RunSample.from_costs(others), FLOOR)
+    scaled = estimate_gain(RunSample.from_costs(costs * unit), RunSample.from_costs(others * unit), NoiseFloor(unit, 20))
     assert scaled.freedom == pytest.approx(one.freedom)
     widths = [interval_half_width(d.error, d.freedom, w, 0.95) for d, w in ((one, 1.4), (scaled, 1.4 * unit))]
     assert widths[1] == pytest.approx(widths[0] * unit)

@@ -51,7 +51,7 @@ def test_an_axis_that_half_of_the_points_lack_gives_a_valid_covariance() -> None
         mine, other = np.where(first, rng.random(24), np.nan), np.where(first, np.nan, rng.random(24))
         values = (np.nan_to_num(mine, nan=0.3) - 0.5) ** 2 + (np.nan_to_num(other, nan=0.9) - 0.2) ** 2
         new = [np.array([0.5, np.nan]), np.array([np.nan, 0.5]), np.array([0.0, 1.0])]
-        assert np.isfinite(surface.draw_results_at([mine, other], [first.astype(float)], values, new)).all()
+        assert np.isfinite(surface.draw_results_at_points([mine, other], [first.astype(float)], values, new)).all()
 
 
 def test_a_surface_predicts_with_less_certainty_far_from_the_points() -> None:
@@ -65,6 +65,6 @@ def test_a_surface_predicts_with_less_certainty_far_from_the_points() -> None:
 
 def test_forecasts_beyond_an_end_go_on_with_the_trend() -> None:
     u = np.linspace(0, 1, 16)
-    drawn = surface.draw_results_at([u], [], -u + 0.02 * np.sin(40 * u), [np.array([0.5, 1.3])])
+    drawn = surface.draw_results_at_points([u], [], -u + 0.02 * np.sin(40 * u), [np.array([0.5, 1.3])])
     assert drawn[:, 1].mean() < -1 < drawn[:, 0].mean()
     assert drawn[:, 1].std() > drawn[:, 0].std()

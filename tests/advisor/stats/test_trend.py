@@ -32,7 +32,7 @@ def test_a_straight_fall_gains_the_window_share_and_does_not_slow():
     assert end.gain == pytest.approx(0.2, abs=0.01)
     assert end.gain_ratio == pytest.approx(1, abs=0.05)
     assert end.is_improving(0.01, 0.05)
-    assert end.length_factor == pytest.approx(3.0, abs=0.6)
+    assert end.recommended_length_factor == pytest.approx(3.0, abs=0.6)
 
 
 def test_the_forecast_of_an_exponential_is_what_it_has_left():

@@ -52,7 +52,7 @@ def test_a_missing_signal_is_named_as_trl_logs_it(signal: Signal, words: str) ->
 
 def test_too_few_points_are_counted() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(MissingData, match="the longest curve has 16, so log it more often, in TRL by logging_steps=1"):
+    with pytest.raises(MissingData, match="the longest curve has 16, so log more often, in TRL by logging_steps=1"):
         logged_signals(policy_study([learning(rng, points=16), learning(rng, points=15)]), "policy_reward")
 
 

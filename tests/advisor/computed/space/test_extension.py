@@ -59,7 +59,7 @@ def test_the_usual_rates_of_the_training_limit_the_range(tags: dict[str, str], h
 def test_a_range_beyond_the_usual_rates_grows_by_a_small_step() -> None:
     _, high, why = extended(high=0.05, tags={"optimizer": "Adam"})
     assert high == pytest.approx(0.15)
-    assert why == "rates above 0.03 are unusual for Adam, so this step is small"
+    assert why == "rates above 0.03 are unusual for Adam, so the step beyond the range is small"
 
 
 def test_only_learning_rates_have_usual_values() -> None:

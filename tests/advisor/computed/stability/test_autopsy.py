@@ -89,7 +89,7 @@ ALL_BAD = {"tensors": 4, "bad": 4, "bad_names": ["a.weight"]}
 def test_each_cause_is_named(cause: str, certainty: str, words: str, facts: dict[str, Any]) -> None:
     found = diagnose(record(**facts))
     assert (found.cause, found.certainty) == (cause, certainty)
-    assert words in found.culprit + found.advice
+    assert words in found.explanation + found.advice
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from advisor.engine.guard.policy import Policy, TrialProgress
-from advisor.engine.guard.replay import guard_stopper, not_finite, replay_trials
+from advisor.engine.guard.replay import guard_stopper, is_not_finite, replay_trials
 
 STEPS = np.arange(1, 31) * 10
 
@@ -44,7 +44,7 @@ def test_two_values_that_are_not_finite_stop_a_trial_and_one_does_not():
     once, twice = np.ones(30), np.ones(30)
     once[5] = twice[5] = twice[6] = np.nan
     assert replay_trials([progress(once), progress(twice)], guard_stopper(Policy())) == [30, 7]
-    assert not not_finite(progress(once), 0)
+    assert not is_not_finite(progress(once), 0)
 
 
 def test_a_stopped_trial_is_no_sibling():
