@@ -1,4 +1,4 @@
-"""Texts for the rules that report devices or steps that wait."""
+"""Texts that the rules about idle devices and waiting training steps share."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ def judged_trials_text(trials: Sequence[Trial], judged_count: int) -> MessagePar
 
 
 def shares_table(
-    judged: tuple[int, int],
+    trial_counts: tuple[int, int],
     share: tuple[str, float, float],
-    other: tuple[str, MessagePart],
+    extra_row: tuple[str, MessagePart],
     limit: tuple[float, float],
     *,
     above: bool = True,
 ) -> FigureEvidence:
-    """Return the numbers behind a finding on shares of the time.
+    """Return the table of a finding about a share of the training time.
 
-    judged: numbers of trials judged and reported; share: (label, share, standard error); other: one more row; limit: the limit
-    of the share, and the maximum probability that a trial at the limit is reported.
+    trial_counts: (trials judged, trials reported); share: (label, share, standard error); limit: (limit of the share, maximum
+    probability of reporting a trial at this limit); above: True if shares above the limit are reported.
     """
-    side, verb = ("above", "exceeded") if above else ("below", "missed")
-    text = f"{{limit}}, {verb} with a probability of at least {{p}}"
+    side = "above" if above else "below"
+    text = f"{{limit}}; the share of a reported trial lies {side} it with a probability of at least {{p}}"
     return table(
-        ("trials judged", say(f"{{judged}} ({{n}} {side} the limit)", judged=judged[0], n=judged[1])),
+        ("trials judged", say(f"{{judged}} ({{n}} {side} the limit)", judged=trial_counts[0], n=trial_counts[1])),
         (share[0], say("{share} ± {error}", share=Percent(share[1], 1), error=Percent(share[2], 1))),
-        other,
+        extra_row,
         ("limit", say(text, limit=Percent(limit[0]), p=Percent(1 - limit[1]))),
     )

@@ -32,31 +32,31 @@ def compare_steps(groups: Sequence[FloatArray], statistic: LengthStatistic) -> S
     1, for each group; inf if the target was not reached."""
     values = np.concatenate(groups)
     ends = np.cumsum([len(g) for g in groups]).tolist()
-    levels = _group_levels(values[None, :], ends, statistic)[0]
-    draws = min(_MAX_PERMUTATIONS, max(_MAX_RANDOM_NUMBERS // len(values), 199))
+    steps_of_groups = _group_levels(values[None, :], ends, statistic)[0]
+    permutation_count = min(_MAX_PERMUTATIONS, max(_MAX_RANDOM_NUMBERS // len(values), 199))
     ranks = values[None, :] if statistic == "least" else stats.rankdata(values)[None, :]
-    shuffled = np.random.default_rng(0).permuted(np.tile(ranks, (draws, 1)), axis=1)
-    observed, chance = (_largest_ratio(r, ends, statistic) for r in (ranks, shuffled))
-    p = (1 + np.sum(chance >= observed[0] * (1 - 1e-12))) / (draws + 1)
-    return StepsComparison(levels, _largest_growth(levels[None, :])[0].item(), float(p))
+    permuted_ranks = np.random.default_rng(0).permuted(np.tile(ranks, (permutation_count, 1)), axis=1)
+    observed, permuted = (_test_statistic(r, ends, statistic) for r in (ranks, permuted_ranks))
+    p = (1 + np.sum(permuted >= observed[0] * (1 - 1e-12))) / (permutation_count + 1)
+    return StepsComparison(steps_of_groups, _largest_ratio_to_first(steps_of_groups[None, :])[0].item(), float(p))
 
 
-def _largest_ratio(values: FloatArray, ends: list[int], statistic: LengthStatistic) -> FloatArray:
+def _test_statistic(values: FloatArray, ends: list[int], statistic: LengthStatistic) -> FloatArray:
     if statistic == "least":
-        return _largest_growth(_group_levels(values, ends, statistic))
-    return _largest_growth(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
+        return _largest_ratio_to_first(_group_levels(values, ends, statistic))
+    return _largest_ratio_to_first(np.stack([group.mean(axis=1) for group in np.split(values, ends[:-1], axis=1)], axis=1))
 
 
 def _group_levels(values: FloatArray, ends: list[int], statistic: LengthStatistic) -> FloatArray:
     """Return the median or minimum of each group, (rows, groups), for values (rows, n) of groups that end before `ends`."""
-    parts = np.split(values, ends[:-1], axis=1)
+    groups = np.split(values, ends[:-1], axis=1)
     if statistic == "least":
-        return np.stack([part.min(axis=1) for part in parts], axis=1)
+        return np.stack([group.min(axis=1) for group in groups], axis=1)
     # Use the lower median, because the mean of a finite and an infinite value would be infinite.
-    return np.stack([np.partition(p, (p.shape[1] - 1) // 2, axis=1)[:, (p.shape[1] - 1) // 2] for p in parts], axis=1)
+    return np.stack([np.partition(p, (p.shape[1] - 1) // 2, axis=1)[:, (p.shape[1] - 1) // 2] for p in groups], axis=1)
 
 
-def _largest_growth(levels: FloatArray) -> FloatArray:
+def _largest_ratio_to_first(levels: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         ratios = levels[:, 1:].max(axis=1) / levels[:, 0]
     return np.asarray(np.nan_to_num(ratios, nan=1.0, posinf=np.inf), dtype=np.float64)

@@ -48,19 +48,19 @@ class BatchChanged(Rule):
     higher rates are worse than the best rate."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        rounds = _trials_by_study(study)
-        if len(rounds) < 2:
+        trials_of_studies = _trials_by_study(study)
+        if len(trials_of_studies) < 2:
             parent = f", and none belongs to its parent study {study.spec.parent}" if study.spec.parent else ""
             raise MissingData(
                 f"all trials belong to one study{parent}; to compare studies, log them into one experiment and record the "
                 "study of each trial, as the advisor's training hook does",
                 needs="design",
             )
-        for (old_size, earlier), (new_size, later) in pairwise(rounds.items()):
+        for (old_size, earlier), (new_size, later) in pairwise(trials_of_studies.items()):
             changes = _changed_settings_clauses(earlier, later)
-            tuned = len(_learning_rates_tried(earlier)), len(_learning_rates_tried(later))
-            if changes and tuned[0] >= self.settings and 0 < tuned[1] < self.settings:
-                yield self._build_finding(study, (old_size, new_size), changes, tuned, later)
+            rate_counts = len(_learning_rates_tried(earlier)), len(_learning_rates_tried(later))
+            if changes and rate_counts[0] >= self.settings and 0 < rate_counts[1] < self.settings:
+                yield self._build_finding(study, (old_size, new_size), changes, rate_counts, later)
 
     def _build_finding(
         self, study: Study, names: tuple[str, str], changes: list[Message], rate_counts: tuple[int, int], later: list[Trial]
@@ -78,7 +78,7 @@ class BatchChanged(Rule):
         )
         advice = "Tune the learning rate, the optimizer's other hyperparameters and the regularisation again for {later}."
         action = say(advice, later=Name(names[1]))
-        tried = say("{n} and {m}", n=rate_counts[0], m=rate_counts[1])
+        rate_counts_text = say("{n} and {m}", n=rate_counts[0], m=rate_counts[1])
         return self.finding(
             message,
             action=action,
@@ -87,7 +87,7 @@ class BatchChanged(Rule):
             trials=later,
             evidence=table(
                 ("changes", join_items(changes)),
-                ("learning rates tried in the earlier and the later study", tried),
+                ("learning rates tried in the earlier and the later study", rate_counts_text),
                 ("minimum number of learning rates in a tuned study", self.settings),
             ),
             changes=(*_search_learning_rate(study, later, str(message)), Advise(text=str(action))),
@@ -96,19 +96,19 @@ class BatchChanged(Rule):
 
 def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:
     """Group the ended trials by the study that they logged, in the order in which the studies began."""
-    rounds: dict[str, list[Trial]] = {}
-    with_study = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]
-    for trial in sorted(with_study, key=lambda t: (math.inf if t.started is None else t.started, t.index)):
-        rounds.setdefault(trial.facts["study"], []).append(trial)
-    return rounds
+    trials_of_studies: dict[str, list[Trial]] = {}
+    trials_with_study = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]
+    for trial in sorted(trials_with_study, key=lambda t: (math.inf if t.started is None else t.started, t.index)):
+        trials_of_studies.setdefault(trial.facts["study"], []).append(trial)
+    return trials_of_studies
 
 
 def _changed_settings_clauses(earlier: list[Trial], later: list[Trial]) -> list[Message]:
     """Return a clause for each setting that has one value in the earlier study and another value in the later study."""
     changes = []
-    before, after = ([_settings_of_trial(t) for t in trials] for trials in (earlier, later))
-    for name in before[0]:
-        old, new = ({values[name] for values in trials} for trials in (before, after))
+    earlier_settings, later_settings = ([_settings_of_trial(t) for t in trials] for trials in (earlier, later))
+    for name in earlier_settings[0]:
+        old, new = ({values[name] for values in trials} for trials in (earlier_settings, later_settings))
         if len(old) == len(new) == 1 and None not in old | new and old != new:
             text = "the {name} changed from {old} to {new}"
             changes.append(say(text, name=name, old=Name(str(old.pop())), new=Name(str(new.pop()))))
@@ -130,10 +130,10 @@ def _learning_rates_tried(trials: list[Trial]) -> set[HyperparameterValue]:
     return rates or {t.facts["optimizer.learning_rate"] for t in trials if "optimizer.learning_rate" in t.facts}
 
 
-def _search_learning_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
+def _search_learning_rate(study: Study, later: list[Trial], reason: str) -> list[Change]:
     for name, parameter in study.spec.parameters.items():
-        used = [v for t in later if (v := as_number(t.params.get(name))) > 0]
-        if is_learning_rate(name) and used and not parameter.options:
-            low, high = (float(f"{v:.3g}") for v in (min(used) / 10, max(used) * 10))
-            return [SetRange(parameter=name, low=low, high=high, scale="log", why=why)]
+        used_rates = [v for t in later if (v := as_number(t.params.get(name))) > 0]
+        if is_learning_rate(name) and used_rates and not parameter.options:
+            low, high = (float(f"{v:.3g}") for v in (min(used_rates) / 10, max(used_rates) * 10))
+            return [SetRange(parameter=name, low=low, high=high, scale="log", why=reason)]
     return []

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.batch import batches, targets
+from advisor.computed.batch import batches
+from advisor.computed.batch.targets import BatchSizeComparison, compare_batch_sizes
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
@@ -59,8 +60,7 @@ class BatchSteps(Rule):
 
     material: Factor = 1.2
     """Maximum number of examples to the target at which scaling counts as nearly perfect, as a multiple of the number that the
-    smallest batch size needs. We chose 1.2, at which twice the batch size saves 40 % of the steps instead of 50 %.
-    """
+    smallest batch size needs. We chose 1.2, at which twice the batch size saves 40 % of the steps instead of 50 %."""
     target: Share = 0.95
     """Target value of the objective, as a share of the improvement that the worst batch size reaches. We chose a target away
     from the plateau of the curve, because noise decides at which step a curve reaches its plateau."""
@@ -70,86 +70,87 @@ class BatchSteps(Rule):
     """Maximum probability of a finding in a study whose batch sizes all need equally many examples."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        race = targets.compare_batch_sizes(study, self.target)
-        count = sum(len(g.lengths_to_target) for g in race.groups)
-        if count < self.values:
+        comparison = compare_batch_sizes(study, self.target)
+        trial_count = sum(len(g.lengths_to_target) for g in comparison.groups)
+        if trial_count < self.values:
             raise MissingData(
-                f"{len(race.groups)} batch sizes have {count} trials to compare; the rule needs {self.values} or more, such as 3 "
-                "seeds per batch size, to exclude chance",
+                f"{len(comparison.groups)} batch sizes have {trial_count} trials to compare; the rule needs {self.values} or "
+                "more, such as 3 seeds per batch size, to exclude chance",
                 needs="design",
             )
-        scales = compare_steps([g.lengths_to_target for g in race.groups], race.statistic)
-        if scales.largest_ratio >= self.material and scales.p_value <= self.false_alarms:
-            yield self._build_finding(study, race, scales)
+        test = compare_steps([g.lengths_to_target for g in comparison.groups], comparison.statistic)
+        if test.largest_ratio >= self.material and test.p_value <= self.false_alarms:
+            yield self._build_finding(study, comparison, test)
 
-    def _build_finding(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> Finding:
+    def _build_finding(self, study: Study, comparison: BatchSizeComparison, test: StepsComparison) -> Finding:
         name = next((n for n in study.spec.parameters if parameter_kinds.is_batch_size(n)), None)
-        sizes, levels = np.array([g.batch_size for g in race.groups]), scales.group_levels
-        near_perfect = levels <= self.material * levels[0]
-        knee = float(sizes[: int(np.argmin(near_perfect))].max())
-        seconds = np.array([g.seconds_to_target for g in race.groups])
-        fastest = float(sizes[int(np.nanargmin(seconds))]) if np.isfinite(seconds).all() else math.nan
-        message, action = _steps_saved_message(name, race, scales, knee), _choose_action(fastest, knee)
+        sizes, levels = np.array([g.batch_size for g in comparison.groups]), test.group_levels
+        is_near_perfect = levels <= self.material * levels[0]
+        efficient_size = float(sizes[: int(np.argmin(is_near_perfect))].max())
+        seconds = np.array([g.seconds_to_target for g in comparison.groups])
+        fastest_size = float(sizes[int(np.nanargmin(seconds))]) if np.isfinite(seconds).all() else math.nan
+        message = _steps_saved_message(name, comparison, test, efficient_size)
+        action = _choose_action(fastest_size, efficient_size)
         change: Change = Advise(text=str(action))
-        if name is not None and name in study.searched and fastest.is_integer():
-            size = int(batches.usable_batch_size(study, name, fastest))
+        if name is not None and name in study.searched and fastest_size.is_integer():
+            size = int(batches.usable_batch_size(study, name, fastest_size))
             change = FixParameter(parameter=name, value=size, why=str(message))
         axis: tuple[Evidence, ...] = ()
         if name:
-            axis = (axis_plot(name, action, lines={"scaling is nearly perfect up to here": knee}),)
+            axis = (axis_plot(name, action, lines={"scaling is nearly perfect up to here": efficient_size}),)
         return self.finding(
             message,
             action=action,
-            severity="warning" if fastest < sizes[-1] else "note",
-            confidence=1 - scales.p_value,
+            severity="warning" if fastest_size < sizes[-1] else "note",
+            confidence=1 - test.p_value,
             subject=name,
-            trials=[t for g, is_near in zip(race.groups, near_perfect, strict=True) if not is_near for t in g.trials],
-            evidence=(*axis, self._figures(study, race, scales)),
+            trials=[t for g, is_near in zip(comparison.groups, is_near_perfect, strict=True) if not is_near for t in g.trials],
+            evidence=(*axis, self._evidence_table(study, comparison, test)),
             changes=(change,),
         )
 
-    def _figures(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> FigureEvidence:
+    def _evidence_table(self, study: Study, comparison: BatchSizeComparison, test: StepsComparison) -> FigureEvidence:
         rows = []
-        for group, level in zip(race.groups, scales.group_levels, strict=True):
+        for group, level in zip(comparison.groups, test.group_levels, strict=True):
             seconds, n = group.seconds_to_target, len(group.lengths_to_target)
             time = say(", {seconds}", seconds=Number(seconds, unit="s")) if math.isfinite(seconds) else ""
-            row = say("{level} {unit} ({n} values{time})", level=float(level), unit=race.unit, n=n, time=time)
+            row = say("{level} {unit} ({n} values{time})", level=float(level), unit=comparison.unit, n=n, time=time)
             rows.append((f"batch size {Number(group.batch_size)}", row))
-        limit = say("up to {factor} times the {unit} of the smallest batch size", factor=self.material, unit=race.unit)
-        known = not math.isnan(race.target_value)
+        limit = say("up to {factor} times the {unit} of the smallest batch size", factor=self.material, unit=comparison.unit)
+        target = comparison.target_value
         return table(
             *rows,
-            ("target", Objective(study.objective_value(race.target_value)) if known else "as counted by the objective"),
-            ("p-value of the difference between batch sizes", value_with_limit(Probability(scales.p_value), self.false_alarms)),
-            ("near perfect scaling", limit),
+            ("target", Objective(study.objective_value(target)) if math.isfinite(target) else "as counted by the objective"),
+            ("p-value of the difference between batch sizes", value_with_limit(Probability(test.p_value), self.false_alarms)),
+            ("examples at which scaling counts as nearly perfect", limit),
         )
 
 
-def _steps_saved_message(name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float) -> Message:
-    sizes, levels = [g.batch_size for g in race.groups], scales.group_levels
-    worst = int(np.argmax(levels))
-    times = sizes[worst] / sizes[0]
-    more = say(
-        "{most} at {worst} against {first} at {smallest} ({ratio} times)",
-        most=float(levels[worst]),
-        worst=sizes[worst],
+def _steps_saved_message(name: str | None, comparison: BatchSizeComparison, test: StepsComparison, efficient: float) -> Message:
+    sizes, levels = [g.batch_size for g in comparison.groups], test.group_levels
+    slowest = int(np.argmax(levels))
+    size_ratio = sizes[slowest] / sizes[0]
+    increase = say(
+        "{most} at batch size {worst} instead of {first} at {smallest} ({ratio} times as many)",
+        most=float(levels[slowest]),
+        worst=sizes[slowest],
         first=float(levels[0]),
         smallest=sizes[0],
-        ratio=Number(scales.largest_ratio, 2),
+        ratio=Number(test.largest_ratio, 2),
     )
-    share, perfect = Percent(scales.largest_ratio / times), Percent(1 / times)
+    share, perfect = Percent(test.largest_ratio / size_ratio), Percent(1 / size_ratio)
     beyond = "Beyond {name} {knee}, training needs more {unit} to the target: {more}. "
-    text = "With {times} times the batch, training takes {share} of the steps; perfect scaling would take {perfect}."
-    size = Name(name) if name else "batch size"
-    return say(beyond + text, name=size, knee=knee, unit=race.unit, more=more, times=times, share=share, perfect=perfect)
+    text = "With {times} times the batch, training takes {share} of the steps; with perfect scaling, it would take {perfect}."
+    message = say(beyond, name=Name(name) if name else "batch size", knee=efficient, unit=comparison.unit, more=increase)
+    return say("{beyond}" + text, beyond=message, times=size_ratio, share=share, perfect=perfect)
 
 
-def _choose_action(fastest: float, knee: float) -> Message:
+def _choose_action(fastest: float, efficient: float) -> Message:
     """Return the advice; `fastest` is the batch size with the shortest time to the target, or NaN if unknown."""
-    if fastest == knee:
-        return say("Use a batch size of {size}: it reaches the target first and needs the least compute.", size=knee)
-    least = say("{size} needs the least compute", size=knee)
+    if fastest == efficient:
+        return say("Use a batch size of {size}: it reaches the target first and needs the least compute.", size=efficient)
+    least_compute = say("{size} needs the least compute", size=efficient)
     if math.isfinite(fastest):
-        return say("Use a batch size of {size}, which reaches the target first; {least}.", size=fastest, least=least)
+        return say("Use a batch size of {size}, which reaches the target first; {least}.", size=fastest, least=least_compute)
     text = "Choose the batch size with the shortest time to the target (steps times the time per step); {least}."
-    return say(text, least=least)
+    return say(text, least=least_compute)

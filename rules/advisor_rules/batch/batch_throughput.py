@@ -64,57 +64,58 @@ class BatchThroughput(Rule):
     """Maximum probability of reporting a plateau although the throughput still grows."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        speeds = throughput.throughput_by_batch_size(study)
-        if len(speeds) < 2:
+        throughputs = throughput.throughput_by_batch_size(study)
+        if len(throughputs) < 2:
             raise MissingData(
-                f"the throughput of {len(speeds) or 'no'} batch size{'s' if len(speeds) != 1 else ''} is known, and the rule needs "
-                "2 or more; run batch_size_sweep of the advisor's training hook, or log train/examples_per_s and the batch size",
+                f"the throughput of {len(throughputs) or 'no'} batch size{'s' if len(throughputs) != 1 else ''} is known, and "
+                "the rule needs 2 or more; run batch_size_sweep of the advisor's training hook, or log train/examples_per_s "
+                "and the batch size",
                 needs="design",
             )
-        if not any(math.isfinite(s.mean_log_rate.error) for s in speeds):
+        if not any(math.isfinite(s.mean_log_rate.error) for s in throughputs):
             raise MissingData(
                 "each batch size has one value of the throughput, which does not show its noise; log train/examples_per_s at "
                 "every step",
                 needs="timing",
             )
-        sizes, rates = np.array([s.batch_size for s in speeds]), [s.mean_log_rate for s in speeds]
-        enough, last = 1 - self.false_alarms, len(speeds) - 1
-        growth = estimates.find_saturation(
+        sizes, rates = np.array([s.batch_size for s in throughputs]), [s.mean_log_rate for s in throughputs]
+        confidence, last_index = 1 - self.false_alarms, len(throughputs) - 1
+        saturation = estimates.find_saturation(
             sizes, rates, material=self.material, doubling=self.doubling, alpha=self.false_alarms
         )
-        if growth.never_scales_probability >= enough and growth.chosen_index in (0, last):
-            cause, advice = _describe_bottleneck(study, speeds)
+        if saturation.never_scales_probability >= confidence and saturation.chosen_index in (0, last_index):
+            cause, advice = _describe_bottleneck(study, throughputs)
             text = (
                 "No doubling of the batch size nearly doubles the throughput; the largest increase is by a factor of {most}. "
             )
-            what = say(text + "{cause}", most=growth.max_growth_factor, cause=cause)
-            yield self._build_finding(study, speeds, None, what, say(advice), growth.never_scales_probability)
-        elif growth.saturation_probability >= enough:
-            best, following = speeds[growth.chosen_index : growth.chosen_index + 2]
-            what = _describe_plateau(best, following)
+            statement = say(text + "{cause}", most=saturation.max_growth_factor, cause=cause)
+            yield self._build_finding(study, throughputs, None, statement, say(advice), saturation.never_scales_probability)
+        elif saturation.saturation_probability >= confidence:
+            best, following = throughputs[saturation.chosen_index : saturation.chosen_index + 2]
+            statement = _describe_plateau(best, following)
             text = "Use a batch size of {size}, the largest before the plateau, and tune the learning rate for it."
             action = say(text, size=best.batch_size)
-            yield self._build_finding(study, speeds, best, what, action, growth.saturation_probability)
-        elif growth.chosen_index == last:
-            yield self._report_growth(study, speeds, batches.smallest_oom_batch_size(study))
+            yield self._build_finding(study, throughputs, best, statement, action, saturation.saturation_probability)
+        elif saturation.chosen_index == last_index:
+            yield self._report_growth(study, throughputs, batches.smallest_oom_batch_size(study))
 
-    def _report_growth(self, study: Study, speeds: Sequence[throughput.Throughput], out_of_memory: float) -> Finding:
+    def _report_growth(self, study: Study, throughputs: Sequence[throughput.Throughput], out_of_memory: float) -> Finding:
         """Report that the throughput still grows at the largest batch size. out_of_memory: smallest batch size that ran out of
         memory, or NaN."""
-        size = speeds[-1].batch_size
+        size = throughputs[-1].batch_size
         larger = not out_of_memory > size
         limit = "was tried" if larger else say("fits: {out} ran out of memory", out=out_of_memory)
-        what = say("Throughput still grows at batch size {size}, the largest that {limit}", size=size, limit=limit)
-        more = ", or try larger ones" if larger else ""
-        action = say("Use a batch size of {size}{more}, and tune the learning rate for it.", size=size, more=more)
-        return self._build_finding(study, speeds, speeds[-1], what, action, 1 - self.false_alarms, larger=larger)
+        statement = say("Throughput still grows at batch size {size}, the largest that {limit}", size=size, limit=limit)
+        try_larger = ", or try larger ones" if larger else ""
+        action = say("Use a batch size of {size}{more}, and tune the learning rate for it.", size=size, more=try_larger)
+        return self._build_finding(study, throughputs, throughputs[-1], statement, action, 1 - self.false_alarms, larger=larger)
 
     def _build_finding(
         self,
         study: Study,
-        speeds: Sequence[throughput.Throughput],
+        throughputs: Sequence[throughput.Throughput],
         chosen: throughput.Throughput | None,
-        what: Message,
+        statement: Message,
         action: Message,
         confidence: float,
         *,
@@ -124,40 +125,40 @@ class BatchThroughput(Rule):
         should be measured."""
         name = next((n for n in study.searched if parameter_kinds.is_batch_size(n)), None)
         changes: list[Change] = [Advise(text=str(action))]
-        trials = study.probe is None or study.spec.baseline is not None
-        if name is not None and chosen is not None and trials and chosen.batch_size.is_integer():
-            changes = [FixParameter(parameter=name, value=int(chosen.batch_size), why=f"{what}.")]
+        measures_trials = study.probe is None or study.spec.baseline is not None
+        if name is not None and chosen is not None and measures_trials and chosen.batch_size.is_integer():
+            changes = [FixParameter(parameter=name, value=int(chosen.batch_size), why=f"{statement}.")]
             if larger:
                 numbers = {"from": 2 * chosen.batch_size}
-                changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=str(what)))
-        trials_beyond = [t for s in speeds if chosen is not None and s.batch_size > chosen.batch_size for t in s.trials]
+                changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=str(statement)))
+        trials_beyond = [t for s in throughputs if chosen is not None and s.batch_size > chosen.batch_size for t in s.trials]
         factor = say("a factor of at least {factor}", factor=self.doubling)
         return self.finding(
-            say("{what}.", what=what),
+            say("{what}.", what=statement),
             action=action,
             severity="warning" if chosen is None or (trials_beyond and study.probe is None) else "note",
             confidence=min(confidence, 0.99),
             subject=name,
-            trials=trials_beyond or [t for s in speeds if chosen is None or s is chosen for t in s.trials],
+            trials=trials_beyond or [t for s in throughputs if chosen is None or s is chosen for t in s.trials],
             evidence=table(
-                *((f"batch size {Number(s.batch_size)}", _throughput_text(s)) for s in speeds),
-                ("worth a larger batch", say("{more} more, beyond noise", more=Percent(self.material))),
-                ("required increase for twice the batch size", factor),
+                *((f"batch size {Number(s.batch_size)}", _throughput_text(s)) for s in throughputs),
+                ("minimum increase that justifies a larger batch", say("{more}, beyond noise", more=Percent(self.material))),
+                ("required increase of the throughput for twice the batch size", factor),
             ),
             changes=changes,
         )
 
 
-def _describe_bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) -> tuple[Message, str]:
-    """Return (sentence about the measured cause of the step time, recommended action). The sentence has no full stop."""
-    times = [t for s in speeds for trial in s.trials[:4] if (t := timing.read_step_times(study, trial)) is not None]
-    waited = float(np.median([t.data_wait_share.value for t in times] or [0.0]))
-    blocked = float(np.median([t.gpu_blocked_share.value for t in times if t.gpu_blocked_share is not None] or [0.0]))
-    if waited > timing.MAX_DATA_WAIT_SHARE:
-        cause = say("The steps wait for data {share} of their time", share=Percent(waited))
+def _describe_bottleneck(study: Study, throughputs: Sequence[throughput.Throughput]) -> tuple[Message, str]:
+    """Return (sentence without full stop about the measured cause of the step time, recommended action)."""
+    times = [t for s in throughputs for trial in s.trials[:4] if (t := timing.read_step_times(study, trial)) is not None]
+    wait_share = float(np.median([t.data_wait_share.value for t in times] or [0.0]))
+    blocked_share = float(np.median([t.gpu_blocked_share.value for t in times if t.gpu_blocked_share is not None] or [0.0]))
+    if wait_share > timing.MAX_DATA_WAIT_SHARE:
+        cause = say("The steps wait for data {share} of their time", share=Percent(wait_share))
         return cause, "Speed up the input pipeline, then measure the throughput again."
-    if blocked > timing.MAX_HOST_TIME_SHARE:
-        cause = say("The GPU waits for the training loop {share} of the time", share=Percent(blocked))
+    if blocked_share > timing.MAX_HOST_TIME_SHARE:
+        cause = say("The GPU waits for the training loop {share} of the time", share=Percent(blocked_share))
         return cause, "Do not wait for the device in every step, then measure the throughput again."
     unknown = "" if times else ", or waits for something that was not measured"
     return (
@@ -169,10 +170,8 @@ def _describe_bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) 
 def _throughput_text(speed: throughput.Throughput) -> Message:
     error = math.expm1(speed.mean_log_rate.error)
     noise = say(" ± {error}", error=Percent(error, 1)) if math.isfinite(error) else ""
-    rate, time = (
-        Number(speed.examples_per_s, unit="examples/s"),
-        Number(1e3 * speed.batch_size / speed.examples_per_s, unit="ms"),
-    )
+    rate = Number(speed.examples_per_s, unit="examples/s")
+    time = Number(1e3 * speed.batch_size / speed.examples_per_s, unit="ms")
     return say("{rate}{noise}, {time} a step", rate=rate, noise=noise, time=time)
 
 

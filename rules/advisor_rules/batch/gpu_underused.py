@@ -62,40 +62,40 @@ class GpuUnderused(Rule):
                 "advisor's training hook does on a CUDA device if nvidia-ml-py is installed",
                 needs="gpu",
             )
-        majority = timing.ratios_above_limit([idle for _, idle in utilisations], 1 - self.least, self.false_alarms)
-        underused = [utilisations[i] for i in majority if not _has_long_waits(study, utilisations[i][0])]
-        if 2 * len(underused) > len(utilisations):
-            yield self._build_finding(study, sorted(underused, key=lambda pair: pair[1].value), len(utilisations))
+        idle_indices = timing.ratios_above_limit([idle for _, idle in utilisations], 1 - self.least, self.false_alarms)
+        low_trials = [utilisations[i] for i in idle_indices if not _has_long_waits(study, utilisations[i][0])]
+        if 2 * len(low_trials) > len(utilisations):
+            yield self._build_finding(study, sorted(low_trials, key=lambda pair: pair[1].value), len(utilisations))
 
-    def _build_finding(self, study: Study, low: list[tuple[Trial, Estimate]], judged_count: int) -> Finding:
-        trials, middle = [t for t, _ in low], low[len(low) // 2][1]
-        metric, computing = study.signals["device_utilisation"], Percent(1 - middle.value)
+    def _build_finding(self, study: Study, low_trials: list[tuple[Trial, Estimate]], judged_count: int) -> Finding:
+        trials, median_idle_share = [t for t, _ in low_trials], low_trials[len(low_trials) // 2][1]
+        metric, computing_share = study.signals["device_utilisation"], Percent(1 - median_idle_share.value)
         memory = float(np.median([timing.peak_memory_share(study, t) for t in trials]))
         memory_is_known = math.isfinite(memory)
         action = _LOW_UTILISATION_ADVICE["larger batch" if memory <= self.room else "larger pieces"]
         return self.finding(
             say(
                 "The GPU computes in only {share} of the time in {trials}.{memory}",
-                share=computing,
+                share=computing_share,
                 trials=judged_trials_text(trials, judged_count),
                 memory=say(" {memory} of its memory is used.", memory=Percent(memory)) if memory_is_known else "",
             ),
             action=action,
             severity="warning",
-            confidence=float(np.median([idle.chance_above(1 - self.least) for _, idle in low])),
+            confidence=float(np.median([idle.chance_above(1 - self.least) for _, idle in low_trials])),
             subject=metric,
             side="low",
             trials=trials,
             evidence=(
                 curve_plot(
                     metric,
-                    say("The device computes in {share} of the time.", share=computing),
+                    say("The device computes in {share} of the time.", share=computing_share),
                     trials[:5],
                     lines={"limit": self.least},
                 ),
                 shares_table(
-                    (judged_count, len(low)),
-                    ("share of the time in which the GPU computes", 1 - middle.value, middle.error),
+                    (judged_count, len(low_trials)),
+                    ("share of the time in which the GPU computes", 1 - median_idle_share.value, median_idle_share.error),
                     ("largest used share of the memory", Percent(memory) if memory_is_known else "not logged"),
                     (self.least, self.false_alarms),
                     above=False,

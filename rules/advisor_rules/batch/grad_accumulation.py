@@ -60,51 +60,51 @@ class GradAccumulation(Rule):
         if 2 * len(accumulating) <= len(ended_trials):
             return
         memory_shares = [m for t in accumulating if math.isfinite(m := timing.peak_memory_share(study, t))]
-        peak = max(memory_shares, default=math.nan)
+        peak_share = max(memory_shares, default=math.nan)
         micro_batches = float(np.median([batches.micro_batches(t) for t in accumulating]))
         examples = float(np.median([batches.batch_size_per_rank(t) for t in accumulating]))
-        fit = math.floor(self.usable / peak) if peak > 0 else micro_batches
-        if fit < 2 or batches.smallest_oom_batch_size(study) / (micro_batches * examples) <= 2 / micro_batches:
+        fitting_count = math.floor(self.usable / peak_share) if peak_share > 0 else micro_batches
+        if fitting_count < 2 or batches.smallest_oom_batch_size(study) / (micro_batches * examples) <= 2 / micro_batches:
             return
-        yield self._build_finding(accumulating, len(ended_trials), micro_batches, examples, fit, peak)
+        yield self._build_finding(accumulating, len(ended_trials), micro_batches, examples, fitting_count, peak_share)
 
     def _build_finding(
-        self, accumulating: list[Trial], ended_count: int, parts: float, micro_batch_size: float, fit: float, peak: float
+        self, accumulating: list[Trial], ended_count: int, n_batches: float, size: float, fits_at_once: float, peak: float
     ) -> Finding:
-        """parts: micro-batches per step; micro_batch_size: examples in a micro-batch; fit: number of micro-batches that fit
-        into memory together; peak: maximum share of the device's memory that was used.
-        """
-        peak_is_known, size_is_known, fewer = math.isfinite(peak), math.isfinite(micro_batch_size), math.ceil(parts / fit)
-        what = say(
+        """n_batches: micro-batches per step; size: examples in a micro-batch; fits_at_once: micro-batches that fit into memory
+        together; peak: maximum used share of the device's memory."""
+        peak_is_known, size_is_known = math.isfinite(peak), math.isfinite(size)
+        fewer_count = math.ceil(n_batches / fits_at_once)
+        statement = say(
             "Gradients are accumulated over {parts} micro-batches{of} in {trials}{memory}",
-            parts=parts,
-            of=say(" of {n}", n=micro_batch_size) if size_is_known else "",
+            parts=n_batches,
+            of=say(" of {n} examples", n=size) if size_is_known else "",
             trials=_accumulating_trials_text(accumulating, ended_count),
             memory=say(", and their tensors take {peak} of the memory", peak=Percent(peak)) if peak_is_known else "",
         )
-        take = say(
-            "Process the whole batch{of} at once", of=say(" of {n}", n=parts * micro_batch_size) if size_is_known else ""
+        instruction = say(
+            "Process the whole batch{of} at once", of=say(" of {n} examples", n=n_batches * size) if size_is_known else ""
         )
-        if fewer > 1:
-            take = say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
-        action = say("{take}{unless}.", take=take, unless="" if peak_is_known else ", unless memory is too small for it")
+        if fewer_count > 1:
+            instruction = say("Accumulate over {fewer} larger micro-batches", fewer=fewer_count)
+        action = say("{take}{unless}.", take=instruction, unless="" if peak_is_known else ", unless memory is too small for it")
         return self.finding(
-            say("{what}.", what=what),
+            say("{what}.", what=statement),
             action=action,
             severity="warning" if peak_is_known else "note",
             confidence=0.95 if peak_is_known else 0.6,
             subject=_accumulation_parameter(accumulating[0]),
             trials=accumulating,
             evidence=table(
-                ("micro-batches a step", parts),
-                ("examples at once", micro_batch_size if size_is_known else "unknown"),
+                ("micro-batches a step", n_batches),
+                ("examples in a micro-batch", size if size_is_known else "unknown"),
                 ("largest used share of the device's memory", Percent(peak) if peak_is_known else "not logged"),
                 (
                     "number of micro-batches that fit into memory at once",
-                    say("at least {n}", n=fit) if peak_is_known else "unknown",
+                    say("at least {n}", n=fits_at_once) if peak_is_known else "unknown",
                 ),
             ),
-            changes=_build_changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
+            changes=_build_changes(accumulating, str(action), fewer_count, size * n_batches, f"{statement}."),
         )
 
 
@@ -121,16 +121,16 @@ def _accumulation_parameter(trial: Trial) -> str | None:
     return next((n for n in trial.params if batches.is_gradient_accumulation_count(n)), None)
 
 
-def _build_changes(accumulating: list[Trial], action: str, fewer: int, batch_size: float, why: str) -> tuple[Change, ...]:
+def _build_changes(accumulating: list[Trial], action: str, n_batches: int, batch_size: float, why: str) -> tuple[Change, ...]:
     """Return the changes that set batch size and accumulation, or only advice if the trials differ in one of the two."""
     parameter = _accumulation_parameter(accumulating[0])
     size = next((n for n in accumulating[0].params if parameter_kinds.is_batch_size(n)), None)
-    if parameter is None or size is None or not (batch_size / fewer).is_integer():
+    if parameter is None or size is None or not (batch_size / n_batches).is_integer():
         return (Advise(text=action),)
     if len({(t.params.get(parameter), t.params.get(size)) for t in accumulating}) > 1:
         return (Advise(text=action),)
-    same_batch = f"Compute the same batch of {plain_number(batch_size)} in {count(fewer, 'part')}."
+    same_batch = f"Compute the same batch of {plain_number(batch_size)} in {count(n_batches, 'part')}."
     return (
-        FixParameter(parameter=parameter, value=fewer, why=why),
-        FixParameter(parameter=size, value=int(batch_size / fewer), why=same_batch),
+        FixParameter(parameter=parameter, value=n_batches, why=why),
+        FixParameter(parameter=size, value=int(batch_size / n_batches), why=same_batch),
     )

@@ -37,10 +37,10 @@ class HostSync(Rule):
 
     ## How sure
     The standard error of a trial's idle share is estimated from ten segments of its steps. In most trials, the idle share must
-    exceed the limit with 95 % probability. Confidence is 0.9 times the median probability, over the trials, that the idle share
-    exceeds the limit. The factor is 0.9, because slow work on the host causes the same idle time. Among simulated studies in
-    which the idle share of every trial equals the limit, at most 7 % raised a finding. The rule cannot detect a loop that waits
-    in the middle of a step.
+    exceed the limit with 95 % probability. Confidence is 0.9 times the median of this probability over the trials; the factor
+    0.9 allows for slow work on the host, which causes the same idle time. Among simulated studies in which the idle share of
+    every trial equals the limit, at most 7 % raised a finding. The rule cannot detect a loop that waits in the middle of a
+    step.
     """
 
     playbook = "Optimizing the input pipeline"
@@ -62,34 +62,34 @@ class HostSync(Rule):
                 "hook records the device and its computing time",
                 needs="gpu",
             )
-        times = [(t, t.gpu_blocked_share) for t in timing.step_times_of_study(study) if t.gpu_blocked_share is not None]
-        if not times:
+        shares = [(t, t.gpu_blocked_share) for t in timing.step_times_of_study(study) if t.gpu_blocked_share is not None]
+        if not shares:
             raise MissingData(
                 "no trial on a GPU logged its step times, its waits for data and the device's computing times; take the batches "
                 "from log.batches(loader) of the advisor's training hook, which logs train/compute_time_s",
                 needs="timing",
             )
-        majority = timing.ratios_above_limit([idle for _, idle in times], self.most, self.false_alarms)
-        if majority:
-            yield self._build_finding(study, sorted((times[i] for i in majority), key=lambda pair: pair[1].value), len(times))
+        high = timing.ratios_above_limit([idle for _, idle in shares], self.most, self.false_alarms)
+        if high:
+            yield self._build_finding(study, sorted((shares[i] for i in high), key=lambda pair: pair[1].value), len(shares))
 
-    def _build_finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Estimate]], judged_count: int) -> Finding:
-        trials, (middle, idle) = [t.trial for t, _ in waiting], waiting[len(waiting) // 2]
+    def _build_finding(self, study: Study, reported: list[tuple[timing.StepTimes, Estimate]], judged_count: int) -> Finding:
+        trials, (median_times, idle_share) = [t.trial for t, _ in reported], reported[len(reported) // 2]
         text = "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), "
         advice = (
             "Read losses and metrics only every few steps, without .item() in between, so that no step waits for the device."
         )
         return self.finding(
             say(
-                text + "although its data is there.",
+                text + "although its data is ready.",
                 trials=judged_trials_text(trials, judged_count),
-                share=Percent(idle.value),
-                idle=1e3 * idle.value * middle.mean_seconds,
-                step=Number(1e3 * middle.mean_seconds, unit="ms"),
+                share=Percent(idle_share.value),
+                idle=1e3 * idle_share.value * median_times.mean_seconds,
+                step=Number(1e3 * median_times.mean_seconds, unit="ms"),
             ),
             action=advice,
             severity="warning",
-            confidence=0.9 * float(np.median([i.chance_above(self.most) for _, i in waiting])),
+            confidence=0.9 * float(np.median([i.chance_above(self.most) for _, i in reported])),
             subject=study.signals["step_time"],
             trials=trials,
             evidence=(
@@ -99,9 +99,9 @@ class HostSync(Rule):
                     trials[:5],
                 ),
                 shares_table(
-                    (judged_count, len(waiting)),
-                    ("share of the time idle although data is ready", idle.value, idle.error),
-                    ("share of the time spent waiting for data", Percent(middle.data_wait_share.value, 1)),
+                    (judged_count, len(reported)),
+                    ("share of the time idle although data is ready", idle_share.value, idle_share.error),
+                    ("share of the time spent waiting for data", Percent(median_times.data_wait_share.value, 1)),
                     (self.most, self.false_alarms),
                 ),
             ),

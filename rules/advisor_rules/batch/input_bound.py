@@ -17,8 +17,7 @@ from advisor_rules.batch._shares import judged_trials_text, shares_table
 
 MIN_DATA_WAIT_S = 1e-3
 """Minimum wait per step on a CPU, in seconds. Receiving a batch from a worker process takes 0.1 to 2 ms, so shorter waits show
-no problem.
-"""
+no problem."""
 
 
 class InputBound(Rule):
@@ -68,44 +67,45 @@ class InputBound(Rule):
                 "log.batches(loader) of the advisor's training hook, or log train/step_time_s and train/data_wait_s",
                 needs="timing",
             )
-        majority = timing.ratios_above_limit([t.data_wait_share for t in times], self.most, self.false_alarms)
-        bound = [
+        high = timing.ratios_above_limit([t.data_wait_share for t in times], self.most, self.false_alarms)
+        slow_trials = [
             t
-            for t in (times[i] for i in majority)
+            for t in (times[i] for i in high)
             if timing.ran_on_gpu(t.trial) or t.data_wait_share.value * t.mean_seconds >= MIN_DATA_WAIT_S
         ]
-        if 2 * len(bound) > len(times):
-            yield self._build_finding(study, bound, len(times))
+        if 2 * len(slow_trials) > len(times):
+            yield self._build_finding(study, slow_trials, len(times))
 
-    def _build_finding(self, study: Study, bound: list[timing.StepTimes], judged_count: int) -> Finding:
-        trials, middle = [t.trial for t in bound], sorted(bound, key=lambda t: t.data_wait_share.value)[len(bound) // 2]
-        waited, step = middle.data_wait_share, Number(1e3 * middle.mean_seconds, unit="ms")
-        wait, metric = Number(1e3 * waited.value * middle.mean_seconds), study.signals["data_wait"]
-        workers, action = timing.data_loader_facts(middle.trial).get("workers"), _choose_action(middle)
+    def _build_finding(self, study: Study, slow_trials: list[timing.StepTimes], judged_count: int) -> Finding:
+        trials = [t.trial for t in slow_trials]
+        median = sorted(slow_trials, key=lambda t: t.data_wait_share.value)[len(slow_trials) // 2]
+        wait_share, step = median.data_wait_share, Number(1e3 * median.mean_seconds, unit="ms")
+        wait_ms, metric = Number(1e3 * wait_share.value * median.mean_seconds), study.signals["data_wait"]
+        workers, action = timing.data_loader_facts(median.trial).get("workers"), _choose_action(median)
         return self.finding(
             say(
                 "The steps of {trials} wait for data {share} of their time ({wait} of {step} a step){workers}.",
                 trials=judged_trials_text(trials, judged_count),
-                share=Percent(waited.value),
-                wait=wait,
+                share=Percent(wait_share.value),
+                wait=wait_ms,
                 step=step,
                 workers=say(", with {n}", n=Count(workers, "loader worker")) if isinstance(workers, int) else "",
             ),
             action=action,
             severity="warning",
-            confidence=float(np.median([t.data_wait_share.chance_above(self.most) for t in bound])),
+            confidence=float(np.median([t.data_wait_share.chance_above(self.most) for t in slow_trials])),
             subject=metric,
             trials=trials,
             evidence=(
                 curve_plot(
                     (metric, study.signals["step_time"]),
-                    say("A step takes {step} and waits for data for {wait}.", step=step, wait=wait),
+                    say("A step takes {step} and waits for data for {wait}.", step=step, wait=wait_ms),
                     trials[:5],
                 ),
                 shares_table(
-                    (judged_count, len(bound)),
-                    ("share of the time spent waiting", waited.value, waited.error),
-                    ("share of the waiting time in the longest tenth of the waits", Percent(middle.share_of_longest_waits)),
+                    (judged_count, len(slow_trials)),
+                    ("share of the time spent waiting", wait_share.value, wait_share.error),
+                    ("share of the waiting time in the longest tenth of the waits", Percent(median.share_of_longest_waits)),
                     (self.most, self.false_alarms),
                 ),
             ),

@@ -1,5 +1,5 @@
-"""Finds the periods of validation curves, tests whether they stand out from the noise spectrum, and compares them with the length
-of an epoch."""
+"""Finds periods of validation curves that stand out from the noise spectrum, and compares these periods with the length of an
+epoch."""
 
 from __future__ import annotations
 
@@ -76,21 +76,21 @@ class CurvePeriod:
     def periods_per_epoch(self) -> int:
         """Number of periods per epoch, from 1 to 3; 0 if an epoch does not consist of 1 to 3 whole periods."""
         # Two frequencies count as equal if their difference is less than one cycle over the whole curve.
-        slack = self.strongest_period.period / len(self.curve)
+        tolerance = self.strongest_period.period / len(self.curve)
         if math.isfinite(self.steps_per_epoch):
             for count in _PERIODS_PER_EPOCH:
                 apparent = _apparent_period(self.steps_per_epoch / count / self.evaluation_interval)
-                if abs(apparent / self.strongest_period.period - 1) <= slack:
+                if abs(apparent / self.strongest_period.period - 1) <= tolerance:
                     return count
         return 0
 
     def has_same_period(self, other: CurvePeriod) -> bool:
         """Return True if the other curve has the same period, measured in epochs or in steps."""
-        own = self.period_in_steps
+        own_period = self.period_in_steps
         if self.periods_per_epoch and math.isfinite(other.steps_per_epoch):
-            own = other.steps_per_epoch / self.periods_per_epoch
-        same = find_strongest_period(other.curve.values, _apparent_period(own / other.evaluation_interval))
-        return same is not None and same.p_value <= _MAX_P_VALUE
+            own_period = other.steps_per_epoch / self.periods_per_epoch
+        match = find_strongest_period(other.curve.values, _apparent_period(own_period / other.evaluation_interval))
+        return match is not None and match.p_value <= _MAX_P_VALUE
 
 
 def _apparent_period(period: float) -> float:
@@ -108,29 +108,29 @@ def find_curve_periods(
     If the length of an epoch is known, half of the significance level is reserved for the period of an epoch. Trials with a
     cyclic learning rate are left out, because their curves follow the learning rate.
     """
-    found = [
+    measured = [
         _measure_curve_period(trial, metric, costs(trial).finite)
         for trial in trials
         if not _has_cyclic_learning_rate(study, trial)
         for metric, costs in curves
     ]
-    periods = [p for p in found if p is not None]
+    periods = [p for p in measured if p is not None]
     return sorted((replace(p, p_value=min(1.0, p.p_value * len(periods))) for p in periods), key=lambda p: p.p_value)
 
 
 def _measure_curve_period(trial: Trial, metric: str, curve: Curve) -> CurvePeriod | None:
-    every, epoch = _evaluation_interval(curve), trial.fact("steps_per_epoch")
-    strongest = find_strongest_period(curve.values) if every else None
-    if every is None or strongest is None:
+    interval, epoch = _evaluation_interval(curve), trial.fact("steps_per_epoch")
+    strongest_period = find_strongest_period(curve.values) if interval else None
+    if interval is None or strongest_period is None:
         return None
     epoch = epoch if epoch > 0 else math.nan
-    at_epoch = find_strongest_period(curve.values, _apparent_period(epoch / every)) if math.isfinite(epoch) else None
-    best = at_epoch if at_epoch is not None and at_epoch.p_value <= strongest.p_value else strongest
-    p = best.p_value if at_epoch is None else min(1.0, 2 * best.p_value)
-    misses_epoch = at_epoch is None and math.isfinite(epoch)
-    cycle = CurvePeriod(trial, metric, curve, every, best, epoch, p, misses_epoch_period=misses_epoch)
-    explained = not cycle.periods_per_epoch and cycle.period_in_steps <= _longest_momentum_period(trial)
-    return replace(cycle, p_value=1.0) if explained else cycle
+    epoch_period = find_strongest_period(curve.values, _apparent_period(epoch / interval)) if math.isfinite(epoch) else None
+    best = epoch_period if epoch_period is not None and epoch_period.p_value <= strongest_period.p_value else strongest_period
+    p = best.p_value if epoch_period is None else min(1.0, 2 * best.p_value)
+    misses_epoch = epoch_period is None and math.isfinite(epoch)
+    period = CurvePeriod(trial, metric, curve, interval, best, epoch, p, misses_epoch_period=misses_epoch)
+    is_momentum = not period.periods_per_epoch and period.period_in_steps <= _longest_momentum_period(trial)
+    return replace(period, p_value=1.0) if is_momentum else period
 
 
 def _evaluation_interval(curve: Curve) -> int | None:
@@ -143,8 +143,8 @@ def _evaluation_interval(curve: Curve) -> int | None:
 
 
 def _longest_momentum_period(trial: Trial) -> float:
-    """Return the longest period, in steps, at which momentum alone can make a loss oscillate: weights oscillate like a spring with
-    a damping rate of (1 - momentum) / 2 per step."""
+    """Return the longest period, in steps, at which momentum alone can make a loss oscillate: weights oscillate like a spring
+    with a damping rate of (1 - momentum) / 2 per step."""
     values = [as_number(trial.facts.get(f"optimizer.{name}")) for name in ("momentum", "beta1")]
     for name, value in trial.params.items():
         words = words_of_name(name)
@@ -161,8 +161,8 @@ def _has_cyclic_learning_rate(study: Study, trial: Trial) -> bool:
     rates = study.curve(trial, "learning_rate").finite.values
     if len(rates) < 3:
         return False
-    moves = np.sign(np.diff(rates)[np.abs(np.diff(rates)) > 1e-3 * rates.max()])
-    return int(np.sum((moves[1:] > 0) & (moves[:-1] < 0))) >= 2
+    directions = np.sign(np.diff(rates)[np.abs(np.diff(rates)) > 1e-3 * rates.max()])
+    return int(np.sum((directions[1:] > 0) & (directions[:-1] < 0))) >= 2
 
 
 def find_strongest_period(values: FloatArray, period: float | None = None) -> Periodicity | None:
@@ -187,19 +187,19 @@ def find_strongest_period(values: FloatArray, period: float | None = None) -> Pe
     candidates = candidates[candidates < len(frequencies)]
     if not len(candidates):
         return None
-    tries = len(_HARMONIC_COUNTS) * len(candidates)
-    best, at_best = math.inf, 0
+    test_count = len(_HARMONIC_COUNTS) * len(candidates)
+    best, best_index = math.inf, 0
     for count in _HARMONIC_COUNTS:
         index = np.arange(1, count + 1)[:, None] * candidates
-        inside = index < len(ratio)
-        summed_power = np.where(inside, ratio[np.minimum(index, len(ratio) - 1)], 0.0).sum(axis=0)
-        harmonics = inside.sum(axis=0)
+        is_valid = index < len(ratio)
+        summed_power = np.where(is_valid, ratio[np.minimum(index, len(ratio) - 1)], 0.0).sum(axis=0)
+        harmonics = is_valid.sum(axis=0)
         p = stats.f.sf(summed_power / harmonics, 2 * harmonics, 2 * freedom)
         i = int(np.argmin(p))
         if p[i] < best:
-            best, at_best = float(p[i]), int(candidates[i])
-    strongest = length / max(at_best, 1)
-    return Periodicity(strongest, min(1.0, tries * best), _explained_variance_share(y, strongest))
+            best, best_index = float(p[i]), int(candidates[i])
+    strongest = length / max(best_index, 1)
+    return Periodicity(strongest, min(1.0, test_count * best), _explained_variance_share(y, strongest))
 
 
 def _detrend_changes(values: FloatArray) -> FloatArray | None:
@@ -214,26 +214,26 @@ def _detrend_changes(values: FloatArray) -> FloatArray | None:
     y = np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     if y.min() > 0 and y[: len(y) // 10 + 1].max() > 10 * np.median(y):
         y = np.log(y)
-    moves = np.diff(y[len(y) // 10 :])
-    moves = moves / (float(np.abs(moves).max()) or 1.0)
-    width = max(len(moves) // 4, 8) | 1
-    moves = moves - uniform_filter1d(moves, width, mode="nearest")
-    scatter = uniform_filter1d(np.abs(moves), width, mode="nearest") * math.sqrt(math.pi / 2)
+    changes = np.diff(y[len(y) // 10 :])
+    changes = changes / (float(np.abs(changes).max()) or 1.0)
+    window = max(len(changes) // 4, 8) | 1
+    changes = changes - uniform_filter1d(changes, window, mode="nearest")
+    scatter = uniform_filter1d(np.abs(changes), window, mode="nearest") * math.sqrt(math.pi / 2)
     if not scatter.mean() > 1e-12:
         return None
-    moves = np.clip(moves / np.maximum(scatter, 0.1 * scatter.mean()), -_MAX_SCALED_CHANGE, _MAX_SCALED_CHANGE)
-    return np.asarray(moves - moves.mean(), dtype=np.float64)
+    changes = np.clip(changes / np.maximum(scatter, 0.1 * scatter.mean()), -_MAX_SCALED_CHANGE, _MAX_SCALED_CHANGE)
+    return np.asarray(changes - changes.mean(), dtype=np.float64)
 
 
 def _candidate_frequencies(n: int, period: float | None) -> IntArray:
     """Return the indices of the fundamental frequencies to test in the zero-padded periodogram."""
-    slowest, fastest = _ZERO_PADDING_FACTOR * _MIN_PERIOD_COUNT, int(_ZERO_PADDING_FACTOR * n / _MIN_PERIOD_POINTS)
+    first, last = _ZERO_PADDING_FACTOR * _MIN_PERIOD_COUNT, int(_ZERO_PADDING_FACTOR * n / _MIN_PERIOD_POINTS)
     if period is None:
-        return np.arange(slowest, fastest + 1)
+        return np.arange(first, last + 1)
     # Include half a frequency step on either side, because the period may drift slightly.
-    middle = _ZERO_PADDING_FACTOR * n / period
-    indices = np.arange(math.floor(middle - _ZERO_PADDING_FACTOR / 2), math.ceil(middle + _ZERO_PADDING_FACTOR / 2) + 1)
-    return indices[(indices >= slowest) & (indices <= fastest)] if slowest <= middle <= fastest else indices[:0]
+    tested = _ZERO_PADDING_FACTOR * n / period
+    indices = np.arange(math.floor(tested - _ZERO_PADDING_FACTOR / 2), math.ceil(tested + _ZERO_PADDING_FACTOR / 2) + 1)
+    return indices[(indices >= first) & (indices <= last)] if first <= tested <= last else indices[:0]
 
 
 def _whiten_power_spectrum(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, float]:
@@ -241,16 +241,16 @@ def _whiten_power_spectrum(power: FloatArray, frequencies: FloatArray) -> tuple[
     independent = np.arange(_ZERO_PADDING_FACTOR, len(power), _ZERO_PADDING_FACTOR)
     w = 2 * math.pi * frequencies
     cosines = 2 + (len(independent) >= 40) + (len(independent) >= 80) + (len(independent) >= 160)
-    memory = np.log(np.maximum(4 * np.sin(w / 2) ** 2, 1e-12))
-    basis = np.stack([np.ones_like(w), memory, *(np.cos(k * w) for k in range(1, cosines + 1))], 1)
+    long_memory = np.log(np.maximum(4 * np.sin(w / 2) ** 2, 1e-12))
+    basis = np.stack([np.ones_like(w), long_memory, *(np.cos(k * w) for k in range(1, cosines + 1))], 1)
     # The log of an exponential variable has a mean lower by Euler's constant than the log of the variable's mean.
-    logs = np.log(np.maximum(power, 1e-300)) + np.euler_gamma
-    smooth = basis @ np.linalg.lstsq(basis[independent], logs[independent], rcond=None)[0]
+    log_power = np.log(np.maximum(power, 1e-300)) + np.euler_gamma
+    smooth = basis @ np.linalg.lstsq(basis[independent], log_power[independent], rcond=None)[0]
     # A peak would raise the fitted spectrum, so cap the periodogram at the largest value expected by chance.
-    limit = smooth[independent] + math.log(math.log(len(independent) / 0.05))
-    smooth = basis @ np.linalg.lstsq(basis[independent], np.minimum(logs[independent], limit), rcond=None)[0]
+    cap = smooth[independent] + math.log(math.log(len(independent) / 0.05))
+    smooth = basis @ np.linalg.lstsq(basis[independent], np.minimum(log_power[independent], cap), rcond=None)[0]
     freedom = max((len(independent) - basis.shape[1]) / 2, 2.0)
-    return np.asarray(np.exp(np.minimum(logs - np.euler_gamma - smooth, 700.0)), dtype=np.float64), freedom
+    return np.asarray(np.exp(np.minimum(log_power - np.euler_gamma - smooth, 700.0)), dtype=np.float64), freedom
 
 
 def _explained_variance_share(y: FloatArray, period: float) -> float:
@@ -260,5 +260,5 @@ def _explained_variance_share(y: FloatArray, period: float) -> float:
         return 0.0
     columns = np.stack(waves, 1)
     fitted_values = columns @ np.linalg.lstsq(columns, y, rcond=None)[0]
-    residual_sum, size = float(np.sum((y - fitted_values) ** 2)), float(np.sum(y**2))
-    return max(0.0, 1 - (residual_sum / max(len(y) - len(waves), 1)) / (size / len(y)))
+    residual_sum, total_sum = float(np.sum((y - fitted_values) ** 2)), float(np.sum(y**2))
+    return max(0.0, 1 - (residual_sum / max(len(y) - len(waves), 1)) / (total_sum / len(y)))

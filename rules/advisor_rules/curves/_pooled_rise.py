@@ -39,7 +39,7 @@ class PooledRise:
     falling_training_metric: str | None
 
 
-def pooled_rise(study: Study, trials: Sequence[Trial], costs: CostCurveFunction) -> PooledRise | None:
+def measure_pooled_rise(study: Study, trials: Sequence[Trial], costs: CostCurveFunction) -> PooledRise | None:
     """Test whether the validation metric of most trials is worse at the end than at one earlier point (sign test).
 
     Without a change of the true metric, a trial ends higher or lower with equal probability, whatever the noise, so three
@@ -49,42 +49,45 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: CostCurveFunction)
     if not curves:
         return None
     indices = np.array([(np.arange(_MAX_COMPARED_POINTS) / _MAX_COMPARED_POINTS * (len(c) - 1)).astype(int) for _, c in curves])
-    moves = np.array([c.values[-1] - c.values[i] for (_, c), i in zip(curves, indices, strict=True)])
-    rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
+    changes = np.array([c.values[-1] - c.values[i] for (_, c), i in zip(curves, indices, strict=True)])
+    rising_counts, judged_counts = (changes > 0).sum(axis=0), (changes != 0).sum(axis=0)
     distinct_points = len({tuple(column) for column in indices.T})
-    chances = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged, 1), 0.5)
+    p_values = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged_counts, 1), 0.5)
     # If several points show a significant rise, report the one with the best metric value, because overfitting begins there.
-    shown = chances <= max(_MAX_P_VALIDATION_RISES, chances.min())
-    point = int(np.argmax(np.where(shown, np.median(moves, axis=0), -np.inf)))
-    rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
+    is_shown = p_values <= max(_MAX_P_VALIDATION_RISES, p_values.min())
+    point = int(np.argmax(np.where(is_shown, np.median(changes, axis=0), -np.inf)))
+    rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if changes[i, point] > 0]
     if not rising:
         return None
-    falls, training = _pooled_training_change(study, [(t, int(c.steps[i])) for t, c, i in rising])
+    train_falls, train_metric = _pooled_training_change(study, [(t, int(c.steps[i])) for t, c, i in rising])
     heights = np.array([c.values[-1] - c.values[i] for _, c, i in rising])
     return PooledRise(
         rising_trials=tuple(t for t, _, _ in rising),
-        judged_count=int(judged[point]),
+        judged_count=int(judged_counts[point]),
         best_position=float(np.median([c.steps[i] / c.steps[-1] for _, c, i in rising])),
         height=float(np.median(heights)),
         share=float(np.median(heights / [np.ptp(c.values) for _, c, _ in rising])),
-        p_value=min(1.0, float(chances.min())) if falls else 1.0,
-        lowest_possible_p=min(1.0, distinct_points * 0.5 ** float(judged.max())),
-        falling_training_metric=training,
+        p_value=min(1.0, float(p_values.min())) if train_falls else 1.0,
+        lowest_possible_p=min(1.0, distinct_points * 0.5 ** float(judged_counts.max())),
+        falling_training_metric=train_metric,
     )
 
 
 def _pooled_training_change(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
     """Return (False if a training metric rises in half of the trials, name of one that falls in most trials)."""
-    falling: str | None = None
+    falling_metric: str | None = None
     for signal in (s for s in TRAINING_SIGNALS if s in study.signals):
-        moves = np.array([m for t, step in starts if not np.isnan(m := _training_change(study, t, signal, step))])
-        if not len(moves):
+        changes = np.array([m for t, step in starts if not np.isnan(m := _training_change(study, t, signal, step))])
+        if not len(changes):
             continue
-        if 2 * int((moves > 0).sum()) >= len(moves):
+        if 2 * int((changes > 0).sum()) >= len(changes):
             return False, None
-        if falling is None and float(stats.binom.sf((moves < 0).sum() - 1, len(moves), 0.5)) <= _MAX_P_TRAINING_FALLS:
-            falling = study.signals[signal]
-    return True, falling
+        if (
+            falling_metric is None
+            and float(stats.binom.sf((changes < 0).sum() - 1, len(changes), 0.5)) <= _MAX_P_TRAINING_FALLS
+        ):
+            falling_metric = study.signals[signal]
+    return True, falling_metric
 
 
 def _training_change(study: Study, trial: Trial, signal: Signal, step: int) -> float:

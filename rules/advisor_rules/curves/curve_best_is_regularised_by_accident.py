@@ -38,14 +38,14 @@ _MAX_EXACT_TEST_TRIALS = 8
 
 @dataclass(frozen=True)
 class _OverfitByRate:
-    """The overfitting of n trials, ordered by learning rate, without trials at higher rates than the best trial's that fit the
-    training data no better, because their problem is not overfitting."""
+    """The overfitting of n trials, ordered by learning rate. Trials at a higher rate than the best trial's are left out if they
+    fit the training data no better, because their problem is not overfitting."""
 
     name: str
     """Name of the searched learning rate."""
     rates: FloatArray
     overfits: tuple[Overfit, ...]
-    levels: FloatArray
+    train_costs: FloatArray
     """Training cost at the end of each trial, shape (n,)."""
     p_for_rate: float
     """p-value of the hypothesis that overfitting grows with the learning rate only by chance; 1 if overfitting is more closely
@@ -103,7 +103,7 @@ class CurveBestIsRegularisedByAccident(Rule):
     low: Share = 1 / 3
     """Maximum rank at which the best trial's learning rate counts as low, as a share of the number of trials. Our choice."""
     most: Share = 0.5
-    """Minimum share of overfitting trials among those with a higher learning rate than the best trial. Our choice."""
+    """Minimum share of overfitting trials among the trials with a higher learning rate than the best trial. Our choice."""
     material: Share = 0.02
     """Minimum rise of the validation curve, as a share of the curve's range; `curve-overfitting` uses the same limit."""
     false_alarms: Share = 0.05
@@ -112,73 +112,79 @@ class CurveBestIsRegularisedByAccident(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         trials = study.ranked()
         if not any(len(study.train_cost_curve(t)) for t in trials):
-            evaluated = sum(len(study.cost_curve(t)) >= _MIN_EVALUATIONS for t in trials) >= _MIN_TRIALS
-            also = "" if evaluated else f"; also evaluate {_MIN_TRIALS} trials {_MIN_EVALUATIONS} times each"
+            has_evaluations = sum(len(study.cost_curve(t)) >= _MIN_EVALUATIONS for t in trials) >= _MIN_TRIALS
+            evaluate_too = "" if has_evaluations else f"; also evaluate {_MIN_TRIALS} trials {_MIN_EVALUATIONS} times each"
             raise MissingData(
-                f"no trial with a result logged a metric of its training data; log the training loss{also}",
-                needs="train_loss" if evaluated else "other",
+                f"no trial with a result logged a metric of its training data; log the training loss{evaluate_too}",
+                needs="train_loss" if has_evaluations else "other",
             )
-        read = _measure_overfit_by_rate(study, trials, self.material)
-        if read is None:
+        by_rate = _measure_overfit_by_rate(study, trials, self.material)
+        if by_rate is None:
             raise MissingData(
                 f"the rule needs {_MIN_TRIALS} trials with a learning rate and {_MIN_EVALUATIONS} evaluations each, and 3 "
                 "different learning rates",
                 needs="trials",
                 at_least=_MIN_TRIALS,
             )
-        at = next(i for i, r in enumerate(read.overfits) if r.trial.index == trials[0].index)
-        if read.overfits[at].p_value <= self.false_alarms:
+        best = next(i for i, r in enumerate(by_rate.overfits) if r.trial.index == trials[0].index)
+        if by_rate.overfits[best].p_value <= self.false_alarms:
             return
-        higher = [r for r, rate in zip(read.overfits, read.rates, strict=True) if rate > read.rates[at]]
+        higher = [r for r, rate in zip(by_rate.overfits, by_rate.rates, strict=True) if rate > by_rate.rates[best]]
         overfit = significant_overfits(higher, self.false_alarms)
-        is_low = float(np.mean(read.rates <= read.rates[at])) <= self.low
-        p = max(read.p_for_rate, read.p_for_training_fit)
+        is_low = float(np.mean(by_rate.rates <= by_rate.rates[best])) <= self.low
+        p = max(by_rate.p_for_rate, by_rate.p_for_training_fit)
         if is_low and len(overfit) >= self.most * len(higher) > 0 and p <= self.false_alarms:
-            yield self._build_finding(study, read, at, overfit, len(higher))
+            yield self._build_finding(study, by_rate, best, overfit, len(higher))
 
-    def _build_finding(self, study: Study, read: _OverfitByRate, at: int, overfit: list[Overfit], higher: int) -> Finding:
-        best, rate, metric = read.overfits[at].trial, Name(read.name), study.spec.objective.metric
-        training, shown, trial = overfit[0].falling_training_metric, overfit[:4], Name(read.overfits[at].trial.name)
+    def _build_finding(
+        self, study: Study, by_rate: _OverfitByRate, index: int, overfit: list[Overfit], n_higher: int
+    ) -> Finding:
+        best, rate, metric = by_rate.overfits[index].trial, Name(by_rate.name), study.spec.objective.metric
+        training, shown, trial = overfit[0].falling_training_metric, overfit[:4], Name(by_rate.overfits[index].trial.name)
         changes = tuple(regulariser_changes(study, study.cost_curve))
         action = "Try {regularisers} before you settle on such a low {rate}."
-        later = f"Look at {rate} again after tuning a regulariser, because a low learning rate regularises by itself."
+        later_advice = f"Look at {rate} again after tuning a regulariser, because a low learning rate regularises by itself."
         caption = say("{trial} does not overfit; trials at higher rates do.", trial=trial)
         marks = [Mark(trial=o.trial.id, step=o.best_step, label="best level") for o in shown]
-        axis = say("Trials at a higher {rate} overfit.", rate=rate)
+        axis_caption = say("Trials at a higher {rate} overfit.", rate=rate)
         return self.finding(
             say(
                 "The best trial, {trial}, wins because its low {rate}, {value}, hampers training. {n} of the {higher} trials that "
                 "train better at a higher {rate} overfit.",
                 trial=trial,
                 rate=rate,
-                value=Setting(float(read.rates[at])),
+                value=Setting(float(by_rate.rates[index])),
                 n=len(overfit),
-                higher=higher,
+                higher=n_higher,
             ),
             action=say(action, regularisers=regulariser_phrase(changes), rate=rate),
             severity="warning",
-            confidence=1 - max(read.p_for_rate, read.p_for_training_fit),
-            subject=read.name,
+            confidence=1 - max(by_rate.p_for_rate, by_rate.p_for_training_fit),
+            subject=by_rate.name,
             side="low",
             trials=[best, *(o.trial for o in overfit)],
             evidence=(
                 curve_plot([metric, training] if training else metric, caption, [best, *(o.trial for o in shown)], marks=marks),
-                AxisEvidence(parameter=read.name, caption=axis, trials=(best.id,)),
-                self._figures(read, at, overfit, higher),
+                AxisEvidence(parameter=by_rate.name, caption=axis_caption, trials=(best.id,)),
+                self._evidence_table(by_rate, index, overfit, n_higher),
             ),
-            changes=(*changes, Advise(text=later)),
+            changes=(*changes, Advise(text=later_advice)),
         )
 
-    def _figures(self, read: _OverfitByRate, at: int, overfit: list[Overfit], higher: int) -> FigureEvidence:
-        level_of = {r.trial.index: level for r, level in zip(read.overfits, read.levels, strict=True)}
-        theirs = float(np.median([level_of[o.trial.index] for o in overfit]))
-        levels = say("{own}; {theirs} in trials that overfit", own=Objective(float(read.levels[at])), theirs=Objective(theirs))
+    def _evidence_table(self, by_rate: _OverfitByRate, index: int, overfit: list[Overfit], n_higher: int) -> FigureEvidence:
+        level_of = {r.trial.index: level for r, level in zip(by_rate.overfits, by_rate.train_costs, strict=True)}
+        median_cost = float(np.median([level_of[o.trial.index] for o in overfit]))
+        costs = say(
+            "{own} in the best trial, {theirs} in trials that overfit",
+            own=Objective(float(by_rate.train_costs[index])),
+            theirs=Objective(median_cost),
+        )
         return table(
-            ("trials judged", say("{n}; {higher} at a higher rate than the best trial", n=len(read.rates), higher=higher)),
-            ("training cost at the end", levels),
-            ("p-value, overfitting grows with the learning rate", Probability(read.p_for_rate)),
-            ("p-value, overfitting grows with the training fit", Probability(read.p_for_training_fit)),
-            ("limit of both", Number(self.false_alarms)),
+            ("trials judged", say("{n}; {higher} at higher rates than the best trial", n=len(by_rate.rates), higher=n_higher)),
+            ("training cost at the end of training", costs),
+            ("p-value of overfitting growing with the learning rate", Probability(by_rate.p_for_rate)),
+            ("p-value of overfitting growing with the training fit", Probability(by_rate.p_for_training_fit)),
+            ("maximum of both p-values", Number(self.false_alarms)),
         )
 
 
@@ -199,7 +205,7 @@ def _measure_overfit_by_rate(study: Study, trials: list[Trial], material: float)
     if best is None or len(rows) < _MIN_TRIALS or len({row[0] for row in rows}) < 3:
         return None
     rows = sorted((row for row in rows if row[0] <= best[0] or row[3] < best[3]), key=lambda row: row[:2])
-    overfits, levels = tuple(row[2] for row in rows), np.array([row[3] for row in rows])
+    overfits, costs = tuple(row[2] for row in rows), np.array([row[3] for row in rows])
     rises = np.array([max(r.rise.height, 0.0) if r.p_value < 1 else 0.0 for r in overfits])
     trial_rates = np.array([row[0] for row in rows])
     p_rate = rank_correlation_p(trial_rates, rises, "greater")
@@ -207,7 +213,7 @@ def _measure_overfit_by_rate(study: Study, trials: list[Trial], material: float)
         strengths = study.positions(other, [r.trial for r in overfits])
         if np.isfinite(strengths).all() and rank_correlation_p(strengths, rises, "less") <= p_rate:
             p_rate = 1.0
-    return _OverfitByRate(name, trial_rates, overfits, levels, p_rate, rank_correlation_p(levels, rises, "less"))
+    return _OverfitByRate(name, trial_rates, overfits, costs, p_rate, rank_correlation_p(costs, rises, "less"))
 
 
 def rank_correlation_p(a: FloatArray, b: FloatArray, alternative: Literal["greater", "less"]) -> float:

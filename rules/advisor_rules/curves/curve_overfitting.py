@@ -24,7 +24,12 @@ from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import is_fine_tuning
 from advisor.stats.curve import MIN_POINTS
-from advisor_rules.curves._pooled_rise import PooledRise, best_trial_per_combination, do_only_weak_settings_overfit, pooled_rise
+from advisor_rules.curves._pooled_rise import (
+    PooledRise,
+    best_trial_per_combination,
+    do_only_weak_settings_overfit,
+    measure_pooled_rise,
+)
 
 
 class CurveOverfitting(Rule):
@@ -39,9 +44,9 @@ class CurveOverfitting(Rule):
     overfit. For each combination of values of the scientific hyperparameters, the best trial is tested first. If the objective
     is not a loss, the validation loss is tested second, because it often rises although the accuracy does not fall.
 
-    With few evaluations, no single trial can show overfitting, but many trials together can. Many trials together show
-    overfitting if most of them end worse than they were at a common earlier point of the training (sign test), and if their
-    training metric falls.
+    With few evaluations, no single trial can show overfitting, but many trials together can. Overfitting is shown if most of
+    the trials end worse than they were at a common earlier point of the training (sign test), while their training metric
+    falls.
 
     ## Why it matters
     If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model. Values
@@ -50,9 +55,9 @@ class CurveOverfitting(Rule):
 
     ## What to do
     Extend the range of one searched regulariser upwards. If no regulariser is searched, compare a few strengths of dropout or
-    weight decay, including zero; change one regulariser at a time, so that its effect stays visible. Then check the number of
-    steps again, because regularised training usually needs more steps. Prefer regularisation to a smaller model. Fine-tuned
-    models overfit within a few epochs, so first train them for fewer epochs.
+    weight decay, including zero; change one regulariser at a time, so that its effect stays visible. Check the number of steps
+    again afterwards, because regularised training usually needs more steps. Prefer regularisation to a smaller model.
+    Fine-tuned models overfit within a few epochs, so first train them for fewer epochs.
 
     ## How sure
     Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). Confidence is multiplied by 0.6
@@ -97,35 +102,33 @@ class CurveOverfitting(Rule):
         # The significance level is divided among the metrics and among three tests: of the best trial of each setting, of all
         # other trials, and of all trials together. With too few evaluations to test a single trial, only the test of all trials
         # together is made.
-        assessed = False
+        was_tested = False
         for metric, costs in curves:
             overfits = measure_overfitting_of_trials(study, trials, metric, costs, material=self.material)
-            assessed = assessed or bool(overfits)
-            level = self.false_alarms / ((3 if overfits else 1) * len(curves))
-            significant = significant_overfits([r for r in overfits if r.trial.index in winner_indices], level)
-            significant += significant_overfits([r for r in overfits if r.trial.index not in winner_indices], level)
+            was_tested = was_tested or bool(overfits)
+            alpha = self.false_alarms / ((3 if overfits else 1) * len(curves))
+            significant = significant_overfits([r for r in overfits if r.trial.index in winner_indices], alpha)
+            significant += significant_overfits([r for r in overfits if r.trial.index not in winner_indices], alpha)
             # The curve of a trial that learned nothing has a small range, so its rise is also compared with the best trial's gain.
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
             if significant and not do_only_weak_settings_overfit(study, [h.trial for h in significant], trials):
                 yield self._report_single_overfits(study, metric, costs, significant, winners)
                 return
-            pooled = pooled_rise(study, trials, costs)
-            assessed = assessed or (pooled is not None and pooled.lowest_possible_p <= level)
-            if pooled is not None and pooled.p_value <= level and self._is_rise_material(study, pooled, trials, gain):
+            pooled = measure_pooled_rise(study, trials, costs)
+            was_tested = was_tested or (pooled is not None and pooled.lowest_possible_p <= alpha)
+            if pooled is None or pooled.p_value > alpha or pooled.share < self.material or pooled.height < self.material * gain:
+                continue
+            if not do_only_weak_settings_overfit(study, pooled.rising_trials, trials):
                 yield self._report_pooled_overfitting(study, metric, costs, pooled, winners)
                 return
-        if not assessed:
+        if not was_tested:
             raise MissingData(
-                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_EVALUATIONS_TO_POOL} of them; "
-                "evaluate more often",
+                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_EVALUATIONS_TO_POOL} "
+                "evaluations; evaluate more often",
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-
-    def _is_rise_material(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
-        is_material = pooled.share >= self.material and pooled.height >= self.material * gain
-        return is_material and not do_only_weak_settings_overfit(study, pooled.rising_trials, trials)
 
     def _report_pooled_overfitting(
         self, study: Study, metric: str, costs: CostCurveFunction, pooled: PooledRise, winners: list[Trial]
@@ -154,7 +157,7 @@ class CurveOverfitting(Rule):
                 curve_plot([metric, training] if training else metric, caption, trials[:5]),
                 table(
                     ("trials that end worse", say("{n} of {of}", n=len(trials), of=pooled.judged_count)),
-                    ("median rise, share of the range", Percent(pooled.share, 1), self.material),
+                    ("median rise, as a share of the range of the curve", Percent(pooled.share, 1), self.material),
                     ("p-value of the sign test", Probability(pooled.p_value), self.false_alarms),
                 ),
             ),
@@ -162,14 +165,14 @@ class CurveOverfitting(Rule):
         )
 
     def _report_single_overfits(
-        self, study: Study, metric: str, costs: CostCurveFunction, hits: list[Overfit], winners: list[Trial]
+        self, study: Study, metric: str, costs: CostCurveFunction, overfits: list[Overfit], winners: list[Trial]
     ) -> Finding:
-        top, training, n, of = hits[0], hits[0].falling_training_metric, len(hits), len(study.ranked())
-        rise, shown = top.rise, hits[:5]
+        top, training, n, of = overfits[0], overfits[0].falling_training_metric, len(overfits), len(study.ranked())
+        rise, shown_overfits = top.rise, overfits[:5]
         action, changes = _choose_remedy(study, costs, top.trial, top.best_step)
         caption = say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.best_step))
-        marks = [Mark(trial=h.trial.id, step=h.best_step, label="best level") for h in shown]
-        share = "rise, share of the range of levels (medians over a tenth of the curve)"
+        marks = [Mark(trial=h.trial.id, step=h.best_step, label="best level") for h in shown_overfits]
+        share_label = "rise, as a share of the range of levels (medians over a tenth of the curve)"
         return self.finding(
             say(
                 "{rise}{trials}{caveats}",
@@ -181,12 +184,12 @@ class CurveOverfitting(Rule):
             severity="warning" if top.trial in winners and metric == study.spec.objective.metric else "note",
             confidence=(1 - top.p_value) * (1.0 if training else 0.6),
             subject=metric,
-            trials=[h.trial for h in hits],
+            trials=[h.trial for h in overfits],
             evidence=(
-                curve_plot([metric, training] if training else metric, caption, [h.trial for h in shown], marks=marks),
+                curve_plot([metric, training] if training else metric, caption, [h.trial for h in shown_overfits], marks=marks),
                 table(
                     ("evaluations of the trial", len(top.curve)),
-                    (share, Percent(rise.share, 1), self.material),
+                    (share_label, Percent(rise.share, 1), self.material),
                     ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
                     ("p-value, corrected for steps and trials", Probability(top.p_value), self.false_alarms),
                     ("trials with a result that overfit", say("{n} of {of}", n=n, of=of)),
@@ -211,13 +214,13 @@ def _choose_remedy(study: Study, costs: CostCurveFunction, trial: Trial, best: f
 
 
 def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
-    levels, training = (top.rise.best_level, top.rise.level), top.falling_training_metric
-    best, end = levels if metric != study.spec.objective.metric else (study.objective_value(v) for v in levels)
-    who = "Trial {trial}"
+    costs, training = (top.rise.best_level, top.rise.level), top.falling_training_metric
+    best, end = costs if metric != study.spec.objective.metric else (study.objective_value(v) for v in costs)
+    trial_text = "Trial {trial}"
     if top.trial in winners:
-        who = "The best trial, {trial}," if top.trial == winners[0] else "The best trial of its setting, {trial},"
+        trial_text = "The best trial, {trial}," if top.trial == winners[0] else "The best trial of its setting, {trial},"
     return say(
-        f"{who} overfits: {{metric}} gets worse, from about {{best}} at {{step}} to {{end}} at its end{{training}}.",
+        f"{trial_text} overfits: {{metric}} gets worse, from about {{best}} at {{step}} to {{end}} at its end{{training}}.",
         trial=Name(top.trial.name),
         metric=Name(metric),
         best=Objective(best),
@@ -228,7 +231,9 @@ def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list
 
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:
-    note = "" if training else " No training metric was logged, so the cause may be instability instead of overfitting."
+    instability_text = (
+        "" if training else " No training metric was logged, so the cause may be instability instead of overfitting."
+    )
     if metric == objective:
-        return say("{note}", note=note)
-    return say("{note} The objective, {name}, does not get worse beyond noise.", note=note, name=Name(objective))
+        return say("{note}", note=instability_text)
+    return say("{note} The objective, {name}, does not get worse beyond noise.", note=instability_text, name=Name(objective))

@@ -16,7 +16,7 @@ from advisor_rules.curves._periodicity import MIN_POINTS, CurvePeriod, find_curv
 _ADVICE_BY_SHUFFLING = {
     "false": "Fix the training loader before you compare trials: let it shuffle in every epoch.",
     "true": "Look for validation examples among the training data before you compare trials.",
-    "": "Check that the training data are shuffled in every epoch and that no validation example is among them.",
+    "": "Check that the training data are shuffled in every epoch and that the training data contain no validation example.",
 }
 
 
@@ -34,8 +34,8 @@ class CurvePeriodic(Rule):
     ## Why it matters
     Random sampling of training data causes no period. A period of one epoch means that the model sees the same examples in the
     same order. The cause may be training data that are not shuffled, or that are shuffled only within a small buffer. Another
-    possible cause is that some training examples are also in the validation set: the model remembers them best just after
-    training on them. With a periodic curve, results depend on the step at which training ends.
+    possible cause is that some training examples are also in the validation set: the model remembers shared examples best just
+    after training on them. With a periodic curve, results depend on the step at which training ends.
 
     ## What to do
     Check that the training loader shuffles all of the data in each epoch, and that no example is in both the training and the
@@ -43,11 +43,11 @@ class CurvePeriodic(Rule):
     data after another also causes a period.
 
     ## How sure
-    Confidence is 1 minus the p-value, corrected for all frequencies and curves, times 0.8 if the period is not an epoch. The
-    test needs 32 evaluations and 4 periods. In 300 simulated studies per design of falling curves without a period (40 to 500
-    points; autocorrelated, heavy-tailed, decaying or rounded noise, random walks, outliers) the rule fired in 0 to 3 % of
-    studies, mostly below 1 %. A sine with an amplitude of one standard deviation of the noise was found in 11 % of curves of 60
-    points and in 80 % of curves of 150 points; with twice this amplitude, in 60 and 100 %.
+    Confidence is 1 minus the p-value, corrected for all frequencies and curves, times 0.8 if the period is not an epoch. A
+    curve is tested if it has at least 32 evaluations and 4 periods. In 300 simulated studies per design of falling curves
+    without a period (40 to 500 points; autocorrelated, heavy-tailed, decaying or rounded noise, random walks, outliers) the
+    rule fired in 0 to 3 % of studies, mostly below 1 %. A sine with an amplitude of one standard deviation of the noise was
+    found in 11 % of curves of 60 points and in 80 % of curves of 150 points; with twice this amplitude, in 60 and 100 %.
     """
 
     playbook = "Setting up periodic evaluations"
@@ -75,58 +75,60 @@ class CurvePeriodic(Rule):
     finding starts a search for bugs."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = find_curve_periods(study, study.ranked()[: self.best], validation_cost_functions(study))
-        if not judged:
+        periods = find_curve_periods(study, study.ranked()[: self.best], validation_cost_functions(study))
+        if not periods:
             raise MissingData(
                 f"no good trial without a cyclic learning rate was evaluated {MIN_POINTS} times at regular steps; evaluate several "
                 "times an epoch, at a fixed interval",
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-        count = len({c.trial.index for c in judged})
-        significant = (c for c in judged if c.p_value <= self.false_alarms)
+        trial_count = len({c.trial.index for c in periods})
+        significant = (c for c in periods if c.p_value <= self.false_alarms)
         top = next((c for c in significant if c.strongest_period.explained_share >= self.material), None)
         if top is not None:
-            alike = {c.trial.index: c.trial for c in judged if c is top or top.has_same_period(c)}
-            if top.periods_per_epoch or 2 * len(alike) > count:
-                yield self._report_period(study, top, list(alike.values()), count)
+            trials = {c.trial.index: c.trial for c in periods if c is top or top.has_same_period(c)}
+            if top.periods_per_epoch or 2 * len(trials) > trial_count:
+                yield self._report_period(study, top, list(trials.values()), trial_count)
                 return
-        if all(c.misses_epoch_period for c in judged):
-            first = judged[0]
+        if all(c.misses_epoch_period for c in periods):
+            first = periods[0]
             raise MissingData(
                 f"{first.metric} is evaluated every {first.evaluation_interval:,} steps and an epoch takes "
                 f"{number(first.steps_per_epoch)}, so the period of an epoch is not visible; evaluate several times an epoch"
             )
 
-    def _report_period(self, study: Study, top: CurvePeriod, alike: list[Trial], judged: int) -> Finding:
+    def _report_period(self, study: Study, top: CurvePeriod, trials: list[Trial], judged_count: int) -> Finding:
         shuffled = top.trial.facts.get("shuffle", "")
-        metric, trial, others = Name(top.metric), Name(top.trial.name), len(alike) - 1
+        metric, trial, n_others = Name(top.metric), Name(top.trial.name), len(trials) - 1
         share, steps = Percent(top.strongest_period.explained_share), Number(top.period_in_steps, 4, f"{study.unit}s")
-        points, every = Number(top.strongest_period.period, unit="evaluations"), study.length(top.evaluation_interval)
+        points, interval = Number(top.strongest_period.period, unit="evaluations"), study.length(top.evaluation_interval)
         return self.finding(
             say(
-                "In {trial}, {metric} goes up and down with a period of {period}. {share} of its scatter around the trend repeats."
-                "{others}{loader}",
+                "In {trial}, {metric} goes up and down with a period of {period}. {share} of its variation around the trend "
+                "repeats.{others}{loader}",
                 trial=say("the best trial, {trial}", trial=trial) if top.trial == study.ranked()[0] else trial,
                 metric=metric,
                 period=_period_message(steps, top),
                 share=share,
-                others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged) if others else "",
+                others=say(" {n} more of the {judged} trials judged have this period.", n=n_others, judged=judged_count)
+                if n_others
+                else "",
                 loader=" The training loader does not shuffle." if shuffled == "false" else "",
             ),
             action=_ADVICE_BY_SHUFFLING.get(shuffled, _ADVICE_BY_SHUFFLING[""]),
             severity="warning" if top.periods_per_epoch else "note",
             confidence=(1 - top.p_value) * (1.0 if top.periods_per_epoch else 0.8),
             subject=top.metric,
-            trials=alike,
+            trials=trials,
             evidence=(
-                curve_plot(top.metric, say("{metric} repeats every {period}.", metric=metric, period=steps), alike),
+                curve_plot(top.metric, say("{metric} repeats every {period}.", metric=metric, period=steps), trials),
                 table(
-                    ("trials judged", say("{judged}; {alike} have this period", judged=judged, alike=len(alike))),
-                    ("evaluations", say("{n} of {trial}, every {gap}", n=len(top.curve), trial=trial, gap=every)),
+                    ("trials judged", say("{judged}; {alike} have this period", judged=judged_count, alike=len(trials))),
+                    ("evaluations", say("{n} of {trial}, every {gap}", n=len(top.curve), trial=trial, gap=interval)),
                     ("period", say("{points}, {steps}", points=points, steps=steps)),
-                    ("steps of an epoch", Number(top.steps_per_epoch, 4) if top.steps_per_epoch > 0 else "unknown"),
-                    ("share of the scatter that repeats", share, self.material),
+                    ("steps per epoch", Number(top.steps_per_epoch, 4) if top.steps_per_epoch > 0 else "unknown"),
+                    ("share of the variation around the trend that repeats", share, self.material),
                     ("p-value, corrected for all frequencies and curves", Probability(top.p_value), self.false_alarms),
                 ),
             ),

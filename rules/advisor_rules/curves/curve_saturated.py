@@ -110,85 +110,92 @@ class CurveSaturated(Rule):
     def _build_finding(self, study: Study, flat: list[CurveEnding], judged: int) -> Finding:
         steps = curve_tails.median_planned_steps(study, flat)
         slowest = max(flat, key=lambda e: e.settled_share * e.last_constant_rate_step / e.steps)
-        settled = Percent(slowest.settled_share * slowest.last_constant_rate_step / slowest.steps)
-        decay = Percent(1 - slowest.last_constant_rate_step / slowest.steps)
-        fewer = min(round_up_steps((self.margin * settled.value + decay.value) * steps), steps)
-        rest = Percent(max(0.0, *(e.plateau.late_gain_bound for e in flat)), 1)
+        settled_share = Percent(slowest.settled_share * slowest.last_constant_rate_step / slowest.steps)
+        decay_share = Percent(1 - slowest.last_constant_rate_step / slowest.steps)
+        new_steps = min(round_up_steps((self.margin * settled_share.value + decay_share.value) * steps), steps)
+        gain_bound = Percent(max(0.0, *(e.plateau.late_gain_bound for e in flat)), 1)
         decays = slowest.last_constant_rate_step < slowest.steps
         why = (
-            f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as this "
-            f"trial needed{f' and keep the decay, {decay} of the steps' if decays else ''}."
+            f"The slowest trial settled at {settled_share} of {study.length(steps)}. We train {self.margin:g} times as long as "
+            f"this trial needed{f' and keep the decay, {decay_share} of the steps' if decays else ''}."
         )
-        action, changes = _build_advice(study, flat, steps, fewer, why)
+        action, changes = _build_advice(study, flat, steps, new_steps, why)
         trials = say("{flat} of the {judged} best trials are", flat=len(flat), judged=judged)
         if judged == 1:
             trials = say("{trial} is", trial=Name(flat[0].trial.name) if len(study.trials) == 1 else "The best trial")
         elif len(flat) == judged:
             trials = say("The {judged} best trials are", judged=judged)
-        remaining = say("With a margin, everything after {fewer}", fewer=study.at(fewer))
+        after_margin = say("Training after {fewer}, beyond a safety margin,", fewer=study.at(new_steps))
         return self.finding(
             say(
-                "{trials} flat from {settled} of {steps} on, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
+                "{trials} flat from {settled} of {steps} on, in {curves}. {rest_of} brought at most {rest} of the gain, or "
+                "{bounds}.",
                 trials=trials,
-                settled=study.at(round_up_steps(settled.value * steps)),
+                settled=study.at(round_up_steps(settled_share.value * steps)),
                 steps=steps,
                 curves="training and validation" if any(e.train_plateau for e in flat) else "validation",
-                rest_of="The remaining training at a constant learning rate" if decays else remaining,
-                rest=rest,
+                rest_of="The remaining training at a constant learning rate" if decays else after_margin,
+                rest=gain_bound,
                 bounds=_format_gain_bound(study, flat),
             ),
             action=action,
             severity="note",
             confidence=0.95 * len(flat) / judged,
             trials=[e.trial for e in flat],
-            evidence=self._evidence(study, flat, judged, rest),
+            evidence=self._evidence(study, flat, judged, gain_bound),
             changes=changes,
         )
 
     def _evidence(
-        self, study: Study, flat: Sequence[CurveEnding], judged: int, rest: Percent
+        self, study: Study, flat: Sequence[CurveEnding], judged: int, bound: Percent
     ) -> tuple[CurveEvidence, FigureEvidence]:
-        caption = say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=rest)
+        caption = say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=bound)
         ends = [(e.trial, round(e.settled_share * e.last_constant_rate_step)) for e in flat]
         marks = [Mark(trial=trial.id, step=step, label="settled") for trial, step in ends]
         bounds = [Percent(max(e.plateau.late_gain_bound, 0), 2) for e in flat]
         limits = say("{rest} of the gain, {saved} of the steps", rest=Percent(self.rest), saved=Percent(self.saved))
         return curve_plot(study.spec.objective.metric, caption, [e.trial for e in flat], marks=marks), table(
             ("trials judged", say("{judged}; {flat} settled early", judged=judged, flat=len(flat))),
-            ("share of the steps until settled", list_message([Percent(e.settled_share) for e in flat], 9)),
-            ("tolerance, as a share of the gain", list_message([Percent(e.plateau.tolerance, 2) for e in flat], 9)),
+            (
+                "steps until the curve settled, as a share of the steps",
+                list_message([Percent(e.settled_share) for e in flat], 9),
+            ),
+            (
+                "tolerance around the final level, as a share of the gain",
+                list_message([Percent(e.plateau.tolerance, 2) for e in flat], 9),
+            ),
             ("maximum gain of the remaining steps", list_message(bounds, 9)),
-            ("limits: gain of the remaining steps, steps saved", limits),
+            ("limits of this gain and of the steps saved", limits),
         )
 
 
 def _format_gain_bound(study: Study, flat: Sequence[CurveEnding]) -> Message:
     """Return a clause on the largest possible gain of the dropped steps, and on the lead or noise that it is compared with."""
-    most, lead = curve_tails.late_gain_bound(study, flat), curve_tails.difference_to_second_best(study)
-    bound = say("{bound} of {metric}", bound=Number(most, 2), metric=Name(study.spec.objective.metric))
+    gain_bound, lead = curve_tails.late_gain_bound(study, flat), curve_tails.difference_to_second_best(study)
+    bound_text = say("{bound} of {metric}", bound=Number(gain_bound, 2), metric=Name(study.spec.objective.metric))
     if curve_tails.are_on_one_plateau(study, flat):
         level = Objective(study.objective_value(float(study.costs[flat[0].trial.index])))
-        return say("{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level)
+        return say("{bound}. Different settings stay at the same value, {level}, from the start", bound=bound_text, level=level)
     if math.isnan(lead):
-        return bound
+        return bound_text
     noise = curve_tails.max_noise_difference(study, flat)
-    if noise >= most > lead:
-        return say("{bound}; equally good trials differ by up to {noise}", bound=bound, noise=Number(noise, 2))
-    return say("{bound}; the best trial leads the next by {lead}", bound=bound, lead=Number(lead, 2))
+    if noise >= gain_bound > lead:
+        return say("{bound}; equally good trials differ by up to {noise}", bound=bound_text, noise=Number(noise, 2))
+    return say("{bound}; the best trial leads the second best by {lead}", bound=bound_text, lead=Number(lead, 2))
 
 
 def _build_advice(
-    study: Study, flat: Sequence[CurveEnding], steps: int, fewer: int, why: str
+    study: Study, flat: Sequence[CurveEnding], steps: int, new_steps: int, why: str
 ) -> tuple[Message, tuple[Change, ...] | None]:
     """Return (action, changes): shorten the training, or first check a possible cause of the flat curves."""
-    length = study.length(fewer)
+    length = study.length(new_steps)
     if curve_tails.are_on_one_plateau(study, flat):
         return say(
             "Check that these trials are not stuck: compare their outputs with a constant prediction, and try another "
             "initialisation or a warmup."
         ), None
-    limit = max(curve_tails.difference_to_second_best(study), curve_tails.max_noise_difference(study, flat))
-    if curve_tails.late_gain_bound(study, flat) > limit:
+    max_gain = max(curve_tails.difference_to_second_best(study), curve_tails.max_noise_difference(study, flat))
+    if curve_tails.late_gain_bound(study, flat) > max_gain:
         return say(
             "Before you shorten the training, train the two best settings for only {length} and check that the same setting leads.",
             length=length,
@@ -197,6 +204,6 @@ def _build_advice(
         "Shorten the learning-rate schedule with the training, so that both still end together. Look at the number of steps again "
         "after you change regularisation, augmentation or the model."
     )
-    shorten = "Shorten the training from {steps} to {fewer} and spend the time saved on more trials."
-    changes = change_training_length(study, fewer, why=why), Advise(text=schedule)
-    return say(shorten, steps=steps, fewer=length), changes
+    action = "Shorten the training from {steps} to {fewer} and spend the time saved on more trials."
+    changes = change_training_length(study, new_steps, why=why), Advise(text=schedule)
+    return say(action, steps=steps, fewer=length), changes

@@ -40,7 +40,7 @@ class _EpochFalls:
     steps_per_epoch: float
     falls: FloatArray
     excess: FloatArray
-    """Each fall minus the mean of the falls in the middle of the epochs before and after it."""
+    """Each fall at the start of an epoch, minus the mean of the falls in the middle of the epochs before and after it."""
     relative_excess: FloatArray
     """Excess fall as a share of the mean loss just before each start of an epoch."""
 
@@ -72,9 +72,9 @@ class CurveStaircase(Rule):
     falls less at the start of an epoch than on average around it. In simulated curves with white, heavy-tailed or
     autocorrelated noise the rule fired in 1 to 2 % of studies. On recorded trainings with seeds not used in development
     (`python benchmarks/quality/lm_rules.py`), the rule fired in 18 of 20 studies of models that can memorise and in none of 50
-    studies of models that do not. The models of the two missed studies memorise only in part, as do those of the one missed
-    study among ten other studies (seeds 301 to 310). The confidence that the model memorises examples is 0.95. The finding is a
-    note, because only the validation loss shows whether memorising does harm.
+    studies of models that do not. The models of these two missed studies, and of one missed study among ten others (seeds 301
+    to 310), memorise only in part. The confidence that the model memorises examples is 0.95. The finding is a note, because
+    only the validation loss shows whether memorising does harm.
     """
 
     playbook = "Examining the training curves"
@@ -93,8 +93,8 @@ class CurveStaircase(Rule):
     """Maximum p-value, and so the maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        stairs = [s for t in study.ranked()[: self.best] if (s := _measure_epoch_falls(study, t)) is not None]
-        if not stairs:
+        epoch_falls = [s for t in study.ranked()[: self.best] if (s := _measure_epoch_falls(study, t)) is not None]
+        if not epoch_falls:
             needs: MissingDataKind = "train_loss"
             if study.has("train_loss"):
                 needs = "design" if any(trial.fact("steps_per_epoch") > 0 for trial in study.trials) else "facts"
@@ -103,22 +103,22 @@ class CurveStaircase(Rule):
                 "loader to the advisor's training hook, so that the length of an epoch is known",
                 needs=needs,
             )
-        shares = np.concatenate([s.relative_excess for s in stairs])
-        p, excess = _p_value(shares), float(np.mean(shares))
+        shares = np.concatenate([s.relative_excess for s in epoch_falls])
+        p, excess = _p_value_of_falls(shares), float(np.mean(shares))
         if p <= self.false_alarms and excess >= self.material:
-            yield self._build_finding(study, stairs, p, excess)
+            yield self._build_finding(study, epoch_falls, p, excess)
 
-    def _build_finding(self, study: Study, stairs: list[_EpochFalls], p: float, excess: float) -> Finding:
-        metric, trials = study.signals["train_loss"], [s.trial for s in stairs]
-        marks = [Mark(trial=s.trial.id, step=round(s.steps_per_epoch), label="second epoch") for s in stairs]
-        falls = join_items(Number(float(s.falls.mean())) for s in stairs)
+    def _build_finding(self, study: Study, epoch_falls: list[_EpochFalls], p: float, excess: float) -> Finding:
+        metric, trials = study.signals["train_loss"], [s.trial for s in epoch_falls]
+        marks = [Mark(trial=s.trial.id, step=round(s.steps_per_epoch), label="second epoch") for s in epoch_falls]
+        falls = join_items(Number(float(s.falls.mean())) for s in epoch_falls)
         text = (
             "The training loss falls at once by {share} at the start of an epoch, on average over {n} epochs of {trials}, so "
             "the model memorises examples."
         )
-        count = Counted(len(stairs), "good trial")
+        trials_text = Counted(len(epoch_falls), "good trial")
         return self.finding(
-            say(text, share=Percent(excess), n=sum(len(s.excess) for s in stairs), trials=count),
+            say(text, share=Percent(excess), n=sum(len(s.excess) for s in epoch_falls), trials=trials_text),
             action=_MEMORISATION_ADVICE,
             severity="note",
             confidence=0.95 * (1 - p),
@@ -127,9 +127,12 @@ class CurveStaircase(Rule):
             evidence=(
                 curve_plot(metric, "The training loss falls in steps at the starts of epochs.", trials, marks=marks),
                 table(
-                    ("steps per epoch", join_items(dict.fromkeys(number(s.steps_per_epoch) for s in stairs))),
+                    ("steps per epoch", join_items(dict.fromkeys(number(s.steps_per_epoch) for s in epoch_falls))),
                     ("mean fall at a start of an epoch, by trial", falls),
-                    ("beyond the fall within epochs", join_items(Number(float(s.excess.mean())) for s in stairs)),
+                    (
+                        "mean fall beyond the fall within epochs, by trial",
+                        join_items(Number(float(s.excess.mean())) for s in epoch_falls),
+                    ),
                     ("p-value", Probability(p), self.false_alarms),
                 ),
             ),
@@ -145,19 +148,19 @@ def _measure_epoch_falls(study: Study, trial: Trial) -> _EpochFalls | None:
     width = _COMPARED_EPOCH_SHARE * epoch
     starts = np.arange(1, math.floor((curve.steps[-1] + 1) / epoch + 0.5)) * epoch
     starts = starts[starts + epoch / 2 + width <= curve.steps[-1] + 1]
-    steady = [s for s in starts if not _changes_learning_rate_at(study, trial, s, epoch)]
-    falls = np.array([_loss_fall_at(curve, s, width) for s in steady])
-    middles = [[_loss_fall_at(curve, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady]
-    control = np.array(middles).reshape(-1, 2).mean(axis=1)
-    levels = np.array([_mean_loss_between(curve, s - width, s) for s in steady])
-    known = np.isfinite(falls) & np.isfinite(control) & (levels > 0)
-    if known.sum() < 2 or _is_running_mean(curve, epoch):
+    steady_starts = [s for s in starts if not _changes_learning_rate_at(study, trial, s, epoch)]
+    falls = np.array([_loss_fall_at(curve, s, width) for s in steady_starts])
+    neighbour_falls = [[_loss_fall_at(curve, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady_starts]
+    mid_falls = np.array(neighbour_falls).reshape(-1, 2).mean(axis=1)
+    losses = np.array([_mean_loss_between(curve, s - width, s) for s in steady_starts])
+    is_usable = np.isfinite(falls) & np.isfinite(mid_falls) & (losses > 0)
+    if is_usable.sum() < 2 or _is_running_mean(curve, epoch):
         return None
-    excess = falls[known] - control[known]
-    return _EpochFalls(trial, epoch, falls[known], excess, excess / levels[known])
+    excess = falls[is_usable] - mid_falls[is_usable]
+    return _EpochFalls(trial, epoch, falls[is_usable], excess, excess / losses[is_usable])
 
 
-def _p_value(shares: FloatArray) -> float:
+def _p_value_of_falls(shares: FloatArray) -> float:
     """Return the p-value of the hypothesis that falls at the starts of epochs are not larger than in the middle of epochs.
 
     `shares` are the excess falls of all trials, divided by the loss just before the fall, because falls become smaller with the
@@ -169,8 +172,8 @@ def _p_value(shares: FloatArray) -> float:
 
 
 def _mean_loss_between(curve: Curve, start: float, end: float) -> float:
-    part = curve.values[(curve.steps >= start) & (curve.steps < end)]
-    return float(np.mean(part)) if len(part) >= 3 else math.nan
+    losses = curve.values[(curve.steps >= start) & (curve.steps < end)]
+    return float(np.mean(losses)) if len(losses) >= 3 else math.nan
 
 
 def _loss_fall_at(curve: Curve, at: float, width: float) -> float:
@@ -181,20 +184,21 @@ def _loss_fall_at(curve: Curve, at: float, width: float) -> float:
 def _changes_learning_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> bool:
     """Return True if the learning rate changes at the given start of an epoch and is constant before and after it."""
     rates = study.curve(trial, "learning_rate").finite
-    before = rates.values[(rates.steps >= start - epoch / 3) & (rates.steps < start)]
-    after = rates.values[(rates.steps >= start) & (rates.steps < start + epoch / 3)]
-    if not len(before) or not len(after) or not before[-1] > 0:
+    old_rates = rates.values[(rates.steps >= start - epoch / 3) & (rates.steps < start)]
+    new_rates = rates.values[(rates.steps >= start) & (rates.steps < start + epoch / 3)]
+    if not len(old_rates) or not len(new_rates) or not old_rates[-1] > 0:
         return False
-    constant = np.ptp(before) <= 1e-6 * before[-1] and np.ptp(after) <= 1e-6 * before[-1]
-    return bool(constant and abs(after[0] / before[-1] - 1) > _MAX_LEARNING_RATE_CHANGE)
+    is_constant = np.ptp(old_rates) <= 1e-6 * old_rates[-1] and np.ptp(new_rates) <= 1e-6 * old_rates[-1]
+    return bool(is_constant and abs(new_rates[0] / old_rates[-1] - 1) > _MAX_LEARNING_RATE_CHANGE)
 
 
 def _is_running_mean(curve: Curve, epoch: float) -> bool:
-    """Return True if the noise of the loss fades within each epoch, as for a logged loss that is the mean of the epoch so far."""
+    """Return True if the noise of the loss fades within each epoch, as for a logged loss that is the mean of the epoch so
+    far."""
     steps, noise = curve.steps[1:], np.abs(np.diff(curve.values))
     position = (steps % epoch) / epoch
-    inner = (steps >= epoch / 2) & (position > 1 / epoch)
-    early, late = noise[inner & (position < 0.2)], noise[inner & (position > 0.8)]
-    if len(early) < 3 or len(late) < 3:
+    is_inner = (steps >= epoch / 2) & (position > 1 / epoch)
+    early_noise, late_noise = noise[is_inner & (position < 0.2)], noise[is_inner & (position > 0.8)]
+    if len(early_noise) < 3 or len(late_noise) < 3:
         return False
-    return bool(np.median(late) < _MIN_EPOCH_END_NOISE * np.median(early))
+    return bool(np.median(late_noise) < _MIN_EPOCH_END_NOISE * np.median(early_noise))

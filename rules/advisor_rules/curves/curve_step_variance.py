@@ -41,14 +41,14 @@ class CurveStepVariance(Rule):
     """Validation jumps so much between evaluations that noise decides the ranking of the best trials.
 
     ## What it looks at
-    The rule compares the best trial of each of the best settings; other seeds of a setting are not compared. For each
-    compared trial, the half of the curve around the best step is split into a smooth course and noise. All evaluations are
-    redrawn 500 times from the smooth course and the noise, and the best step is selected again in each draw. If the
-    learning rate of all trials decays to zero, the rule compares the evaluations at rates of at most 5 % of the peak,
-    because noise is smaller there. The rule fires if another trial wins in most draws and most of the variance between the
-    best values is noise. If there is only one trial, the rule compares the smallest detectable difference between two such
-    trials with the gain from training. The finding is a note if repeats of one setting differ as much as the best settings
-    do, or if there are fewer settings than hyperparameters.
+    The rule compares the best trial of each of the best settings; other seeds of a setting are not compared. For each compared
+    trial, the half of the curve around the best step is split into a smooth course and noise. All evaluations are redrawn 500
+    times from the smooth course and the noise, and the best step is selected again in each draw. If the learning rate of all
+    trials decays to zero, the rule compares the evaluations at rates of at most 5 % of the peak, because noise is smaller
+    there. The rule fires if another trial wins in most draws and most of the variance between the best values is noise. If
+    there is only one trial, the rule compares the smallest detectable difference between two such trials with the gain from
+    training. The finding is a note if repeats of one setting differ as much as the best settings do, or if there are fewer
+    settings than hyperparameters.
 
     ## Why it matters
     A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. A training
@@ -57,8 +57,8 @@ class CurveStepVariance(Rule):
     ## What to do
     Decay the learning rate if it is constant. If it decays to zero, repeat the best settings with other seeds. If training
     metrics jump together with validation, use weight averaging over the last steps or raise the batch size. In other cases,
-    evaluate on more validation data. Noise falls with the square root of the number of examples, so the finding says how
-    many times as many examples would separate the trials.
+    evaluate on more validation data. Noise falls with the square root of the number of examples, so the finding says how many
+    times as many examples would separate the trials.
 
     ## How sure
     Confidence is the share of draws that another trial wins, which is at most 1 - 1 / n for n trials. For a single trial,
@@ -90,12 +90,12 @@ class CurveStepVariance(Rule):
     """Maximum probability that chance alone raises a finding about a single trial."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        best = repeats.first_trial_per_setting(study.ranked())
-        trials = (best if len(best) > 1 else study.ranked())[: self.best]
+        best_trials = repeats.first_trial_per_setting(study.ranked())
+        trials = (best_trials if len(best_trials) > 1 else study.ranked())[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        parts = [(t, a) for t in trials if (a := split_around_best(study.cost_curve(t).finite.values)) is not None]
-        if not parts or parts[0][0] != trials[0] or len(parts) < min(2, len(trials)):
+        halves = [(t, a) for t in trials if (a := split_around_best(study.cost_curve(t).finite.values)) is not None]
+        if not halves or halves[0][0] != trials[0] or len(halves) < min(2, len(trials)):
             raise MissingData(
                 f"the best trials have fewer than {MIN_EVALUATIONS_FOR_NOISE} evaluations of {study.spec.objective.metric}; "
                 "evaluate more often",
@@ -103,18 +103,18 @@ class CurveStepVariance(Rule):
                 at_least=MIN_EVALUATIONS_FOR_NOISE,
             )
         if len(trials) == 1:
-            yield from self._report_noisy_trial(study, *parts[0])
+            yield from self._report_noisy_trial(study, *halves[0])
             return
-        if len({float(study.costs[t.index]) for t, _ in parts}) == 1:
+        if len({float(study.costs[t.index]) for t, _ in halves}) == 1:
             raise MissingData(
-                f"the {len(parts)} best trials all have the same best {study.spec.objective.metric}, so they cannot be ranked; "
+                f"the {len(halves)} best trials all have the same best {study.spec.objective.metric}, so they cannot be ranked; "
                 + _advice_for_ties(study)
             )
-        curves = [study.cost_curve(t).finite for t, _ in parts]
-        ends = [schedules.evaluations_after_decay(study, t, c) for (t, _), c in zip(parts, curves, strict=True)]
-        ranking = redraw_ranking(split_ends([c.values for c in curves], ends) or [a for _, a in parts])
+        curves = [study.cost_curve(t).finite for t, _ in halves]
+        late_points = [schedules.evaluations_after_decay(study, t, c) for (t, _), c in zip(halves, curves, strict=True)]
+        ranking = redraw_ranking(split_ends([c.values for c in curves], late_points) or [a for _, a in halves])
         if ranking.noise_sd > 0 and ranking.best_unchanged_share < self.keeps and ranking.reliability < self.reliable:
-            yield self._report_noisy_ranking(study, [t for t, _ in parts], ranking)
+            yield self._report_noisy_ranking(study, [t for t, _ in halves], ranking)
 
     def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: RankingStability) -> Finding:
         costs, sd, keeps = study.costs[[t.index for t in trials]], ranking.best_cost_sd, Percent(ranking.best_unchanged_share)
@@ -129,25 +129,27 @@ class CurveStepVariance(Rule):
             best=Name(trials[0].name),
             keeps=keeps,
         )
-        test = measure_heterogeneity(costs, np.full(len(costs), sd), self.false_alarms)
-        least = say("{least}; it falls with the square root of the number of examples", least=test.critical_range)
+        heterogeneity = measure_heterogeneity(costs, np.full(len(costs), sd), self.false_alarms)
+        difference_text = say(
+            "{least}; it falls with the square root of the number of examples", least=heterogeneity.critical_range
+        )
         figures = table(
             ("compared settings, each by its best trial", len(trials)),
-            ("noise between evaluations", ranking.noise_sd),
-            ("noise of a trial's best value", sd),
+            ("noise between evaluations (standard deviation)", ranking.noise_sd),
+            ("standard deviation of a trial's best value", sd),
             ("draws in which the best trial wins", say("{share} of 500", share=keeps), Percent(self.keeps)),
             ("share of the variance between trials that is not noise", Percent(ranking.reliability), self.reliable),
-            ("detectable difference", least),
+            ("smallest detectable difference", difference_text),
         )
         # If settings differ no more than repeats do, only more seeds can rank them; more precise evaluations cannot. If there are
         # fewer settings than hyperparameters, no ranking shows the effects of most hyperparameters.
-        by_seeds = noise.seed_noise_explains_differences(study, trials, self.false_alarms)
-        few = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
-        severity: Severity = "note" if by_seeds or few else "warning"
+        seeds_decide = noise.seed_noise_explains_differences(study, trials, self.false_alarms)
+        has_few_settings = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
+        severity: Severity = "note" if seeds_decide or has_few_settings else "warning"
         confidence = 1 - ranking.best_unchanged_share
-        return self._report_noise(study, trials, message, confidence, figures, severity, test.examples_factor)
+        return self._report_noise(study, trials, message, confidence, figures, severity, heterogeneity.examples_factor)
 
-    def _report_noisy_trial(self, study: Study, trial: Trial, part: HalfAroundBest) -> Iterator[Finding]:
+    def _report_noisy_trial(self, study: Study, trial: Trial, half: HalfAroundBest) -> Iterator[Finding]:
         values = study.cost_curve(trial).finite.values
         fall = change_since(values, 0)
         gain = float(values[: int(np.argmin(values)) + 1].max()) - float(values.min())
@@ -158,28 +160,28 @@ class CurveStepVariance(Rule):
                 needs="trials",
                 at_least=2,
             )
-        probability = part.chance_noise_exceeds(self.blur * gain / _DETECTABLE_DIFFERENCE_SDS)
+        probability = half.chance_noise_exceeds(self.blur * gain / _DETECTABLE_DIFFERENCE_SDS)
         if probability < 1 - self.false_alarms:
             return
-        detectable = _DETECTABLE_DIFFERENCE_SDS * part.noise_sd
+        min_difference = _DETECTABLE_DIFFERENCE_SDS * half.noise_sd
         message = say(
             "In the only trial with a result, {trial}, {metric} jumps by {noise} (standard deviation) between evaluations. Trials "
-            "must differ by {needed} to be distinguished, which is {share} of all that training gained.",
+            "must differ by {needed} to be distinguished, which is {share} of the gain from training.",
             trial=Name(trial.name),
             metric=Name(study.spec.objective.metric),
-            noise=Number(part.noise_sd, 2),
-            needed=Number(detectable, 2),
-            share=Percent(detectable / gain),
+            noise=Number(half.noise_sd, 2),
+            needed=Number(min_difference, 2),
+            share=Percent(min_difference / gain),
         )
-        share = say("{needed}, {share} of the gain", needed=detectable, share=Percent(detectable / gain, 1))
-        sure = say("{sure} (fires from {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms))
+        share = say("{needed}, {share} of the gain", needed=min_difference, share=Percent(min_difference / gain, 1))
+        probability_text = say("{sure} (required: {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms))
         figures = table(
-            ("evaluations around the best step", len(part.smooth_curve)),
-            ("noise between evaluations", part.noise_sd),
-            ("detectable difference at 95 % confidence", share, Percent(self.blur)),
-            ("probability that the noise exceeds the limit", sure),
+            ("evaluations around the best step", len(half.smooth_curve)),
+            ("noise between evaluations (standard deviation)", half.noise_sd),
+            ("smallest detectable difference at 95 % confidence", share, Percent(self.blur)),
+            ("probability that the noise exceeds the limit", probability_text),
         )
-        examples = (detectable / (self.blur * gain)) ** 2
+        examples = (min_difference / (self.blur * gain)) ** 2
         yield self._report_noise(study, [trial], message, probability, figures, "note", examples)
 
     def _report_noise(
@@ -219,19 +221,20 @@ def _advice_for_ties(study: Study) -> str:
     return "check that the training uses the hyperparameters, or log the metric with more digits"
 
 
-def p_of_independent_jumps(one: FloatArray, other: FloatArray) -> float:
+def p_of_independent_jumps(first_curve: FloatArray, second_curve: FloatArray) -> float:
     """Return the one-sided p-value of the hypothesis that two curves (n,) jump independently; NaN if the curves are too short
     or constant."""
-    if len(one) < MIN_EVALUATIONS_FOR_NOISE:
+    if len(first_curve) < MIN_EVALUATIONS_FOR_NOISE:
         return math.nan
-    a, b = np.diff(one, 2), np.diff(other, 2)
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
+    first, second = np.diff(first_curve, 2), np.diff(second_curve, 2)
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
         return math.nan
-    return float(spearmanr(a, b, alternative="greater").pvalue)
+    return float(spearmanr(first, second, alternative="greater").pvalue)
 
 
 def _p_of_unrelated_jumps(study: Study, trial: Trial) -> float:
-    """Return the p-value of jumps at unrelated steps of the objective and a training metric; NaN without such a metric."""
+    """Return the p-value of jumps at unrelated steps of the objective and a training metric; NaN if no training metric was
+    logged."""
     objective = study.cost_curve(trial).finite
     for signal in _TRAINING_SIGNALS:
         training = study.curve(trial, signal).finite
@@ -260,11 +263,11 @@ def find_noise_remedy(
     p_values = [p for t in trials if not math.isnan(p := _p_of_unrelated_jumps(study, t))]
     if p_values and np.median(p_values) <= _MAX_P_VALUE:
         text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
-        return Advise(text=text), "the model: training jumps together with validation"
+        return Advise(text=text), "the model: training metrics jump together with validation"
     if study.kind == "reinforcement-learning":
         return _advise_more_examples(examples, "episodes"), "too few episodes in each evaluation"
     if p_values:
-        return _advise_more_examples(examples), "a small validation set: training does not jump with it"
+        return _advise_more_examples(examples), "a small validation set: training metrics do not jump with validation"
     if all(map(math.isnan, ends)):
         text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
         return Advise(text=text), "unknown: log the learning rate, and evaluate on training data as well"
@@ -274,10 +277,10 @@ def find_noise_remedy(
     return Advise(text=text), "unknown: the learning rate decays; evaluate on training data as well"
 
 
-def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:
-    if times > validation.MAX_VALIDATION_SET_GROWTH:
-        instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
-        return Advise(text=f"{instead}: no realistic number of {examples} separates them.")
-    number = max(math.ceil(times), 2)
-    text = f"Evaluate on about {number} times as many {examples}, or compare the means of {number} evaluations."
+def _advise_more_examples(examples_factor: float, examples: str = "validation examples") -> Advise:
+    if examples_factor > validation.MAX_VALIDATION_SET_GROWTH:
+        remedy = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
+        return Advise(text=f"{remedy}: no realistic number of {examples} separates them.")
+    factor = max(math.ceil(examples_factor), 2)
+    text = f"Evaluate on about {factor} times as many {examples}, or compare the means of {factor} evaluations."
     return Advise(text=text, new_scores=True)

@@ -26,7 +26,7 @@ _STRETCH_DECAY_ADVICE = (
     "Spend the extra steps at a high learning rate: stretch a cosine decay over the new length; keep a linear decay as long as it "
     "was and put the extra steps before it."
 )
-_KEEP_RATE = (
+_KEEP_RATE_ADVICE = (
     "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
 )
 _MIN_LENGTH_RATIO, _MAX_LENGTH_RATIO = 1.5, 4.0
@@ -57,14 +57,14 @@ class CurveStillImproving(Rule):
     rule fires if most of the best trials still improve and the forecast gain reaches the minimum. Trials that were cut short
     are left out.
 
-    If the learning rate decays, the end of a curve falls although longer training would not help. The rule therefore needs a
-    schedule at half the length and compare the results. If the schedule is unknown, the curves of all trials together must also
-    slow down gradually, which happens only at a constant learning rate. With a decaying learning rate, the loss falls ever
-    faster, keeps falling evenly to the end, or stops falling abruptly. With only one trial, the rule assumes a constant
-    learning rate, and the finding says so.
+    If the learning rate decays, the end of a curve falls although longer training would not help. The rule therefore examines
+    only trials with a constant learning rate over at least 55 % of the steps. For other trials, train with the same schedule at
+    half the length and compare the results. If the schedule is unknown, the curves of all trials together must also slow down
+    gradually, which happens only at a constant learning rate. With only one trial, the rule assumes a constant learning rate,
+    and the finding says so.
 
     Trials with the same settings and different lengths of training directly show the effect of more steps, under any schedule.
-    If there are such trials, the rule compares them instead of forecasting.
+    In a study with such trials, the rule compares their results and makes no forecast.
 
     ## Why it matters
     If trials still improve, compute limits the study: longer training improves its results directly. A comparison of trials
@@ -74,7 +74,7 @@ class CurveStillImproving(Rule):
     Train longer by a factor of 1.5 to 3; the finding computes this factor from the curves. Lengthen the learning-rate schedule
     too, because extra steps at the tiny final rate of the old schedule are wasted. With a cosine decay, stretch the decay over
     the new length and keep the base learning rate. With a linear decay, keep the length of the decay and extend the constant
-    phase before the decay. Then tune the decay again.
+    phase before the decay. Tune the decay again for the new length.
 
     ## How sure
     Confidence is the probability, given the noise, that the forecast exceeds the threshold, multiplied by the share of the best
@@ -118,8 +118,8 @@ class CurveStillImproving(Rule):
     material: Share = curve_tails.MIN_WORTHWHILE_GAIN
     """Minimum forecast gain from twice the steps, as a share of the run's past gain. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which noise alone raises a finding. Each trial is tested at this significance level, and the
-    test must be significant for most trials."""
+    """Maximum share of studies in which noise alone raises a finding. Each trial is tested at this significance level, and most
+    trials must be significant."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         pairs = _find_length_pairs(study)
@@ -136,11 +136,13 @@ class CurveStillImproving(Rule):
         if p > self.false_alarms or not share > self.material:
             return
         best = pairs[0]
-        now, then = (Objective(study.objective_value(float(study.costs[t.index]))) for t in (best.shorter, best.longer))
+        short_result, long_result = (
+            Objective(study.objective_value(float(study.costs[t.index]))) for t in (best.shorter, best.longer)
+        )
         steps = study.planned_length(best.longer, int(study.cost_curve(best.longer).steps[-1]))
         text = "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings."
         metric = Name(study.spec.objective.metric)
-        message = say(text, ratio=Number(best.ratio, 2), metric=metric, now=now, then=then)
+        message = say(text, ratio=Number(best.ratio, 2), metric=metric, now=short_result, then=long_result)
         yield self.finding(
             message,
             action=say("Train for {steps}, and try twice as many with the best settings.", steps=study.length(steps)),
@@ -149,7 +151,10 @@ class CurveStillImproving(Rule):
             trials=[pair.longer for pair in pairs],
             evidence=table(
                 ("pairs of equal settings", len(pairs)),
-                ("gain, share of the gain of the shorter trial", list_message([Percent(q.relative_gain, 1) for q in pairs], 9)),
+                (
+                    "gain by the longer trial, as a share of the shorter one's",
+                    list_message([Percent(q.relative_gain, 1) for q in pairs], 9),
+                ),
                 ("p-value", Probability(p)),
             ),
             changes=(change_training_length(study, steps, why=str(message)),),
@@ -157,61 +162,65 @@ class CurveStillImproving(Rule):
 
     def _build_finding(self, study: Study, improving: list[CurveEnding], judged: int) -> Finding:
         ends, first, metric = [e.end for e in improving], improving[0], study.spec.objective.metric
-        middle = sorted(ends, key=lambda end: end.forecast_gain)[len(ends) // 2]
+        median_end = sorted(ends, key=lambda end: end.forecast_gain)[len(ends) // 2]
         steps = curve_tails.median_planned_steps(study, improving)
-        longer = round_up_steps(steps * float(np.median([e.recommended_length_factor for e in ends])))
-        chance = float(np.mean([e.chance_above(self.material) for e in ends]))
-        trials, at, forecast = [e.trial for e in improving], study.at(first.last_constant_rate_step), _forecast(study, first)
-        why = f"The best trials still improve at {at}. Twice the steps would bring {metric} {forecast}."
+        new_steps = round_up_steps(steps * float(np.median([e.recommended_length_factor for e in ends])))
+        probability = float(np.mean([e.chance_above(self.material) for e in ends]))
+        trials, end_step = [e.trial for e in improving], study.at(first.last_constant_rate_step)
+        forecast = _forecast_text(study, first)
+        why = f"The best trials still improve at {end_step}. Twice the steps would bring {metric} {forecast}."
         constant = all(not e.is_rate_assumed and e.last_constant_rate_step >= e.steps for e in improving)
-        several = say("{n} of the {judged} best trials still improve at", n=len(improving), judged=judged)
+        trials_text = say("{n} of the {judged} best trials still improve at", n=len(improving), judged=judged)
         whose = "its" if judged == 1 else "their"
         decays = first.last_constant_rate_step < first.steps
-        text = "The last {tail} of the steps before {at} brought {gain} of what the run had gained."
-        caption = say(text, tail=Percent(middle.window_share), at=at, gain=Percent(middle.gain, 1))
+        text = "The last {tail} of the steps before {at} brought {gain} of the gain so far."
+        caption = say(text, tail=Percent(median_end.window_share), at=end_step, gain=Percent(median_end.gain, 1))
         action = "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length."
         return self.finding(
             say(
                 "{trials} {at}{rate}. Twice the steps would bring {metric} {forecast}.{assumed}",
-                trials="The best trial still improves at" if judged == 1 else several,
-                at=at,
+                trials="The best trial still improves at" if judged == 1 else trials_text,
+                at=end_step,
                 rate=f", before {whose} learning rate decays" if decays else f", {whose} end",
                 metric=Name(metric),
                 forecast=forecast,
                 assumed=_assumed_schedule_text(study, first),
             ),
-            action=say(action, steps=steps, longer=study.length(longer)),
-            severity="warning" if middle.forecast_gain >= 5 * self.material else "note",
-            confidence=chance * len(improving) / judged,
+            action=say(action, steps=steps, longer=study.length(new_steps)),
+            severity="warning" if median_end.forecast_gain >= 5 * self.material else "note",
+            confidence=probability * len(improving) / judged,
             trials=trials,
-            evidence=(curve_plot(metric, caption, trials), self._figures(improving, judged, forecast)),
+            evidence=(curve_plot(metric, caption, trials), self._evidence_table(improving, judged, forecast)),
             changes=(
-                change_training_length(study, longer, why=why),
-                Advise(text=_KEEP_RATE if constant else _STRETCH_DECAY_ADVICE),
+                change_training_length(study, new_steps, why=why),
+                Advise(text=_KEEP_RATE_ADVICE if constant else _STRETCH_DECAY_ADVICE),
             ),
         )
 
-    def _figures(self, improving: list[CurveEnding], judged: int, forecast: Message) -> FigureEvidence:
+    def _evidence_table(self, improving: list[CurveEnding], judged: int, forecast: Message) -> FigureEvidence:
         ends = [e.end for e in improving]
         gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
         return table(
             ("trials judged", say("{judged}; {n} still improve", judged=judged, n=len(ends))),
             ("evaluations at the end", list_message([f"{e.points:,}" for e in ends], 9)),
             ("gain at the end, ± standard error", list_message(gains, 9)),
-            ("ratio to the gain just before the end", list_message([Number(e.gain_ratio, 2) for e in ends], 9)),
-            ("p-value against a flat end", list_message([Probability(e.p_value) for e in ends], 9)),
-            ("forecast for twice the steps, 90 % interval", forecast),
-            ("forecast as a share of the gain", list_message([Percent(e.forecast_gain, 1) for e in ends], 9)),
-            ("limit of the p-value", self.false_alarms),
-            ("minimum forecast", Percent(self.material, 1)),
+            (
+                "ratio of the gain at the end to the gain just before the end",
+                list_message([Number(e.gain_ratio, 2) for e in ends], 9),
+            ),
+            ("p-value of a flat end", list_message([Probability(e.p_value) for e in ends], 9)),
+            ("forecast for twice the steps", forecast),
+            ("forecast gain, as a share of the gain so far", list_message([Percent(e.forecast_gain, 1) for e in ends], 9)),
+            ("maximum p-value", self.false_alarms),
+            ("minimum forecast gain", Percent(self.material, 1)),
         )
 
 
-def _forecast(study: Study, ending: CurveEnding) -> Message:
-    """Return the forecast with its 90 % interval: `from 0.412 to 0.395 (0.38 to 0.405)`."""
+def _forecast_text(study: Study, ending: CurveEnding) -> Message:
+    """Return the forecast, such as `from 0.412 to 0.395 (90 % interval 0.38 to 0.405)`."""
     values = curve_tails.forecast_longer_training(study, ending)
-    now, middle, low, high = map(Objective, (values.current_best, values.point_forecast, values.low, values.high))
-    return say("from {now} to {middle} ({low} to {high})", now=now, middle=middle, low=low, high=high)
+    now, forecast, low, high = map(Objective, (values.current_best, values.point_forecast, values.low, values.high))
+    return say("from {now} to {middle} (90 % interval {low} to {high})", now=now, middle=forecast, low=low, high=high)
 
 
 def _assumed_schedule_text(study: Study, ending: CurveEnding) -> Message | str:
@@ -237,12 +246,12 @@ def _find_length_pairs(study: Study) -> list[_LengthPair]:
             groups[settings].append((study.planned_length(trial, int(curve.steps[-1])), trial))
     pairs = []
     for members in groups.values():
-        for (fewer, short), (more, long) in pairwise(sorted(members, key=lambda m: m[0])):
-            if _MIN_LENGTH_RATIO <= more / max(fewer, 1) <= _MAX_LENGTH_RATIO:
+        for (short_steps, short), (long_steps, long) in pairwise(sorted(members, key=lambda m: m[0])):
+            if _MIN_LENGTH_RATIO <= long_steps / max(short_steps, 1) <= _MAX_LENGTH_RATIO:
                 gain = float(study.costs[short.index] - study.costs[long.index])
-                gain_of_short = float(study.cost_curve(short).finite.values[0]) - float(study.costs[short.index])
-                relative = gain / gain_of_short if gain_of_short > 0 else math.nan
-                pairs.append(_LengthPair(short, long, more / fewer, gain, relative))
+                short_gain = float(study.cost_curve(short).finite.values[0]) - float(study.costs[short.index])
+                relative_gain = gain / short_gain if short_gain > 0 else math.nan
+                pairs.append(_LengthPair(short, long, long_steps / short_steps, gain, relative_gain))
     return sorted(pairs, key=lambda p: float(study.costs[p.longer.index]))
 
 

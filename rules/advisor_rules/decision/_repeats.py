@@ -1,4 +1,4 @@
-"""Statistics of repeats that only the rule `adopt` uses: gaps between them, and the chance of replication."""
+"""Statistics of repeats for the rule `adopt`: gaps between the results of repeats, and the chance of replication."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def widest_cost_gap(costs: FloatArray) -> CostGap | None:
     ratios = _gap_ratios(costs[order][None, :])[0]
     cut = int(np.argmax(ratios))
     p = float((1 + np.sum(_simulated_ratios(n) >= ratios[cut])) / (_NUMBER_OF_SIMULATIONS + 1))
-    worse = cut + 1 >= n - cut - 1
-    smaller_group = order[cut + 1 :] if worse else order[: cut + 1]
-    return CostGap(tuple(sorted(smaller_group.tolist())), worse, p)
+    is_worse = cut + 1 >= n - cut - 1
+    smaller_group = order[cut + 1 :] if is_worse else order[: cut + 1]
+    return CostGap(tuple(sorted(smaller_group.tolist())), is_worse, p)
 
 
 def _gap_ratios(ordered: FloatArray) -> FloatArray:
@@ -57,9 +57,9 @@ def _gap_ratios(ordered: FloatArray) -> FloatArray:
     n = ordered.shape[1]
     gaps = np.diff(ordered, axis=1)
     below, above = ordered[:, :-1] - ordered[:, :1], ordered[:, -1:] - ordered[:, 1:]
-    larger = np.where(np.arange(1, n) >= n - np.arange(1, n), below, above)
+    larger_range = np.where(np.arange(1, n) >= n - np.arange(1, n), below, above)
     resolution = np.min(np.where(gaps > 0, gaps, np.inf), axis=1, keepdims=True)
-    return np.asarray(gaps / (larger + resolution), dtype=np.float64)
+    return np.asarray(gaps / (larger_range + resolution), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""The rule `adopt`."""
+"""Implements the rule `adopt`."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Adopt(Rule):
     of many noisy values is good by chance.
 
     ## Why it matters
-    In many studies, one lucky seed wins. A change adopted because of one lucky seed is no improvement, and later results are
-    compared with a value that cannot be reached again.
+    A change adopted because of one lucky seed is no improvement, and later results are compared with a value that cannot be
+    reached again.
 
     ## What to do
     Repeat the best trial and the next setting with enough other seeds to detect their difference with 80 % probability. If a
@@ -59,9 +59,8 @@ class Adopt(Rule):
     comparison would again show no lead. In simulations (200 studies per design), equal settings showed a lead in 0 to 6 % of
     studies. With 4 or more repeats, the rule doubted a true lead of 4 standard deviations in 0 to 4 % of simulated studies, and
     a true lead of 3 standard deviations in 0 to 13 %. With 2 or 3 repeats, hardly any lead can be shown. Without repeats,
-    confidence is the probability, given the noise between evaluations, that the other trial is at least as good. In 76 findings
-    on simulated studies without repeats, confidence was 0.69 on average, and the other trial was in fact as good in 95 % of
-    them.
+    confidence is the probability, given the noise between evaluations, that the other trial is at least as good. In 76 such
+    findings on simulated studies, confidence was 0.69 on average, and the other trial was in fact as good in 95 %.
     """
 
     playbook = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
@@ -83,12 +82,12 @@ class Adopt(Rule):
     """Minimum lead that matters, as a share of the result; for results between 0.5 and 1, as a share of the distance from 1."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        tried = repeats.full_length_settings(study)
+        all_settings = repeats.full_length_settings(study)
         best_first = study.ranked()
-        trial_variance = repeats.variance_between_seeds(tried)
+        trial_variance = repeats.variance_between_seeds(all_settings)
         if trial_variance is None or not best_first:
-            if (luck := find_lucky_lead(study)) is not None:
-                yield self._report_lucky_lead(study, luck)
+            if (lucky_lead := find_lucky_lead(study)) is not None:
+                yield self._report_lucky_lead(study, lucky_lead)
                 return
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial "
@@ -96,38 +95,38 @@ class Adopt(Rule):
                 needs="repeats",
                 at_least=self.first,
             )
-        own = repeats.key(best_first[0])
-        best = next((s for s in tried if repeats.key(s.trials[0]) == own), None)
+        best_key = repeats.key(best_first[0])
+        best = next((s for s in all_settings if repeats.key(s.trials[0]) == best_key), None)
         if best is None:
             raise MissingData("no complete trial has the setting of the best trial", needs="full_length")
-        others = sorted((s for s in tried if s is not best), key=lambda s: s.mean)
-        rival = others[0] if others else None
+        other_settings = sorted((s for s in all_settings if s is not best), key=lambda s: s.mean)
+        rival = other_settings[0] if other_settings else None
         if rival is not None and rival.mean > best.mean:  # Prefer repeats: the best of many single runs is probably lucky.
-            rival = next((s for s in others if len(s.costs_after_selection) > 1), rival)
-        behind = self._indices_of_bad_repeats(best, rival)
-        if behind or best.failed:
-            yield self._report_disagreeing_repeats(study, best, behind)
+            rival = next((s for s in other_settings if len(s.costs_after_selection) > 1), rival)
+        bad_repeats = self._indices_of_bad_repeats(best, rival)
+        if bad_repeats or best.failed:
+            yield self._report_disagreeing_repeats(study, best, bad_repeats)
         elif rival is None:
             raise MissingData("only one setting has a result, so no setting leads another", needs="trials", at_least=2)
         else:
             lead = difference.difference(best.costs_after_selection, rival.costs_after_selection, trial_variance)
-            matters = repeats.min_relevant_difference(study.objective_value(rival.mean), self.material)
-            if not (lead.gain > matters and lead.p_value <= self.false_alarms):
-                yield self._report_insignificant_lead(study, best, rival, lead, matters)
+            min_lead = repeats.min_relevant_difference(study.objective_value(rival.mean), self.material)
+            if not (lead.gain > min_lead and lead.p_value <= self.false_alarms):
+                yield self._report_insignificant_lead(study, best, rival, lead, min_lead)
 
-    def _report_lucky_lead(self, study: Study, luck: EvaluationLuck) -> Finding:
-        one, other = Name(luck.best.name), Name(luck.rival.name)
+    def _report_lucky_lead(self, study: Study, luck: LuckyLead) -> Finding:
+        best_name, rival_name = Name(luck.best.name), Name(luck.rival.name)
         text = "Compare {one} with {other} by the average of several evaluations, not by the best one."
-        advice = Advise(text=str(say(text, one=one, other=other)))
+        advice = Advise(text=str(say(text, one=best_name, other=rival_name)))
         why = "the lead of the best setting may be luck, and the variation between seeds is unknown"
         action = "Repeat {one} {first} times, and compare it with {other} by the average of several evaluations."
         return self.finding(
             say(
-                "The best trial, {one}, leads {other}, the best one with steadier evaluations, by {lead}, but its own evaluations "
-                "of {metric} vary more: by {noise} against {less}. {part} of its lead may be luck: the best of such evaluations is "
-                "{luck} better by chance.",
-                one=one,
-                other=other,
+                "The best trial, {one}, leads {other}, the best one with steadier evaluations, by {lead}, but its own "
+                "evaluations of {metric} vary more: their standard deviation is {noise} instead of {less}. {part} of its lead "
+                "may be luck, because noise alone explains an expected lead of {luck}.",
+                one=best_name,
+                other=rival_name,
                 lead=luck.observed_lead,
                 metric=Name(study.spec.objective.metric),
                 noise=Number(luck.best_noise_sd, 2),
@@ -135,34 +134,35 @@ class Adopt(Rule):
                 luck=Number(luck.expected_lead, 2),
                 part="All" if luck.observed_lead <= luck.expected_lead else "Part",
             ),
-            action=say(action, one=one, other=other, first=self.first),
+            action=say(action, one=best_name, other=rival_name, first=self.first),
             severity="note",
             confidence=luck.rival_as_good_probability,
             subject="evaluations",
             trials=[luck.best, luck.rival],
             evidence=table(
                 ("lead", luck.observed_lead),
-                ("lead expected by chance", luck.expected_lead),
+                ("expected lead from noise alone", luck.expected_lead),
                 ("probability that the other trial is as good", Probability(luck.rival_as_good_probability)),
             ),
             changes=(advice, RepeatTrial(parameters=dict(luck.best.params), seeds=self.first, why=why)),
         )
 
-    def _report_disagreeing_repeats(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
-        values = [Objective(study.objective_value(float(c))) for c in sorted(best.costs)]
-        runs, lost = CountOf(len(best.trials) + len(best.failed), "run"), len(behind) + len(best.failed)
-        bad = [say("{count} ended as far behind as {worst}", count=len(behind), worst=values[-1])] if behind else []
+    def _report_disagreeing_repeats(self, study: Study, best: repeats.Setting, bad_repeats: list[int]) -> Finding:
+        results = [Objective(study.objective_value(float(c))) for c in sorted(best.costs)]
+        n_runs, n_bad = CountOf(len(best.trials) + len(best.failed), "run"), len(bad_repeats) + len(best.failed)
+        text = "{count} ended far behind, the worst at {worst}"
+        bad = [say(text, count=len(bad_repeats), worst=results[-1])] if bad_repeats else []
         bad += [say("{count} failed", count=len(best.failed))] if best.failed else []
         text = "The best setting does not repeat. Of its {runs}, the best reached {best}, but {bad}."
         action = "Find out why {bad} of the best setting's {runs} went wrong before you adopt it."
         return self.finding(
-            say(text, runs=runs, best=values[0], bad=list_message(bad)),
-            action=say(action, bad=lost, runs=runs),
+            say(text, runs=n_runs, best=results[0], bad=list_message(bad)),
+            action=say(action, bad=n_bad, runs=n_runs),
             severity="warning",
             confidence=0.95 if best.failed else 1 - self.false_alarms,
             subject="seed",
-            trials=[*(best.trials[i] for i in behind), *best.failed],
-            evidence=table(("its runs", list_message(values, limit=len(values))), ("failed", lost)),
+            trials=[*(best.trials[i] for i in bad_repeats), *best.failed],
+            evidence=table(("results of its runs", list_message(results, limit=len(results))), ("failed", n_bad)),
             changes=(
                 Advise(
                     text="Compare the curves of failed and successful runs (initialization, early instability, "
@@ -172,24 +172,24 @@ class Adopt(Rule):
         )
 
     def _report_insignificant_lead(
-        self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
+        self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, min_lead: float
     ) -> Finding:
         noun = repeats.noun(repeats.full_length_settings(study))
         action, changes = self._advise_without_clear_winner(study, best, rival, lead, noun)
         names = (f"runs of {Name(s.trials[0].name)}" for s in (best, rival))
-        runs = ([Objective(study.objective_value(float(c))) for c in s.costs] for s in (best, rival))
+        results = ([Objective(study.objective_value(float(c))) for c in s.costs] for s in (best, rival))
         low, high = lead.interval()
         p, limit = Probability(lead.p_value), Probability(self.false_alarms)
         return self.finding(
             _message(study, best, rival, lead, noun),
             action=action,
             severity="note",
-            confidence=1 - (0.0 if lead.gain <= matters else chance_of_replication(lead, self.false_alarms)),
+            confidence=1 - (0.0 if lead.gain <= min_lead else chance_of_replication(lead, self.false_alarms)),
             trials=[best.trials[0], rival.trials[0]],
             evidence=table(
-                *((name, list_message(values, limit=len(values))) for name, values in zip(names, runs, strict=True)),
+                *((name, list_message(values, limit=len(values))) for name, values in zip(names, results, strict=True)),
                 ("lead", say("{lead} (90 % interval {low} to {high})", lead=lead.gain, low=low, high=high)),
-                ("minimum lead that matters", Number(matters, 2)),
+                ("minimum lead that matters", Number(min_lead, 2)),
                 (f"standard deviation between {noun}s", lead.repeat_sd),
                 ("probability of a lead this large by chance", value_with_limit(p, limit)),
             ),
@@ -207,52 +207,54 @@ class Adopt(Rule):
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
     ) -> tuple[Message, tuple[Change, ...]]:
         """Return (action, changes): run both settings again if more runs can show a lead that matters."""
-        one = _differing_value_text(study, best, rival) or Name(best.trials[0].name)
-        other = _differing_value_text(study, rival, best) or Name(rival.trials[0].name)
+        best_name = _differing_value_text(study, best, rival) or Name(best.trials[0].name)
+        rival_name = _differing_value_text(study, rival, best) or Name(rival.trials[0].name)
         needed = difference.repeats_needed(
             lead.gain, lead.repeat_sd, level=self.false_alarms, power=self.power, max_repeats=self.most
         )
         needed = max(needed, self.first)
         equal = "Treat {one} and {other} as equally good"
         if lead.p_value <= self.false_alarms and lead.gain > 0:
-            action = say(f"{equal}: the lead is too small to matter.", one=one, other=other)
+            action = say(f"{equal}: the lead is too small to matter.", one=best_name, other=rival_name)
             return action, (Advise(text=str(action)),)
         if needed > self.most:
-            action = say(f"{equal}: not even {self.most} {noun}s each would separate them.", one=one, other=other)
+            action = say(f"{equal}: not even {self.most} {noun}s each would separate them.", one=best_name, other=rival_name)
             return action, (Advise(text=str(action)),)
-        advice = say(f"{equal} until one of them shows a lead that matters.", one=one, other=other)
+        advice = say(f"{equal} until one of them shows a lead that matters.", one=best_name, other=rival_name)
         gap, sd = Number(abs(lead.gain)), Number(lead.repeat_sd)
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {sd})"
         repeat = RepeatTrial(parameters=dict(best.params), rivals=(dict(rival.params),), seeds=needed, why=why)
-        action = say("Run {one} and {other} {needed} times each before you adopt either.", one=one, other=other, needed=needed)
+        action = say(
+            "Run {one} and {other} {needed} times each before you adopt either.", one=best_name, other=rival_name, needed=needed
+        )
         return action, (Advise(text=str(advice)), repeat)
 
 
 def _differing_value_text(study: Study, own: repeats.Setting, other: repeats.Setting) -> Message | None:
     """Return the only hyperparameter in which `own` differs from `other`, with its value; None if several differ."""
-    differing = [n for n in study.searched if own.params.get(n) != other.params.get(n)]
-    if len(differing) != 1 or differing[0] not in own.params:
+    different_names = [n for n in study.searched if own.params.get(n) != other.params.get(n)]
+    if len(different_names) != 1 or different_names[0] not in own.params:
         return None
-    return say("{name} {value}", name=Name(differing[0]), value=value_words(own.params[differing[0]]))
+    return say("{name} {value}", name=Name(different_names[0]), value=value_words(own.params[different_names[0]]))
 
 
 def _message(study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str) -> Message:
     if abs(lead.gain) <= 0.01 * lead.repeat_sd:
         name = say("that of {name}", name=Name(rival.trials[0].name))
-        ahead = say("is as good as {rival}", rival=_differing_value_text(study, rival, best) or name)
+        lead_text = say("is as good as {rival}", rival=_differing_value_text(study, rival, best) or name)
     elif lead.gain > 0:
-        ahead = say("leads by {gain}", gain=lead.gain)
+        lead_text = say("leads by {gain}", gain=lead.gain)
     else:
-        ahead = say("has the best run but is {gain} behind on average", gain=-lead.gain)
+        lead_text = say("has the best run but is {gain} behind on average", gain=-lead.gain)
     chance = say("The probability of such a difference by chance is {p}.", p=Probability(lead.p_value))
     return say(
-        "{who} {ahead}: {own} against {other}, with {runs} and {repeats}{fresh}. "
+        "{who} {ahead}: a mean of {own} over {runs}, compared with {other} over {repeats}{fresh}. "
         f"The standard deviation between {noun}s is {{sd}}. {{chance}}",
         who=_differing_value_text(study, best, rival) or say("The setting of trial {name}", name=Name(best.trials[0].name)),
-        ahead=ahead,
+        ahead=lead_text,
         own=Objective(study.objective_value(best.mean)),
         other=Objective(study.objective_value(rival.mean)),
-        runs=len(best.costs_after_selection),
+        runs=CountOf(len(best.costs_after_selection), noun),
         repeats=CountOf(len(rival.costs_after_selection), noun),
         fresh=" after the selection" if best.selection_size or rival.selection_size else "",
         sd=Number(lead.repeat_sd, 2),
@@ -269,12 +271,11 @@ _MAX_RIVAL_TRIALS = 10
 _N_NOISE_DRAWS = 500
 _LUCKY_LEAD_VARIANCE = 0.94
 """Variance of a lead due to chance, in units of the noise variance of one evaluation: 0.66 from the estimate of the smooth
-curve and 0.28 from the best of 20 evaluations.
-"""
+curve and 0.28 from the best of 20 evaluations."""
 
 
 @dataclass(frozen=True)
-class EvaluationLuck:
+class LuckyLead:
     """The best trial, the best one among the trials with less noisy evaluations, and the lead between the two that noise alone
     explains: the lowest of many noisy costs is low by chance."""
 
@@ -291,36 +292,36 @@ class EvaluationLuck:
     """Probability that the other trial is at least as good; 0.5 if the lead equals the lead that is expected by chance."""
 
 
-def find_lucky_lead(study: Study) -> EvaluationLuck | None:
+def find_lucky_lead(study: Study) -> LuckyLead | None:
     """Return the lead that noise explains; None if noise does not explain the best trial's lead over a trial with less noisy
     evaluations."""
     best_first = study.ranked()
-    parts = (split_around_best(study.cost_curve(t).finite.values) for t in best_first)
-    if (best_part := next(parts, None)) is None:
+    halves = (split_around_best(study.cost_curve(t).finite.values) for t in best_first)
+    if (best_half := next(halves, None)) is None:
         return None
-    best, best_sd = best_first[0], _evaluation_noise_sd(best_part)
-    for rival, part in zip(best_first[1 : _MAX_RIVAL_TRIALS + 1], parts, strict=False):
-        if part is None or not 0 < MIN_EVALUATION_NOISE_RATIO * (sd := _evaluation_noise_sd(part)) <= best_sd:
+    best, best_sd = best_first[0], _evaluation_noise_sd(best_half)
+    for rival, half in zip(best_first[1 : _MAX_RIVAL_TRIALS + 1], halves, strict=False):
+        if half is None or not 0 < MIN_EVALUATION_NOISE_RATIO * (sd := _evaluation_noise_sd(half)) <= best_sd:
             continue
-        lead = float(study.costs[rival.index] - study.costs[best.index])
-        luck = _expected_noise_gain(best_part) - _expected_noise_gain(part)
+        observed_lead = float(study.costs[rival.index] - study.costs[best.index])
+        expected_lead = _expected_noise_gain(best_half) - _expected_noise_gain(half)
         error = math.sqrt(_LUCKY_LEAD_VARIANCE) * math.hypot(best_sd, sd)
         # The normal distribution function, with a flat prior on the difference between the minima of the two smooth curves.
-        probability = math.erfc((lead - luck) / (error * math.sqrt(2))) / 2
-        found = EvaluationLuck(best, rival, lead, luck, best_sd, sd, probability)
-        return found if lead > 0 and probability > _MAX_LUCK_PROBABILITY else None
+        probability = math.erfc((observed_lead - expected_lead) / (error * math.sqrt(2))) / 2
+        lucky_lead = LuckyLead(best, rival, observed_lead, expected_lead, best_sd, sd, probability)
+        return lucky_lead if observed_lead > 0 and probability > _MAX_LUCK_PROBABILITY else None
     return None
 
 
-def _evaluation_noise_sd(around: HalfAroundBest) -> float:
+def _evaluation_noise_sd(half: HalfAroundBest) -> float:
     """Return the standard deviation of one evaluation's noise; `noise_sd` is the lowest of several estimates, so too low."""
-    return max(around.noise_sd, float(np.std(around.residuals)))
+    return max(half.noise_sd, float(np.std(half.residuals)))
 
 
-def _expected_noise_gain(around: HalfAroundBest) -> float:
+def _expected_noise_gain(half: HalfAroundBest) -> float:
     """Return the expected difference between the minimum of the true smooth curve and the lowest evaluation."""
-    points = around.smooth_curve + around.residuals
+    points = half.smooth_curve + half.residuals
     # A single parabola, because local parabolas follow the noise and would pass close to the lowest evaluation.
-    course = smooth_savgol(points, len(points) - 1 + len(points) % 2)
-    noise = _evaluation_noise_sd(around) * np.random.default_rng(0).standard_normal((_N_NOISE_DRAWS, len(course)))
-    return float(course.min() - (course + noise).min(axis=1).mean())
+    smooth_curve = smooth_savgol(points, len(points) - 1 + len(points) % 2)
+    noise = _evaluation_noise_sd(half) * np.random.default_rng(0).standard_normal((_N_NOISE_DRAWS, len(smooth_curve)))
+    return float(smooth_curve.min() - (smooth_curve + noise).min(axis=1).mean())

@@ -68,13 +68,13 @@ class TuningSaturated(Rule):
     difference exceeds noise."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        tried = repeats.full_length_settings(study)
-        variance = repeats.variance_between_seeds(tried)
-        if len(tried) < self.fewest or not study.searched:
-            also = "; also repeat the best one with other seeds" if variance is None else ""
+        tuned = repeats.full_length_settings(study)
+        variance = repeats.variance_between_seeds(tuned)
+        if len(tuned) < self.fewest or not study.searched:
+            repeat_too = "; also repeat the best one with other seeds" if variance is None else ""
             raise MissingData(
-                f"{count(len(tried), 'setting')} ended with a result; at least {self.fewest} are needed to estimate further "
-                f"gains{also}",
+                f"{count(len(tuned), 'setting')} ended with a result; at least {self.fewest} are needed to estimate further "
+                f"gains{repeat_too}",
                 needs="other" if variance is None else "trials",
                 at_least=self.fewest,
             )
@@ -84,23 +84,24 @@ class TuningSaturated(Rule):
                 needs="repeats",
             )
         # The best setting is the repeated setting with the best mean, because the best of many single runs is probably lucky.
-        best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
-        costs = np.array([s.mean for s in tried])
+        best = min((s for s in tuned if len(s.costs) > 1), key=lambda s: s.mean)
+        costs = np.array([s.mean for s in tuned])
         noise_band = difference.max_insignificant_difference(variance, len(best.costs), self.false_alarms)
         if costs.min() < best.mean - noise_band:
             return
-        rounds = [s.trials[0].facts.get("study") for s in tried]
-        has_rounds = len(set(rounds)) > 1
-        recent = np.array([r == rounds[-1] for r in rounds]) if has_rounds else np.arange(len(tried)) >= len(tried) // 2
-        first = np.array([s.costs[0] for s in tried])
-        pool = costs[recent] if has_rounds else costs
-        earlier, later = first[~recent], first[recent]
-        gain = max(float(earlier.min() - later.min()), 0.0) if len(earlier) and len(later) else 0.0
-        as_good = int(np.sum(pool <= best.mean + noise_band))
-        chance = best_of.chance_of_drawing_no_target(len(pool), math.ceil(len(pool) / 2), as_good)
-        if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
+        studies = [s.trials[0].facts.get("study") for s in tuned]
+        has_studies = len(set(studies)) > 1
+        recent = np.array([r == studies[-1] for r in studies]) if has_studies else np.arange(len(tuned)) >= len(tuned) // 2
+        first_costs = np.array([s.costs[0] for s in tuned])
+        compared_costs = costs[recent] if has_studies else costs
+        early_costs, late_costs = first_costs[~recent], first_costs[recent]
+        gain = max(float(early_costs.min() - late_costs.min()), 0.0) if len(early_costs) and len(late_costs) else 0.0
+        n_as_good = int(np.sum(compared_costs <= best.mean + noise_band))
+        chance = best_of.chance_of_drawing_no_target(len(compared_costs), math.ceil(len(compared_costs) / 2), n_as_good)
+        if gain <= variance[0] and chance <= self.false_alarms and len(compared_costs) >= self.fewest:
             yield sampler.weaken_if_adaptive(
-                study, self._build_finding(study, best, variance[0], (as_good, len(pool), len(later)), gain, chance)
+                study,
+                self._build_finding(study, best, variance[0], (n_as_good, len(compared_costs), len(late_costs)), gain, chance),
             )
 
     def _build_finding(
@@ -108,21 +109,21 @@ class TuningSaturated(Rule):
     ) -> Finding:
         """counts: numbers of settings within noise of the best one, compared, and recent."""
         noun, data = repeats.noun(repeats.full_length_settings(study)), study.spec.objective.final_data
-        alike, pool, recent = counts
+        n_as_good, n_compared, n_recent = counts
         deviation, value = f"standard deviation between {noun}s", Objective(study.objective_value(best.mean))
         text = (
             f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({deviation}: {{sd}}). "
         )
         text += "The last {recent} settings gained no more than noise. As many trials again would hardly improve the result."
         return self.finding(
-            say(text, alike=alike, pool=pool, best=value, sd=Number(sd, 2), recent=recent),
+            say(text, alike=n_as_good, pool=n_compared, best=value, sd=Number(sd, 2), recent=n_recent),
             action=f"Make one last search around the good trials, then evaluate the best setting on {data} once and deploy it.",
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],
             evidence=table(
-                ("settings", pool),
-                ("settings as good as the best", alike),
+                ("settings", n_compared),
+                ("settings as good as the best", n_as_good),
                 (deviation, sd),
                 ("gain of the later trials over the earlier ones", gain),
                 (

@@ -28,7 +28,7 @@ small studies, but the fall can be harmless if another model wrote the answers."
 
 
 @dataclass(frozen=True, slots=True)
-class _Fall:
+class _LogProbabilityFall:
     """Mean log probabilities of the preferred answers at the start and over the second half of the training."""
 
     trial: Trial
@@ -66,16 +66,14 @@ class ChosenUnlikely(Rule):
     ## How sure
     Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe how this log probability falls and why
     that is harmful. Pang et al. 2024 (arXiv:2404.19733) find that adding the loss of the preferred answers prevents the fall. A
-    small fall of the preferred answers' log probability is usual and harmless. The p-value comes from a t-test that compares
-    the means of five blocks of values with 1.5 times the first value. For evaluations, the first value counts as exact, because
-    all evaluations use the same answers. For training values, Welch's test also accounts for the error of the first value. On
-    tiny models trained by TRL's DPOTrainer on pairs whose preferred answers are right (`finetuning.py --by trl`, seeds 40 to
-    49, not used in development), the rule fired in 20 of 20 studies with far too high learning rates, or with a high rate and a
-    small beta. In the best trials of the first four seeds, the log probability went from -1 to -2.6 or less (median -15). The
-    rule fired in none of 30 studies with usual learning rates, with a large beta, or with the same high rates and the added
-    loss of the preferred answers. A lower learning rate and the added loss of the preferred answers therefore both prevented
-    the fall. We measured few studies with intermediate learning rates, whose best trials recover in part. Confidence is 0.8
-    times (1 - p), because we measured neither larger models nor answers that another model wrote.
+    small fall of this log probability is usual and harmless. The p-value comes from a t-test that compares the means of five
+    blocks of values with 1.5 times the first value. For evaluations, the first value counts as exact, because all evaluations
+    use the same answers. For training values, Welch's test also accounts for the error of the first value. On tiny models
+    trained by TRL's DPOTrainer on pairs whose preferred answers are right (`finetuning.py --by trl`, seeds 40 to 49, not used
+    in development), the rule fired in 20 of 20 studies with far too high learning rates, or with a high rate and a small beta.
+    The rule fired in none of 30 studies with usual learning rates, with a large beta, or with the same high rates and the added
+    loss of the preferred answers. Confidence is 0.8 times (1 - p), because we measured neither larger models nor answers that
+    another model wrote, and few studies with intermediate learning rates.
     """
 
     playbook = "Examining the training curves"
@@ -97,32 +95,35 @@ class ChosenUnlikely(Rule):
         if study.spec.objective.metric in metrics.values():
             raise MissingData("the objective is the log probability of preferred answers, so the ranking shows it")
         trials = study.ranked()[: self.best]
-        by_signal = ([f for t in trials if (f := self._measure_fall(study, t, s)) is not None] for s in metrics)
-        found = next(filter(None, by_signal), [])
-        if not found:
+        falls_by_signal = ([f for t in trials if (f := self._measure_fall(study, t, s)) is not None] for s in metrics)
+        measured = next(filter(None, falls_by_signal), [])
+        if not measured:
             raise MissingData(f"no good trial logged {' or '.join(metrics.values())} {MIN_LOG_PROBABILITIES} times below zero")
-        falls = [f for f in found if f.p_value <= self.false_alarms]
-        if falls and falls[0] is found[0]:
-            yield self._build_finding(study, falls, found)
+        significant = [f for f in measured if f.p_value <= self.false_alarms]
+        if significant and significant[0] is measured[0]:
+            yield self._build_finding(study, significant, measured)
 
-    def _measure_fall(self, study: Study, trial: Trial, signal: Signal) -> _Fall | None:
-        """Return the change of the log probability in a trial; None for too few values, or for values that are not below zero."""
+    def _measure_fall(self, study: Study, trial: Trial, signal: Signal) -> _LogProbabilityFall | None:
+        """Return the change of the log probability in a trial; None for too few values, or for values that are not below
+        zero."""
         entropy = -study.curve(trial, signal).finite.values
         if len(entropy) < MIN_LOG_PROBABILITIES:
             return None
-        late = mean_level(entropy[len(entropy) // 2 :])
+        late_level = mean_level(entropy[len(entropy) // 2 :])
         if signal == "valid_chosen_logp":
-            start, p = float(entropy[0]), late.p_value_above(self.most * float(entropy[0]))
+            start, p = float(entropy[0]), late_level.p_value_above(self.most * float(entropy[0]))
         else:
             # Each training step uses different answers, so the first value has a sampling error.
-            part = entropy[: max(len(entropy) // 10, 3)]
-            start, error = float(part.mean()), float(part.std(ddof=1) / np.sqrt(len(part)))
-            p = late.p_value_above_other(MeanLevel(self.most * start, self.most * error, len(part) - 1.0))
-        return _Fall(trial, study.signals[signal], -start, -late.mean, p) if start > 0 else None
+            first_values = entropy[: max(len(entropy) // 10, 3)]
+            start, error = float(first_values.mean()), float(first_values.std(ddof=1) / np.sqrt(len(first_values)))
+            p = late_level.p_value_above_other(MeanLevel(self.most * start, self.most * error, len(first_values) - 1.0))
+        return _LogProbabilityFall(trial, study.signals[signal], -start, -late_level.mean, p) if start > 0 else None
 
-    def _build_finding(self, study: Study, falls: Sequence[_Fall], found: Sequence[_Fall]) -> Finding:
+    def _build_finding(
+        self, study: Study, falls: Sequence[_LogProbabilityFall], measured: Sequence[_LogProbabilityFall]
+    ) -> Finding:
         first, metric, objective = falls[0], Name(falls[0].metric), study.spec.objective.metric
-        caption, ratios = say("{metric} falls.", metric=metric), join_items(Number(f.ratio, 2) for f in found)
+        caption, ratios = say("{metric} falls.", metric=metric), join_items(Number(f.ratio, 2) for f in measured)
         return self.finding(
             say(
                 "The preferred answers become less likely in {trial}: their mean log probability, {metric}, goes from {before} to "
@@ -133,7 +134,7 @@ class ChosenUnlikely(Rule):
                 after=Number(first.late),
                 objective=Name(objective),
                 n=len(falls),
-                of=Count(len(found), "good trial"),
+                of=Count(len(measured), "good trial"),
             ),
             action=say(_PREFERRED_ANSWERS_ADVICE, metric=metric),
             severity="note",
@@ -141,9 +142,9 @@ class ChosenUnlikely(Rule):
             subject=first.metric,
             trials=[f.trial for f in falls],
             evidence=(
-                curve_plot((objective, first.metric), caption, [f.trial for f in found]),
+                curve_plot((objective, first.metric), caption, [f.trial for f in measured]),
                 table(
-                    ("late cross-entropy as a multiple of the first", Number(first.ratio, 2), self.most),
+                    ("late cross-entropy of preferred answers, as a multiple of the first", Number(first.ratio, 2), self.most),
                     ("ratios of late to first cross-entropy in the best trials", ratios),
                     ("p-value", Probability(first.p_value), self.false_alarms),
                 ),

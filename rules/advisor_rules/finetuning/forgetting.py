@@ -1,4 +1,4 @@
-"""The rule `forgetting`."""
+"""Implements the rule `forgetting`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _DATASET_WORDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Decline:
+class _MetricDecline:
     """The change of a metric in one trial while the objective improves."""
 
     trial: Trial
@@ -56,8 +56,8 @@ class _Decline:
     relative: float
     """Decline of the metric as a share of its first value; negative if the metric improved."""
     p_value: float
-    """p-value of the decline, corrected for the number of tested metrics. It is the larger p-value of two tests: the metric's
-    late level is worse than its first value, and the objective improves steadily."""
+    """p-value of the decline, corrected for the number of tested metrics: the larger p-value of two tests, that the metric's
+    late level is worse than its first value, and that the objective improves steadily."""
 
 
 class Forgetting(Rule):
@@ -65,13 +65,13 @@ class Forgetting(Rule):
 
     ## What it looks at
     The rule reads metrics that measure the objective's quantity on another dataset: for example `eval_old_accuracy`, if the
-    objective is `eval_new_accuracy`. The metric name must differ from the objective by a word for data, such as "old", "base"
-    or "wiki", or by the name of a dataset. Dataset names stand before a slash (`eval_sums/loss`) or in a runtime metric of
-    Transformers (`eval_sums_runtime`). The rule compares the mean of the metric over the second half of each trial with the
-    first evaluation of the same trial. The metric on the other data must get worse by at least a tenth of its first value, by
-    more than noise, while the objective improves steadily (rank correlation with the steps). The decline and the steady
-    improvement must both occur in the best trial and in most of the best five trials. The rule judges only studies whose trials
-    start from a pretrained model.
+    objective is `eval_new_accuracy`. The metric's name must differ from the name of the objective by a word for data, such as
+    "old", "base" or "wiki", or by the name of a dataset. Dataset names stand before a slash (`eval_sums/loss`) or in a runtime
+    metric of Transformers (`eval_sums_runtime`). The rule compares the mean of the metric over the second half of each trial
+    with the first evaluation of the same trial. The metric on the other data must get worse by at least a tenth of its first
+    value, by more than noise, while the objective improves steadily (rank correlation with the steps). The decline and the
+    steady improvement must both occur in the best trial and in most of the best five trials. The rule judges only studies whose
+    trials start from a pretrained model.
 
     ## Why it matters
     Fine-tuning moves weights that other abilities depend on. The study ranks trials by the objective alone, so its best trial
@@ -109,19 +109,19 @@ class Forgetting(Rule):
         if not metrics:
             raise MissingData("no trial evaluated the objective's quantity on other data", needs="design")
         trials = study.ranked()[: self.best]
-        judged = {metric: _measure_declines(study, trials, metric, len(metrics)) for metric in metrics}
-        if not any(judged.values()):
+        declines = {metric: _measure_declines(study, trials, metric, len(metrics)) for metric in metrics}
+        if not any(declines.values()):
             raise MissingData("no good trial evaluated often enough to tell a decline from noise; evaluate six times or more")
-        for metric, found in judged.items():
-            worse = [d for d in found if d.p_value <= self.false_alarms and d.relative >= self.material]
-            if worse and worse[0].trial == found[0].trial and 2 * len(worse) > len(found):
-                yield self._build_finding(study, metric, worse, len(found))
+        for metric, metric_declines in declines.items():
+            significant = [d for d in metric_declines if d.p_value <= self.false_alarms and d.relative >= self.material]
+            if significant and significant[0].trial == metric_declines[0].trial and 2 * len(significant) > len(metric_declines):
+                yield self._build_finding(study, metric, significant, len(metric_declines))
 
-    def _build_finding(self, study: Study, metric: str, worse: Sequence[_Decline], judged: int) -> Finding:
-        first, trials, objective = worse[0], [d.trial for d in worse], study.spec.objective.metric
+    def _build_finding(self, study: Study, metric: str, declined: Sequence[_MetricDecline], judged_count: int) -> Finding:
+        first, trials, objective = declined[0], [d.trial for d in declined], study.spec.objective.metric
         names = {"metric": Name(metric), "objective": Name(objective)}
         caption = say("{metric} declines while {objective} improves.", **names)
-        declines = join_items(Percent(d.relative) for d in worse)
+        declines = join_items(Percent(d.relative) for d in declined)
         return self.finding(
             say(
                 "While {objective} improves, {metric} of {trial} goes from {before} to {after}. This metric also gets worse "
@@ -129,8 +129,8 @@ class Forgetting(Rule):
                 trial=Name(first.trial.name),
                 before=Number(first.first),
                 after=Number(first.later),
-                n=len(worse),
-                of=Count(judged, "good trial"),
+                n=len(declined),
+                of=Count(judged_count, "good trial"),
                 **names,
             ),
             action=say(_LIMIT_FORGETTING_ADVICE, metric=Name(metric)),
@@ -141,7 +141,7 @@ class Forgetting(Rule):
             evidence=(
                 curve_plot((objective, metric), caption, trials[:5]),
                 table(
-                    ("decline, share of the first value", Percent(first.relative), self.material),
+                    ("decline, as a share of the first value", Percent(first.relative), self.material),
                     ("decline of the metric in the best trials", declines),
                     ("p-value", Probability(first.p_value), self.false_alarms),
                 ),
@@ -152,9 +152,11 @@ class Forgetting(Rule):
 def _metrics_on_other_data(study: Study) -> list[str]:
     """Return the names of the metrics that measure the same quantity as the objective on other data, sorted."""
     objective = study.spec.objective.metric
-    words = [words_of_metric(name) for name in study.metrics]
-    timed = {word for name in words if name[-1:] == ("runtime",) for word in name[:-1]}
-    return sorted(name for name in study.metrics if name != objective and _evaluates_other_data(name, objective, timed))
+    metric_words = [words_of_metric(name) for name in study.metrics]
+    timed_datasets = {word for name in metric_words if name[-1:] == ("runtime",) for word in name[:-1]}
+    return sorted(
+        name for name in study.metrics if name != objective and _evaluates_other_data(name, objective, timed_datasets)
+    )
 
 
 def _evaluates_other_data(name: str, objective: str, timed: Set[str]) -> bool:
@@ -166,20 +168,22 @@ def _evaluates_other_data(name: str, objective: str, timed: Set[str]) -> bool:
         objective
     ):
         return False
-    mine, other = (frozenset(words_of_metric(n)) - SPLIT_BY_WORD.keys() for n in (name, objective))
-    if (mine ^ other) & _METRIC_VARIANT_WORDS:
+    own_words, objective_words = (frozenset(words_of_metric(n)) - SPLIT_BY_WORD.keys() for n in (name, objective))
+    if (own_words ^ objective_words) & _METRIC_VARIANT_WORDS:
         return False
     # A dataset name may stand before a slash, such as "sums" in `eval_sums/loss`.
     parts = [part for part in name.split("/")[:-1] if split_of_metric(part) and direction_of_metric(part) is None]
     datasets = {word for part in parts for word in quantity_words(part)}
-    added = mine - other
-    return bool(added & (_DATASET_WORDS | timed | datasets) or (added and (other - mine) & _DATASET_WORDS))
+    added_words = own_words - objective_words
+    return bool(
+        added_words & (_DATASET_WORDS | timed | datasets) or (added_words and (objective_words - own_words) & _DATASET_WORDS)
+    )
 
 
-def _measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[_Decline]:
+def _measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[_MetricDecline]:
     """Return the change of the metric in each trial with enough evaluations. `tests` is the number of tested metrics, by which
     each p-value is multiplied."""
-    found, sign = [], 1.0 if study.minimize else -1.0
+    declines, sign = [], 1.0 if study.minimize else -1.0
     for trial in trials:
         costs, objective = sign * study.metric(trial, metric).finite.values, study.cost_curve(trial).finite
         if min(len(costs), len(objective)) >= _MIN_EVALUATIONS:
@@ -187,6 +191,6 @@ def _measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests:
             first = MeanLevel(float(costs[0]), noise_sd(costs), len(costs) - 3.0)
             p_gain = ranks.p_value_of_fall(objective.steps.astype(np.float64), objective.values)
             p = min(1.0, tests * max(late.p_value_above_other(first), p_gain))
-            worse = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0
-            found.append(_Decline(trial, sign * first.mean, sign * late.mean, worse, p))
-    return found
+            relative = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0
+            declines.append(_MetricDecline(trial, sign * first.mean, sign * late.mean, relative, p))
+    return declines

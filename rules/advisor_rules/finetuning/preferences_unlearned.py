@@ -1,4 +1,4 @@
-"""The rule `preferences-unlearned`."""
+"""Implements the rule `preferences-unlearned`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _REFERENCE_FREE_PARAMETERS = ("cpo_alpha", "simpo_gamma")
 """Hyperparameters that only TRL's CPO and SimPO have."""
 _ODDS_RATIO_METRIC = "log_odds_ratio"
 """Metric that only TRL's ORPO logs."""
-_LOWEST, _HIGHEST = 0.1, 10.0
+_MIN_EXPECTED_CHANGE, _MAX_EXPECTED_CHANGE = 0.1, 10.0
 """Expected changes of the log-odds at the lowest and the highest proposed learning rate, if the change is proportional to the
 rate."""
-_BY_CHANCE = "No trial changed the model much, so the results differ by chance."
+_CHANCE_EXPLANATION = "No trial changed the model much, so the results differ by chance."
 _FINDING_CONFIDENCE = 0.9
 """Confidence that higher learning rates help; it is below 1, because the training data can be at fault instead."""
 
@@ -77,9 +77,11 @@ class PreferencesUnlearned(Rule):
     grounds = Grounds(finding="count", advice="mechanism", source="arXiv 2305.18290")
     goal = "pipeline"
     explains = (
-        Relation(rules="needs_learning", shares="study", because=_BY_CHANCE, blinds=True),
-        Relation(rules=("eval-size",), shares="study", because=_BY_CHANCE, waits=False, blinds=True),
-        Relation(rules=("space-infeasible", "curve-worse-than-chance"), shares="study", because=_BY_CHANCE, blinds=True),
+        Relation(rules="needs_learning", shares="study", because=_CHANCE_EXPLANATION, blinds=True),
+        Relation(rules=("eval-size",), shares="study", because=_CHANCE_EXPLANATION, waits=False, blinds=True),
+        Relation(
+            rules=("space-infeasible", "curve-worse-than-chance"), shares="study", because=_CHANCE_EXPLANATION, blinds=True
+        ),
         Relation(
             rules=("stability-spikes", "clip-insufficient", "clip-aggressive"),
             shares="study",
@@ -99,25 +101,25 @@ class PreferencesUnlearned(Rule):
             raise MissingData(
                 "the margin is a change since the start only with a reference model, and for losses other than IPO"
             )
-        shifts = [s for t in trials if (s := _log_odds_change(study, t)) is not None]
-        if not trials or len(shifts) < len(trials):
+        changes = [s for t in trials if (s := _log_odds_change(study, t)) is not None]
+        if not trials or len(changes) < len(trials):
             raise MissingData("a trial did not log beta, or the margin of rewards in training", needs="facts")
-        failed = failures.failure_masks(study)
-        most = max(shifts, key=lambda s: s.median)
-        if most.of_odds < self.moved and not (failed.diverged | failed.crashed).any():
-            yield self._build_finding(study, most, shifts)
+        failure_masks = failures.failure_masks(study)
+        largest = max(changes, key=lambda s: s.median)
+        if largest.of_odds < self.moved and not (failure_masks.diverged | failure_masks.crashed).any():
+            yield self._build_finding(study, largest, changes)
 
-    def _build_finding(self, study: Study, most: _LogOddsChange, shifts: Sequence[_LogOddsChange]) -> Finding:
-        metrics, trials = [study.signals[m] for m in _MARGIN_SIGNALS if study.has(m)], [s.trial for s in shifts]
-        changes = _search_higher_rates(study, most)
+    def _build_finding(self, study: Study, largest: _LogOddsChange, odds_changes: Sequence[_LogOddsChange]) -> Finding:
+        metrics, trials = [study.signals[m] for m in _MARGIN_SIGNALS if study.has(m)], [s.trial for s in odds_changes]
+        changes = _search_higher_rates(study, largest)
         caption = say("{metric} stays near zero.", metric=Name(metrics[-1]))
         return self.finding(
             say(
                 "Training hardly changes the model: in no trial do the odds of the preferred against the rejected answer change by "
                 "more than {share} (median of the second half, in {trial}). "
-                "Differences in {objective} between the trials are chance.",
-                share=Percent(most.of_odds, 2),
-                trial=Name(most.trial.name),
+                "Differences in {objective} between the trials are due to chance.",
+                share=Percent(largest.of_odds, 2),
+                trial=Name(largest.trial.name),
                 objective=Name(study.spec.objective.metric),
             ),
             action="Search higher learning rates." if changes else "Train at much higher learning rates, or longer.",
@@ -128,9 +130,9 @@ class PreferencesUnlearned(Rule):
             evidence=(
                 curve_plot(metrics, caption, trials[:5]),
                 table(
-                    ("trials", len(shifts)),
-                    ("largest median change of the log-odds", Number(most.median, 2)),
-                    ("largest median change of the odds", Percent(most.of_odds, 2), self.moved),
+                    ("trials", len(odds_changes)),
+                    ("largest median change of the log-odds", Number(largest.median, 2)),
+                    ("largest median change of the odds", Percent(largest.of_odds, 2), self.moved),
                 ),
             ),
             changes=changes or None,
@@ -164,22 +166,23 @@ def _is_margin_unusable(study: Study, trials: Sequence[Trial]) -> bool:
     return False
 
 
-def _search_higher_rates(study: Study, most: _LogOddsChange) -> tuple[Change, ...]:
+def _search_higher_rates(study: Study, largest: _LogOddsChange) -> tuple[Change, ...]:
     """Return the proposal to search the learning rates at which the log-odds would change enough; empty if no rate was
     searched, or if the searched range already reaches the highest usual rate."""
     rates = searched_learning_rates(study)
-    if rates is None or most.median <= 0:
+    if rates is None or largest.median <= 0:
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
-    rate, usual = as_number(most.trial.params.get(name)), extension.usual_rates(study, name)
+    rate, usual = as_number(largest.trial.params.get(name)), extension.usual_rates(study, name)
     limit = min(usual.high if usual is not None else math.inf, domain.declared_limits[1])
-    low, high = (round_significant(rate * change / most.median, 2) for change in (_LOWEST, _HIGHEST))
+    low, high = (
+        round_significant(rate * change / largest.median, 2) for change in (_MIN_EXPECTED_CHANGE, _MAX_EXPECTED_CHANGE)
+    )
     low, high = max(low, domain.declared_limits[0]), min(high, limit)
     if not rate > 0 or not low < high or high <= (domain.high or 0.0):
         return ()
     why = (
-        f"At {setting(rate)}, training changes the log-odds of the answers by "
-        f"{setting(round_significant(most.median, 2))}. In "
-        f"proportion to the rate, they would change by {setting(_LOWEST)} at {setting(low)}"
+        f"At {setting(rate)}, training changes the log-odds of the answers by {setting(round_significant(largest.median, 2))}. In "
+        f"proportion to the rate, they would change by {setting(_MIN_EXPECTED_CHANGE)} at {setting(low)}"
     )
     return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)

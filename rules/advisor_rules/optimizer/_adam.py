@@ -27,40 +27,40 @@ def is_adamw(trial: Trial) -> bool:
 
 def _optimizers(trial: Trial) -> set[str | None]:
     """Return the trial's optimizer as recorded by the training hook or, without a record, as set by hyperparameters."""
-    noted = trial.facts.get("optimizer")
-    names = [noted] if noted else [str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
+    recorded = trial.facts.get("optimizer")
+    names = [recorded] if recorded else [str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
     return {optimizers.optimizer_in_value(name) for name in names}
 
 
 def epsilon_of_adam(trial: Trial) -> float:
     """Return Adam's epsilon; NaN if unknown."""
-    noted = trial.fact("optimizer.epsilon")
+    recorded = trial.fact("optimizer.epsilon")
     named = (as_number(v) for n, v in trial.params.items() if is_adam_epsilon(n))
-    return noted if noted > 0 else next(named, math.nan)
+    return recorded if recorded > 0 else next(named, math.nan)
 
 
 def is_adam_epsilon(name: str, *, certain: bool = True) -> bool:
-    """Return True if the name denotes Adam's epsilon. It is not `certain` if the name is only `epsilon`, which may also be a
-    privacy budget or the size of an adversarial attack."""
+    """Return True if the name denotes Adam's epsilon. With `certain`, the bare name `epsilon` does not count, because it may
+    also be a privacy budget or the size of an adversarial attack."""
     denotes = optimizers.denotes_hyperparameter("epsilon", " ".join(_strip_optimizer_words(name)))
     return denotes and not (certain and _OPTIMIZER_WORDS.isdisjoint(words_of_name(name)))
 
 
 def adam_epsilon_parameter(study: Study) -> str | None:
     """Return the hyperparameter whose name denotes an epsilon and that equals Adam's epsilon in every trial with Adam."""
-    own = [(epsilon_of_adam(t), t.params) for t in study.trials if is_adam(t)]
-    for name in study.spec.parameters if own else ():
-        equal = all(math.isclose(epsilon, as_number(params.get(name)), rel_tol=1e-6) for epsilon, params in own)
-        if equal and is_adam_epsilon(name, certain=False):
+    adam_trials = [(epsilon_of_adam(t), t.params) for t in study.trials if is_adam(t)]
+    for name in study.spec.parameters if adam_trials else ():
+        is_equal = all(math.isclose(epsilon, as_number(params.get(name)), rel_tol=1e-6) for epsilon, params in adam_trials)
+        if is_equal and is_adam_epsilon(name, certain=False):
             return name
     return None
 
 
 def weight_decay(trial: Trial) -> float:
     """Return the largest weight decay of the optimizer's parameter groups; NaN if unknown."""
-    noted = [trial.fact(name) for name in trial.facts if re.fullmatch(r"optimizer\.(group\d+\.)?weight_decay", name)]
+    recorded = [trial.fact(name) for name in trial.facts if re.fullmatch(r"optimizer\.(group\d+\.)?weight_decay", name)]
     named = (as_number(v) for n, v in trial.params.items() if is_weight_decay(n))
-    return max(filter(math.isfinite, noted), default=next(named, math.nan))
+    return max(filter(math.isfinite, recorded), default=next(named, math.nan))
 
 
 def is_weight_decay(name: str) -> bool:
@@ -74,5 +74,5 @@ def _strip_optimizer_words(name: str) -> list[str]:
 
 def counts_optimizer_steps(trial: Trial) -> bool:
     """Return False if the trial's steps may be epochs: it recorded neither their unit nor its length in optimizer steps."""
-    stated = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
-    return trial.facts.get("step_unit", "step" if stated else None) == "step"
+    has_length = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
+    return trial.facts.get("step_unit", "step" if has_length else None) == "step"

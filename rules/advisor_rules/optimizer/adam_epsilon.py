@@ -80,37 +80,37 @@ class AdamEpsilon(Rule):
         good = [t for t in good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
         if not good:
             raise MissingData("no good trial is known to use Adam", needs="design")
-        read = [e for t in good if (e := _epsilon_and_gradient(study, t)) is not None]
-        if not read:
+        measured = [e for t in good if (e := _epsilon_and_gradient(study, t)) is not None]
+        if not measured:
             raise MissingData(
                 "the size of a parameter's gradient, or epsilon, is unknown; log the gradient norm at every step, epsilon and the "
                 "number of parameters (the advisor's training hook does)",
                 needs="grad_norm",
             )
-        large = [e for e in read if e.epsilon >= self.share * e.gradient]
-        if _adam.adam_epsilon_parameter(study) not in study.searched and 2 * len(large) > len(read):
-            yield self._build_finding(study, large, len(read))
+        large_epsilons = [e for e in measured if e.epsilon >= self.share * e.gradient]
+        if _adam.adam_epsilon_parameter(study) not in study.searched and 2 * len(large_epsilons) > len(measured):
+            yield self._build_finding(study, large_epsilons, len(measured))
 
-    def _build_finding(self, study: Study, large: list[_EpsilonAndGradient], judged: int) -> Finding:
-        typical, epsilon = (float(np.median([getattr(e, key) for e in large])) for key in ("gradient", "epsilon"))
-        smaller = 10.0 ** math.floor(math.log10(_EPSILON_TO_GRADIENT_RATIO * typical))
-        trials, parameters = [e.trial for e in large], large[0].parameter_count
-        judged_trials, share = Counted(judged, "good trial"), Percent(typical / (typical + epsilon))
+    def _build_finding(self, study: Study, large_epsilons: list[_EpsilonAndGradient], judged: int) -> Finding:
+        gradient, epsilon = (float(np.median([getattr(e, key) for e in large_epsilons])) for key in ("gradient", "epsilon"))
+        new_epsilon = 10.0 ** math.floor(math.log10(_EPSILON_TO_GRADIENT_RATIO * gradient))
+        trials, parameters = [e.trial for e in large_epsilons], large_epsilons[0].parameter_count
+        judged_text, share = Counted(judged, "good trial"), Percent(gradient / (gradient + epsilon))
         text = (
             "Adam's epsilon, {epsilon}, is larger than the typical gradient of a parameter, {gradient}, in {n} of {judged}, so "
         )
         text += "updates are about {share} of Adam's."
-        message = say(text, epsilon=epsilon, gradient=typical, n=len(large), judged=judged_trials, share=share)
-        action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=smaller)
+        message = say(text, epsilon=epsilon, gradient=gradient, n=len(large_epsilons), judged=judged_text, share=share)
+        action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=new_epsilon)
         name = _adam.adam_epsilon_parameter(study)
         change: Change = Advise(text=str(action))
         if name is not None:
-            change = FixParameter(parameter=name, value=smaller, why=str(message))
+            change = FixParameter(parameter=name, value=new_epsilon, why=str(message))
         return self.finding(
             message,
             action=action,
             severity="note",
-            confidence=0.6 * len(large) / judged,
+            confidence=0.6 * len(large_epsilons) / judged,
             subject=name,
             side="high",
             trials=trials,
@@ -123,9 +123,9 @@ class AdamEpsilon(Rule):
                 ),
                 table(
                     ("epsilon", epsilon),
-                    ("gradient norm / √(number of parameters), median", typical),
+                    ("median of gradient norm / √(number of parameters)", gradient),
                     ("trainable parameters", parameters),
-                    ("limit, epsilon / gradient", self.share),
+                    ("minimum ratio of epsilon to this gradient", self.share),
                 ),
             ),
             changes=(change,),

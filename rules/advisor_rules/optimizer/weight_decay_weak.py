@@ -41,8 +41,8 @@ class WeightDecayWeak(Rule):
 
     ## What to do
     Fix weight decay at any value instead of searching it. To regularise by weight decay, use values that shrink the weights by
-    10 % or more during training. Such values also erase part of what a pretrained model has learned. If you change the number
-    of steps or the batch size, adjust the weight decay so that the training still spans as many timescales of the decay.
+    10 % or more during training. Values this strong also erase part of what a pretrained model has learned. If you change the
+    number of steps or the batch size, adjust the weight decay so that the training still spans as many timescales of the decay.
 
     ## How sure
     The sum follows from AdamW's update. In four trainings of small language models, a weight decay of three times the limit of
@@ -68,19 +68,19 @@ class WeightDecayWeak(Rule):
     """Maximum share of the weights that a weight decay without effect removes during a training. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        ended = [t for t in study.trials if study.feasible[t.index] and study.ended[t.index] and not study.cut_short(t)]
-        if not ended:
+        full_trials = [t for t in study.trials if study.feasible[t.index] and study.ended[t.index] and not study.cut_short(t)]
+        if not full_trials:
             raise MissingData("no trial ran to its planned end", needs="full_length")
-        with_adamw = [t for t in ended if _adam.is_adamw(t)]
-        if not with_adamw:
+        adamw_trials = [t for t in full_trials if _adam.is_adamw(t)]
+        if not adamw_trials:
             raise MissingData("no trial is known to use AdamW", needs="design")
         if study.unit != "step":
             raise MissingData("the logged steps may be epochs, so the decay of the weights is unknown", needs="facts")
-        decaying = [t for t in with_adamw if _adam.weight_decay(t) != 0]
-        decays = [d for t in decaying if (d := _weight_shrinkage(study, t)) is not None]
-        if not decaying:
+        decayed_trials = [t for t in adamw_trials if _adam.weight_decay(t) != 0]
+        decays = [d for t in decayed_trials if (d := _weight_shrinkage(study, t)) is not None]
+        if not decayed_trials:
             return
-        if len(decays) < len(decaying):
+        if len(decays) < len(decayed_trials):
             raise MissingData(
                 "the weight decay or the learning rate of a trial is unknown; log the two as parameters", needs="facts"
             )
@@ -90,31 +90,33 @@ class WeightDecayWeak(Rule):
         if strongest.removed_weight_share < self.weak:
             yield self._build_finding(study, decays, strongest)
 
-    def _build_finding(self, study: Study, decays: list[_WeightShrinkage], strongest: _WeightShrinkage) -> Finding:
-        searched = next((name for name in study.searched if _adam.is_weight_decay(name)), None)
-        ranked = study.ranked([d.trial for d in decays])
-        best = next((d for d in decays if ranked and d.trial is ranked[0]), strongest)
-        share, trials = Number(100 * strongest.removed_weight_share, 2, "%"), Count(len(decays), "trial")
+    def _build_finding(self, study: Study, shrinkages: list[_WeightShrinkage], strongest: _WeightShrinkage) -> Finding:
+        parameter = next((name for name in study.searched if _adam.is_weight_decay(name)), None)
+        ranked = study.ranked([d.trial for d in shrinkages])
+        best = next((d for d in shrinkages if ranked and d.trial is ranked[0]), strongest)
+        share, trials = Number(100 * strongest.removed_weight_share, 2, "%"), Count(len(shrinkages), "trial")
         text = "Weight decay hardly acts: it shrinks the weights by at most {share} over a whole training, in {n}."
         message = say(text, share=share, n=trials)
-        fix = "Do not count on weight decay to regularise:" if searched is None else say("Fix {name}:", name=Name(searched))
-        acts = round_significant(_MIN_EFFECTIVE_DECAY_SUM / best.learning_rate_sum, 2)
+        advice = (
+            "Do not count on weight decay to regularise:" if parameter is None else say("Fix {name}:", name=Name(parameter))
+        )
+        min_decay = round_significant(_MIN_EFFECTIVE_DECAY_SUM / best.learning_rate_sum, 2)
         text = "{fix} at the best trial's learning rate and steps, weight decay has an effect from {acts} upwards."
-        action = say(text, fix=fix, acts=acts)
+        action = say(text, fix=advice, acts=min_decay)
         change: Change = Advise(text=str(action))
-        if searched is not None:
-            change = FixParameter(parameter=searched, value=best.weight_decay, why=str(message))
+        if parameter is not None:
+            change = FixParameter(parameter=parameter, value=best.weight_decay, why=str(message))
         return self.finding(
             message,
             action=action,
             severity="note",
-            confidence=0.8 if searched is None else 0.9,
-            subject=searched,
-            side=None if searched is None else "low",
-            trials=[d.trial for d in decays],
+            confidence=0.8 if parameter is None else 0.9,
+            subject=parameter,
+            side=None if parameter is None else "low",
+            trials=[d.trial for d in shrinkages],
             evidence=table(
                 ("trial with the strongest decay", Name(strongest.trial.name)),
-                ("its weight decay", strongest.weight_decay),
+                ("weight decay of this trial", strongest.weight_decay),
                 ("learning rate of this trial, summed over the steps", strongest.learning_rate_sum),
                 ("length of this trial's training, in timescales of the decay", strongest.decay_timescales),
                 ("limit", say("weights shrink by {weak} during the training", weak=Percent(self.weak))),
@@ -146,7 +148,7 @@ def _weight_shrinkage(study: Study, trial: Trial) -> _WeightShrinkage | None:
     steps = np.nanmax([study.planned_steps(trial), last + 1])
     peak = max(peak_learning_rate(study, trial), float(rates.values.max()) if len(rates) else 0.0)
     if len(rates) > 1 and rates.steps[-1] >= 0.9 * last:
-        total = float(rates.values @ np.diff(rates.steps, prepend=rates.steps[0] - 1))
+        rate_sum = float(rates.values @ np.diff(rates.steps, prepend=rates.steps[0] - 1))
     else:
-        total = peak * float(steps)
-    return _WeightShrinkage(trial, decay, total) if decay > 0 and total > 0 else None
+        rate_sum = peak * float(steps)
+    return _WeightShrinkage(trial, decay, rate_sum) if decay > 0 and rate_sum > 0 else None

@@ -28,19 +28,19 @@ def batch_norm(trial: Trial) -> BatchNorm | None:
     """Return the trial's batch normalisation layers, 0 if it has none or all are frozen; None without facts on layers."""
     facts = trial.json_fact("batch_norm", dict)
     if facts:
-        total, frozen = _layer_count(facts, "layers"), _layer_count(facts, "frozen")
-        synced, without_running = _layer_count(facts, "synced"), _layer_count(facts, "without_running_stats")
+        layer_count, frozen = _layer_count(facts, "layers"), _layer_count(facts, "frozen")
+        synced, without_statistics = _layer_count(facts, "synced"), _layer_count(facts, "without_running_stats")
     elif "norm_layers" in trial.facts:
         classes = trial.json_fact("norm_layers", dict)
         layer_counts = {n: _layer_count(classes, n) for n in classes if "batchnorm" in n.lower().replace("_", "")}
-        total, synced = sum(layer_counts.values()), sum(c for n, c in layer_counts.items() if "sync" in n.lower())
+        layer_count, synced = sum(layer_counts.values()), sum(c for n, c in layer_counts.items() if "sync" in n.lower())
         frozen = sum(c for n, c in layer_counts.items() if "frozen" in n.lower())
-        without_running = 0
+        without_statistics = 0
     else:
         return None
-    all_synced = total > 0 and synced >= total
-    size = batches.batch_size_per_rank(trial) * (ranks.number_of_ranks(trial) if all_synced else 1)
-    return BatchNorm(max(total - frozen, 0), all_synced, without_running < total, size)
+    are_all_synced = layer_count > 0 and synced >= layer_count
+    examples = batches.batch_size_per_rank(trial) * (ranks.number_of_ranks(trial) if are_all_synced else 1)
+    return BatchNorm(max(layer_count - frozen, 0), are_all_synced, without_statistics < layer_count, examples)
 
 
 def _layer_count(facts: dict[str, object], name: str) -> int:

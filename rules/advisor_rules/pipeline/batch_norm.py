@@ -22,8 +22,8 @@ class BatchNorm(Rule):
 
     ## What it looks at
     The rule reads the number of examples from which each batch norm layer that is not frozen computes its mean and variance.
-    The number is the size of one batch on one device, or of one micro-batch if gradients are accumulated; synchronised layers
-    use the batches of all devices.
+    For unsynchronised layers, this is the size of one batch on one device, or of one micro-batch if gradients are accumulated;
+    synchronised layers use the batches of all devices.
 
     ## Why it matters
     With few examples, the batch statistics are noisy and differ from the running statistics that evaluations use. The noise of
@@ -37,8 +37,8 @@ class BatchNorm(Rule):
     batch norm).
 
     ## How sure
-    Batch sizes are logged facts, so no finding is due to chance. The number of examples that suffices depends on the model,
-    because convolutions also average over positions. Confidence is therefore 0.8.
+    Batch sizes are logged facts, so no finding is due to chance. Confidence is 0.8, because the number of examples that
+    suffices depends on the model: convolutions also average over positions.
     """
 
     playbook = "Batch normalization implementation details"
@@ -46,8 +46,7 @@ class BatchNorm(Rule):
 
     few: Count = 16
     """Minimum number of examples for reliable batch statistics. In published image classification, errors rise with fewer than
-    16 examples per device.
-    """
+    16 examples per device."""
     very_few: Count = 8
     """Minimum number of examples for batch statistics without serious harm. With fewer than 8 examples, published errors rise
     by more than one percentage point."""
@@ -60,43 +59,43 @@ class BatchNorm(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most two findings: one if most trials compute statistics from few or very many examples, and one if the
         numbers differ between trials."""
-        known = _batch_norm_trials(study)
-        small = [(t, n) for t, n in known if n.examples_per_statistic < self.few]
-        large = [(t, n) for t, n in known if n.examples_per_statistic > self.many]
+        norms = _batch_norm_trials(study)
+        few_examples = [(t, n) for t, n in norms if n.examples_per_statistic < self.few]
+        many_examples = [(t, n) for t, n in norms if n.examples_per_statistic > self.many]
         text = "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples."
-        if 2 * len(small) > len(known):
-            severity: Severity = "warning" if min(n.examples_per_statistic for _, n in small) < self.very_few else "note"
-            message = say(text, n=len(small), known=len(known), sizes=_batch_sizes_text(small))
-            yield self._build_finding(message, small, _advise_small_batches(small), severity)
-        if 2 * len(large) > len(known):
+        if 2 * len(few_examples) > len(norms):
+            severity: Severity = "warning" if min(n.examples_per_statistic for _, n in few_examples) < self.very_few else "note"
+            message = say(text, n=len(few_examples), known=len(norms), sizes=_batch_sizes_text(few_examples))
+            yield self._build_finding(message, few_examples, _advise_small_batches(few_examples), severity)
+        if 2 * len(many_examples) > len(norms):
             text += " Statistics of very many examples have little of the noise that regularises."
-            message = say(text, n=len(large), known=len(known), sizes=_batch_sizes_text(large))
-            yield self._build_finding(message, large, _GHOST_NORM_ADVICE, "note")
-        sizes = [n.examples_per_statistic for _, n in known]
+            message = say(text, n=len(many_examples), known=len(norms), sizes=_batch_sizes_text(many_examples))
+            yield self._build_finding(message, many_examples, _GHOST_NORM_ADVICE, "note")
+        sizes = [n.examples_per_statistic for _, n in norms]
         if sizes and max(sizes) >= self.apart * min(sizes):
             text = (
                 "Batch norm takes its statistics from {sizes} examples, depending on the trial. Comparing batch sizes also "
                 "compares the regularisation by batch norm."
             )
             advice = "Fix the number of examples in batch norm's statistics for all trials, or use layer norm."
-            yield self._build_finding(say(text, sizes=_batch_sizes_text(known)), known, advice, "note")
+            yield self._build_finding(say(text, sizes=_batch_sizes_text(norms)), norms, advice, "note")
 
     def _build_finding(
-        self, message: Message, shown: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
+        self, message: Message, norms: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
     ) -> Finding:
-        sizes = "{sizes} (few: below {few}, many: above {many})"
+        sizes_text = "{sizes} (few: below {few}, many: above {many})"
         return self.finding(
             message,
             action=advice,
             severity=severity,
             confidence=0.8,
             subject="batch_norm",
-            trials=[t for t, _ in shown],
+            trials=[t for t, _ in norms],
             evidence=table(
-                ("batch norm layers", count_range_text([n.layer_count for _, n in shown])),
-                ("examples per statistic", say(sizes, sizes=_batch_sizes_text(shown), few=self.few, many=self.many)),
-                ("devices", count_range_text([ranks.number_of_ranks(t) for t, _ in shown])),
-                ("synchronised across devices", list_message(sorted({"yes" if n.are_all_synced else "no" for _, n in shown}))),
+                ("batch norm layers", count_range_text([n.layer_count for _, n in norms])),
+                ("examples per statistic", say(sizes_text, sizes=_batch_sizes_text(norms), few=self.few, many=self.many)),
+                ("devices", count_range_text([ranks.number_of_ranks(t) for t, _ in norms])),
+                ("synchronised across devices", list_message(sorted({"yes" if n.are_all_synced else "no" for _, n in norms}))),
             ),
         )
 
@@ -105,19 +104,19 @@ def _batch_norm_trials(study: Study) -> list[tuple[Trial, Layers]]:
     """Return the trials with batch norm and a known number of examples per statistic; none if no model has batch norm."""
     trials_with_facts = [(t, n) for t in study.trials if (n := batch_norm(t)) is not None]
     if not trials_with_facts:
-        raise MissingData("no trial logged the layers of its model; the hook does", needs="facts")
-    with_layers = [(t, n) for t, n in trials_with_facts if n.layer_count > 0]
-    with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples_per_statistic)]
-    if with_layers and not with_size:
+        raise MissingData("no trial logged the layers of its model; the advisor's training hook logs them", needs="facts")
+    normalised = [(t, n) for t, n in trials_with_facts if n.layer_count > 0]
+    with_known_size = [(t, n) for t, n in normalised if math.isfinite(n.examples_per_statistic)]
+    if normalised and not with_known_size:
         raise MissingData("the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts")
-    return with_size
+    return with_known_size
 
 
-def _advise_small_batches(small: Sequence[tuple[Trial, Layers]]) -> str:
-    if any(ranks.number_of_ranks(t) > 1 and not n.are_all_synced for t, n in small):
+def _advise_small_batches(norms: Sequence[tuple[Trial, Layers]]) -> str:
+    if any(ranks.number_of_ranks(t) > 1 and not n.are_all_synced for t, n in norms):
         return "Synchronise batch norm across devices (SyncBatchNorm), or use layer norm or group norm instead."
     return "Replace batch norm by layer norm or group norm, or use larger batches on each device."
 
 
-def _batch_sizes_text(shown: Sequence[tuple[Trial, Layers]]) -> Message:
-    return count_range_text([n.examples_per_statistic for _, n in shown])
+def _batch_sizes_text(norms: Sequence[tuple[Trial, Layers]]) -> Message:
+    return count_range_text([n.examples_per_statistic for _, n in norms])

@@ -69,8 +69,8 @@ class CkptBestLost(Rule):
 
     ## Why it matters
     The best model of a run is often not the last one, especially if validation drifts or rises late. Runs that write to one
-    folder overwrite each other's checkpoints, including the best one. A study ranks trials by their best step. Without a
-    checkpoint near the best step, the result can only be reproduced by training again.
+    folder overwrite each other's checkpoints, including the best one. A study ranks trials by the result at their best step.
+    Without a checkpoint near this step, only a new training reproduces the result.
 
     ## What to do
     Train for a fixed number of steps, keep the few best checkpoints, and choose among them after the run. Give each run its own
@@ -78,10 +78,10 @@ class CkptBestLost(Rule):
 
     ## How sure
     Confidence is 1 minus the p-value. If the run logged no checkpoints, confidence is multiplied by 0.6 and the finding is a
-    note, because the best step may have been saved anyway. A trial needs 6 evaluations. In simulations (200 or more studies per
-    design, 1 to 12 trials with 12 to 200 evaluations) of curves that fall and flatten, the rule never fired up to a lag-1
-    autocorrelation of 0.5, and fired in 4 % of studies at 0.8 and 2 % at 0.9. For simulated curves that never fall, the rule
-    fired in 5 % of studies at an autocorrelation of 0.8, and in up to 20 % of single trials with fewer than 30 evaluations. For
+    note, because the best step may have been saved anyway. Only trials with 6 or more evaluations are judged. In simulations
+    (200 or more studies per design, 1 to 12 trials with 12 to 200 evaluations) of curves that fall and flatten, the rule never
+    fired up to a lag-1 autocorrelation of 0.5, and fired in 4 % of studies at 0.8 and 2 % at 0.9. For simulated curves that
+    never fall, the rule fired in 5 % of studies at 0.8, and in up to 20 % of single trials with fewer than 30 evaluations. For
     simulated curves that end above their best level by 10 and 20 times the noise, the rule fired in 25 and 95 % of studies with
     10 evaluations, and in all studies with 20 evaluations.
     """
@@ -105,56 +105,57 @@ class CkptBestLost(Rule):
         if later:
             yield self._report_overwritten(study, trials[0], path, later)
             return
-        top = _read_kept_model(study, trials[0])
-        if top is None:
+        model = _read_kept_model(study, trials[0])
+        if model is None:
             raise MissingData(
                 f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and logged no "
                 "checkpoints; evaluate more often",
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-        if top.rise is None or self._is_best_lost(top, checkpoints.count_equally_good_trials(study, top.trial, top.rise)):
-            others = [r for t in trials[1:] if (r := _read_kept_model(study, t)) is not None and self._is_best_lost(r)]
-            yield self._build_finding(study, trials, [top, *others])
+        rise = model.rise
+        if rise is None or self._is_best_lost(model, checkpoints.count_equally_good_trials(study, model.trial, rise)):
+            other_models = [r for t in trials[1:] if (r := _read_kept_model(study, t)) is not None and self._is_best_lost(r)]
+            yield self._build_finding(study, trials, [model, *other_models])
 
-    def _report_overwritten(self, study: Study, trial: Trial, path: str, later: list[Trial]) -> Finding:
-        known = bool(checkpoints.launch_host(trial))
+    def _report_overwritten(self, study: Study, trial: Trial, path: str, later_trials: list[Trial]) -> Finding:
+        is_host_known = bool(checkpoints.launch_host(trial))
         return self.finding(
             say(
                 "The best checkpoint of the best trial, {trial}, is lost{where}: {later} wrote to the same path, {path}.",
                 trial=Name(trial.name),
-                where="" if known else " if the trials ran in one folder of one machine",
-                later=list_message([Name(t.name) for t in later]),
+                where="" if is_host_known else " if the trials ran in one folder of one machine",
+                later=list_message([Name(t.name) for t in later_trials]),
                 path=path,
             ),
             action=_OWN_FOLDER_ADVICE,
-            severity="warning" if known else "note",
-            confidence=_OVERWRITTEN_CONFIDENCE if known else _PERHAPS_OVERWRITTEN_CONFIDENCE,
+            severity="warning" if is_host_known else "note",
+            confidence=_OVERWRITTEN_CONFIDENCE if is_host_known else _PERHAPS_OVERWRITTEN_CONFIDENCE,
             subject=study.spec.objective.metric,
-            trials=[trial, *later],
-            evidence=table(("later trials with the same path", len(later))),
+            trials=[trial, *later_trials],
+            evidence=table(("later trials with the same path", len(later_trials))),
         )
 
     def _is_best_lost(self, model: _KeptModel, tests: int = 1) -> bool:
         return model.rise is None or (model.p_value * tests <= self.false_alarms and model.rise.share >= self.material)
 
-    def _build_finding(self, study: Study, trials: list[Trial], lost: list[_KeptModel]) -> Finding:
-        top, judged, metric = lost[0], len(trials), study.spec.objective.metric
-        does = "does not keep its best step" if len(lost) == 1 else "do not keep their best step"
-        caption = say("{lost} of the {judged} best trials {does}.", lost=len(lost), judged=judged, does=does)
-        if judged == 1:
+    def _build_finding(self, study: Study, trials: list[Trial], models: list[_KeptModel]) -> Finding:
+        top, n_trials, metric = models[0], len(trials), study.spec.objective.metric
+        verb = "does not keep its best step" if len(models) == 1 else "do not keep their best step"
+        caption = say("{lost} of the {judged} best trials {does}.", lost=len(models), judged=n_trials, does=verb)
+        if n_trials == 1:
             caption = say("The trial does not keep its best step.")
         marks = []
-        for model in lost:
+        for model in models:
             marks.append(Mark(trial=model.trial.id, step=model.best_step, label="best"))
             if model.rise is not None:
                 marks.append(Mark(trial=model.trial.id, step=model.step, label="kept"))
-        others = say(" In all, {lost} of the {judged} best trials lose their best step.", lost=len(lost), judged=judged)
-        unknown = " The trial logged no checkpoints, so its best step is lost unless you saved it."
-        remains = say("kept no checkpoint")
+        others = say(" In all, {lost} of the {judged} best trials lose their best step.", lost=len(models), judged=n_trials)
+        caveat = " The trial logged no checkpoints, so its best step is lost unless you saved it."
+        kept_text = say("kept no checkpoint")
         if top.rise is not None:
             value = Objective(study.objective_value(top.rise.level))
-            remains = say("has {value} {source} ({step})", value=value, source=top.source, step=study.at(top.step))
+            kept_text = say("has {value} {source} ({step})", value=value, source=top.source, step=study.at(top.step))
         return self.finding(
             say(
                 "The best trial, {trial}, reached {metric} {best} at {step}, but {remains}.{unknown}{others}",
@@ -162,44 +163,47 @@ class CkptBestLost(Rule):
                 metric=Name(metric),
                 best=Objective(study.objective_value(float(top.curve.values.min()))),
                 step=study.at(top.best_step),
-                remains=remains,
-                unknown="" if top.is_logged else unknown,
-                others=others if judged > 1 else "",
+                remains=kept_text,
+                unknown="" if top.is_logged else caveat,
+                others=others if n_trials > 1 else "",
             ),
             action="Keep the 3 best checkpoints of every run by the objective, and choose among them after the run has ended.",
             severity="warning" if top.is_logged else "note",
             confidence=(1 - top.p_value) * (1.0 if top.is_logged else 0.6),
             subject=metric,
-            trials=[r.trial for r in lost],
-            evidence=(curve_plot(metric, caption, [r.trial for r in lost], marks=marks), self._figures(study, trials, top)),
+            trials=[r.trial for r in models],
+            evidence=(
+                curve_plot(metric, caption, [r.trial for r in models], marks=marks),
+                self._evidence_table(study, trials, top),
+            ),
         )
 
-    def _figures(self, study: Study, trials: list[Trial], top: _KeptModel) -> FigureEvidence:
-        rise, rows = top.rise, list[TableRow]()
+    def _evidence_table(self, study: Study, trials: list[Trial], model: _KeptModel) -> FigureEvidence:
+        rise, rows = model.rise, list[TableRow]()
         if rise is not None:
-            share = "rise, share of the range of levels (medians over a tenth of the curve)"
+            share_label = "rise, as a share of the range of levels (medians over a tenth of the curve)"
             rows += [
                 ("rise above the best level", rise.height),
-                (share, Percent(rise.share, 1), self.material),
+                (share_label, Percent(rise.share, 1), self.material),
                 ("standard error of the rise", rise.error),
-                ("p-value, corrected for the choice of the step", Probability(rise.p_value), self.false_alarms),
+                ("p-value of the rise, corrected for the choice of the step", Probability(rise.p_value), self.false_alarms),
             ]
         if len(trials) > 1:
             lead = float(study.costs[trials[1].index]) - float(study.costs[trials[0].index])
             rows.append(("lead of the best trial over the second", lead))
-        return table(("evaluations of the trial", len(top.curve)), *rows)
+        return table(("evaluations of the trial", len(model.curve)), *rows)
 
 
 def _read_kept_model(study: Study, trial: Trial) -> _KeptModel | None:
     """Return the model that the trial keeps: its best checkpoint or its last step; None if its curve is too short."""
     curve = study.cost_curve(trial).finite
-    found = checkpoints.logged_checkpoints(trial)
-    if found is None:
+    logged = checkpoints.logged_checkpoints(trial)
+    if logged is None:
         index, source = len(curve) - 1, "at its last step"
     elif (best := checkpoints.best_checkpoint(study, trial)) is None:
         return _KeptModel(trial, curve, is_logged=True)
     else:
         index = checkpoints.evaluation_index(curve, best[0])
-        source = "in its best checkpoint" if found.chosen_step is None else "in the checkpoint that was chosen"
+        source = "in its best checkpoint" if logged.chosen_step is None else "in the checkpoint that was chosen"
     rise = rise_at_point(curve.values, index)
-    return None if rise is None else _KeptModel(trial, curve, found is not None, source, index, rise)
+    return None if rise is None else _KeptModel(trial, curve, logged is not None, source, index, rise)

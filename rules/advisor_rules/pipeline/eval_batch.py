@@ -14,7 +14,7 @@ from advisor.model.message import Code, Percent, say
 from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range_text
 
-_SIZE, _OPTION = "per_device_train_batch_size", "--per-device-eval-batch-size"
+_TRAIN_BATCH_PARAMETER, _EVAL_BATCH_OPTION = "per_device_train_batch_size", "--per-device-eval-batch-size"
 """Transformers' hyperparameter for the training batch size, and its option for the evaluation batch size: a script with the
 hyperparameter also accepts the option."""
 
@@ -48,49 +48,51 @@ class EvalBatch(Rule):
     choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        known = [
+        logged = [
             t for t in study.trials if not math.isnan(batches.eval_batch_size_per_rank(t) + batches.batch_size_per_rank(t))
         ]
-        if not known:
+        if not logged:
             raise MissingData(
                 "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "
                 "the tags advisor.batch_size and advisor.eval_batch_size",
                 needs="facts",
             )
-        small = [t for t in known if _is_eval_batch_small(t)]
-        if small:
-            yield self._build_finding(study, small, len(known))
+        with_small_batches = [t for t in logged if _is_eval_batch_small(t)]
+        if with_small_batches:
+            yield self._build_finding(study, with_small_batches, len(logged))
 
-    def _build_finding(self, study: Study, small: list[Trial], known: int) -> Finding:
-        trained = [batches.batch_size_per_rank(t) for t in small]
-        evaluations, training = (
-            count_range_text([batches.eval_batch_size_per_rank(t) for t in small]),
-            count_range_text(trained),
-        )
-        size, share = math.ceil(max(trained)), timing.evaluation_time_share(study)
-        slow = share > self.time
+    def _build_finding(self, study: Study, trials: list[Trial], logged_count: int) -> Finding:
+        train_sizes = [batches.batch_size_per_rank(t) for t in trials]
+        eval_text = count_range_text([batches.eval_batch_size_per_rank(t) for t in trials])
+        train_text = count_range_text(train_sizes)
+        min_size, share = math.ceil(max(train_sizes)), timing.evaluation_time_share(study)
+        is_slow = share > self.time
         action = "Evaluate with batches of at least {n} examples per device{option}.{rarely}"
-        option = say(": {option}", option=Code(f"{_OPTION} {size}")) if _SIZE in small[0].params else ""
+        option = (
+            say(": {option}", option=Code(f"{_EVAL_BATCH_OPTION} {min_size}"))
+            if _TRAIN_BATCH_PARAMETER in trials[0].params
+            else ""
+        )
         return self.finding(
             say(
                 "In {n} of {known} trials, evaluations use batches of {evaluations} examples per device; training uses batches "
                 "of {training}.{time}",
-                n=len(small),
-                known=known,
-                evaluations=evaluations,
-                training=training,
-                time=say(" Evaluations take {share} of the training time.", share=Percent(share)) if slow else "",
+                n=len(trials),
+                known=logged_count,
+                evaluations=eval_text,
+                training=train_text,
+                time=say(" Evaluations take {share} of the training time.", share=Percent(share)) if is_slow else "",
             ),
-            action=say(action, n=size, option=option, rarely=" Evaluate less often, too." if slow else ""),
+            action=say(action, n=min_size, option=option, rarely=" Evaluate less often, too." if is_slow else ""),
             severity="note",
             confidence=1.0,
             subject="eval_batch_size",
-            trials=small,
+            trials=trials,
             evidence=table(
-                ("trials that logged both batch sizes", known),
-                ("examples per device at once, evaluations", evaluations),
-                ("examples per device at once, training", training),
-                ("devices", count_range_text([ranks.number_of_ranks(t) for t in small])),
+                ("trials that logged both batch sizes", logged_count),
+                ("examples per device in an evaluation batch", eval_text),
+                ("examples per device in a training batch", train_text),
+                ("devices", count_range_text([ranks.number_of_ranks(t) for t in trials])),
             ),
         )
 

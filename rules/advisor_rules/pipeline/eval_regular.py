@@ -31,7 +31,7 @@ class EventIntervals:
     median: float
     shortest: float
     longest: float
-    off: float
+    irregular_share: float
     """Share of the intervals that differ from every whole multiple of the usual interval by more than the tolerance."""
     is_monotonic: bool
     """True if the intervals only grow or only shrink, so that they were probably planned."""
@@ -44,7 +44,7 @@ class EventIntervals:
 
     def without_skips(self) -> EventIntervals:
         """Return the intervals as if no event had been skipped."""
-        return replace(self, off=self.unequal_share, events=0, planned=0) if self.planned else self
+        return replace(self, irregular_share=self.unequal_share, events=0, planned=0) if self.planned else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,11 @@ class _EvaluationTiming:
     @property
     def evaluates_by_clock(self) -> bool:
         """True if the intervals are more regular in seconds than in steps, so the loop evaluates by the clock."""
-        return self.seconds is not None and self.seconds.median > 0 and self.seconds.off <= self.steps.off / 2
+        return (
+            self.seconds is not None
+            and self.seconds.median > 0
+            and self.seconds.irregular_share <= self.steps.irregular_share / 2
+        )
 
 
 class EvalRegular(Rule):
@@ -97,61 +101,63 @@ class EvalRegular(Rule):
     """Maximum share of irregular intervals in a trial. We chose a share at which one or two interruptions are allowed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = _read_evaluation_timings(study, self.tolerance)
-        if not judged:
+        timings = _read_evaluation_timings(study, self.tolerance)
+        if not timings:
             raise MissingData(
                 f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often",
                 needs="evaluations",
                 at_least=11,
             )
         # Intervals that only grow or only shrink count as regular, unless they are regular in seconds.
-        irregular = [t for t in judged if t.steps.off > self.off and (t.evaluates_by_clock or not t.steps.is_monotonic)]
-        if 2 * len(irregular) > len(judged):
-            yield self._build_finding(study, irregular, len(judged))
+        irregular = [
+            t for t in timings if t.steps.irregular_share > self.off and (t.evaluates_by_clock or not t.steps.is_monotonic)
+        ]
+        if 2 * len(irregular) > len(timings):
+            yield self._build_finding(study, irregular, len(timings))
 
-    def _build_finding(self, study: Study, irregular: list[_EvaluationTiming], judged: int) -> Finding:
+    def _build_finding(self, study: Study, irregular: list[_EvaluationTiming], judged_count: int) -> Finding:
         metric, trials, steps = study.spec.objective.metric, [t.trial for t in irregular], [t.steps for t in irregular]
         by_clock = [t.seconds for t in irregular if t.evaluates_by_clock and t.seconds is not None]
-        clock = 2 * len(by_clock) > len(irregular)
-        usual, off = float(np.median([s.median for s in steps])), _median_irregular_share(steps)
+        is_by_clock = 2 * len(by_clock) > len(irregular)
+        usual_steps, off = float(np.median([s.median for s in steps])), _median_irregular_share(steps)
         longest = study.length(round(max(s.longest for s in steps)))
-        gaps = say("{low} to {high}", low=round(min(s.shortest for s in steps)), high=longest)
-        differ = f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in"
-        figures = [
-            ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged)),
-            ("interval between evaluations", gaps),
-            (f"{differ} steps", say("{off} (limit {limit})", off=off, limit=Percent(self.off))),
+        range_text = say("{low} to {high}", low=round(min(s.shortest for s in steps)), high=longest)
+        label = f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in"
+        rows = [
+            ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged_count)),
+            ("interval between evaluations", range_text),
+            (f"{label} steps", say("{off} (limit {limit})", off=off, limit=Percent(self.off))),
         ]
-        if clock:
+        if is_by_clock:
             seconds = Number(float(np.median([s.median for s in by_clock])), unit="s")
-            how = say("by the clock, every {seconds}. The intervals range from {gaps}.", seconds=seconds, gaps=gaps)
-            figures.append((f"{differ} seconds", say("{off}", off=_median_irregular_share(by_clock))))
+            predicate = say("by the clock, every {seconds}. The intervals range from {gaps}.", seconds=seconds, gaps=range_text)
+            rows.append((f"{label} seconds", say("{off}", off=_median_irregular_share(by_clock))))
         else:
-            how = say(
+            predicate = say(
                 "at irregular {unit}s. {off} of the intervals differ from the usual {usual} by more than {tolerance}; they range "
                 "from {gaps}.",
                 unit=study.unit,
                 off=off,
-                usual=study.length(round(usual)),
+                usual=study.length(round(usual_steps)),
                 tolerance=Percent(self.tolerance),
-                gaps=gaps,
+                gaps=range_text,
             )
-        caption = say("Evaluations of {metric} lie {gaps} apart.", metric=Name(metric), gaps=gaps)
+        caption = say("The intervals between evaluations of {metric} range from {gaps}.", metric=Name(metric), gaps=range_text)
         text = "In {n} of {judged} trials, {metric} is evaluated {how}"
-        interval = f"Evaluate every {study.length(max(round(usual), 1))} in all trials"
+        interval = f"Evaluate every {study.length(max(round(usual_steps), 1))} in all trials"
         return self.finding(
-            say(text, n=len(irregular), judged=judged, metric=Name(metric), how=how),
-            action=f"{interval}, not by the clock." if clock else f"{interval}.",
-            severity="warning" if clock else "note",
-            confidence=len(irregular) / judged,
+            say(text, n=len(irregular), judged=judged_count, metric=Name(metric), how=predicate),
+            action=f"{interval}, not by the clock." if is_by_clock else f"{interval}.",
+            severity="warning" if is_by_clock else "note",
+            confidence=len(irregular) / judged_count,
             subject=metric,
             trials=trials,
-            evidence=(curve_plot(metric, caption, trials[:5]), table(*figures)),
+            evidence=(curve_plot(metric, caption, trials[:5]), table(*rows)),
         )
 
 
 def _median_irregular_share(intervals: Sequence[EventIntervals]) -> Percent:
-    return Percent(float(np.median([r.off for r in intervals])))
+    return Percent(float(np.median([r.irregular_share for r in intervals])))
 
 
 def _read_evaluation_timings(study: Study, tolerance: float) -> list[_EvaluationTiming]:
@@ -185,14 +191,14 @@ def read_event_intervals(times: FloatArray, tolerance: float, *, slack: float = 
     for grid in (median, shortest):
         if grid < _MIN_GRID_INTERVAL * max(slack, 1.0):
             continue
-        on_grid = round(float(intervals.sum()) / grid)
-        if not _are_events_mostly_missing(on_grid - len(intervals), on_grid):
+        grid_count = round(float(intervals.sum()) / grid)
+        if not _are_events_mostly_missing(grid_count - len(intervals), grid_count):
             irregular = np.abs(intervals - grid * np.round(intervals / grid)) > max(tolerance * grid, slack)
             if np.mean(irregular) < off:
-                off, events, planned = float(np.mean(irregular)), len(intervals), on_grid
+                off, events, planned = float(np.mean(irregular)), len(intervals), grid_count
     differences = np.diff(intervals)
-    is_one_way = bool((differences >= -max_difference).all() or (differences <= max_difference).all())
-    return EventIntervals(median, shortest, float(intervals.max()), off, is_one_way, unequal, events, planned)
+    is_monotonic = bool((differences >= -max_difference).all() or (differences <= max_difference).all())
+    return EventIntervals(median, shortest, float(intervals.max()), off, is_monotonic, unequal, events, planned)
 
 
 def _are_events_mostly_missing(missing: int, planned: int) -> bool:

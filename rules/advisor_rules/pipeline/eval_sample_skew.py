@@ -73,19 +73,20 @@ class EvalSampleSkew(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         pairs = _read_cost_pairs(study)
-        many = len(pairs) >= self.fewest
+        has_many = len(pairs) >= self.fewest
         # Evaluations of one trial are not independent, so their differences are averaged unless there are only a few trials.
-        excess = [p.sample - p.whole for p in pairs]
-        differences = np.array([e.mean() for e in excess]) if many else np.concatenate(excess)
+        trial_differences = [p.sample - p.whole for p in pairs]
+        differences = np.array([e.mean() for e in trial_differences]) if has_many else np.concatenate(trial_differences)
         if len(differences) < self.fewest:
             raise MissingData(
                 f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log at least "
                 f"{self.fewest}",
                 needs="design",
             )
-        gain, shift, p = _gain(pairs, many=many), float(differences.mean()), p_value_of_zero_mean(differences)
+        gain, shift = _gain_from_tuning(pairs, has_many=has_many), float(differences.mean())
+        p = p_value_of_zero_mean(differences)
         chosen, best = pairs[0], min(pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
-        is_wrong_choice = many and float(chosen.whole.min() - best.whole.min()) > self.material * gain
+        is_wrong_choice = has_many and float(chosen.whole.min() - best.whole.min()) > self.material * gain
         if not is_wrong_choice and not (p <= self.false_alarms and abs(shift) > self.material * gain):
             return
         yield self.finding(
@@ -96,11 +97,11 @@ class EvalSampleSkew(Rule):
             subject=study.spec.objective.metric,
             trials=[pair.trial for pair in ([chosen, best] if is_wrong_choice else pairs)],
             evidence=table(
-                ("trials with both", len(pairs)),
+                ("trials evaluated on both sets", len(pairs)),
                 ("pairs of evaluations", sum(len(pair.whole) for pair in pairs)),
-                ("sample minus whole set, mean", study.objective_value(shift)),
+                ("mean of sample minus whole set", study.objective_value(shift)),
                 ("p-value of the mean difference", Probability(p)),
-                ("sample minus whole set, standard deviation", float(differences.std(ddof=1))),
+                ("standard deviation of sample minus whole set", float(differences.std(ddof=1))),
                 ("gain from tuning, on the whole set", gain),
                 ("limit, as a share of this gain", Percent(self.material)),
             ),
@@ -120,39 +121,39 @@ def _wrong_choice_message(study: Study, chosen: _CostPairs, best: _CostPairs) ->
 
 
 def _shift_message(study: Study, shift: float, gain: float) -> Message:
-    share: Message | str = "On the whole set all trials are equal."
+    share_text: Message | str = "On the whole set, all trials are equally good."
     if gain > 0:
-        share = say("This difference is {share} of the gain from tuning.", share=Percent(abs(shift) / gain))
+        share_text = say("This difference is {share} of the gain from tuning.", share=Percent(abs(shift) / gain))
     text, side = "On the sample, {metric} is {shift} {side} than on the whole set. {share}", "worse" if shift > 0 else "better"
-    return say(text, metric=Name(study.spec.objective.metric), shift=Number(abs(shift), 2), side=side, share=share)
+    return say(text, metric=Name(study.spec.objective.metric), shift=Number(abs(shift), 2), side=side, share=share_text)
 
 
 def _read_cost_pairs(study: Study) -> list[_CostPairs]:
     """Return the pairs of costs of the feasible trials, sorted by the best cost on the sample, lowest first. Each evaluation on
     the whole set is paired with the last evaluation on the sample at or before its step."""
     metric = study.spec.objective.metric.removesuffix(FULL_SET_SUFFIX)
-    full = metric + FULL_SET_SUFFIX
-    if metric not in study.metrics or full not in study.metrics:
+    full_metric = metric + FULL_SET_SUFFIX
+    if metric not in study.metrics or full_metric not in study.metrics:
         raise MissingData(
-            f"{full} is missing; if {metric} is computed on a sample of the validation set, log its value on the whole set under "
-            "that name, once or at some of the steps",
+            f"{full_metric} is missing; if {metric} is computed on a sample of the validation set, log its value on the whole "
+            "set under that name, once or at some of the steps",
             needs="design",
         )
     sign = 1.0 if study.minimize else -1.0
-    paired = []
+    pairs = []
     for trial in study.ranked():
-        sampled, whole = study.metric(trial, metric).finite, study.metric(trial, full).finite
-        at = np.searchsorted(sampled.steps, whole.steps, side="right") - 1
-        if (at >= 0).any():
-            paired.append(_CostPairs(trial, sign * sampled.values[at[at >= 0]], sign * whole.values[at >= 0]))
-    if not paired:
-        raise MissingData(f"no trial has both {metric} and {full}")
-    return sorted(paired, key=lambda p: (float(p.sample.min()), p.trial.index))
+        sampled, whole = study.metric(trial, metric).finite, study.metric(trial, full_metric).finite
+        indices = np.searchsorted(sampled.steps, whole.steps, side="right") - 1
+        if (indices >= 0).any():
+            pairs.append(_CostPairs(trial, sign * sampled.values[indices[indices >= 0]], sign * whole.values[indices >= 0]))
+    if not pairs:
+        raise MissingData(f"no trial has both {metric} and {full_metric}")
+    return sorted(pairs, key=lambda p: (float(p.sample.min()), p.trial.index))
 
 
-def _gain(pairs: Sequence[_CostPairs], *, many: bool) -> float:
+def _gain_from_tuning(pairs: Sequence[_CostPairs], *, has_many: bool) -> float:
     """Return how much tuning improved the results on the whole validation set or, with few trials, how much training did."""
-    if not many:
+    if not has_many:
         return float(max(np.ptp(p.whole) for p in pairs))
-    whole = np.array([p.whole.min() for p in pairs])
-    return float(np.quantile(whole, 0.75) - whole.min())
+    best_costs = np.array([p.whole.min() for p in pairs])
+    return float(np.quantile(best_costs, 0.75) - best_costs.min())

@@ -25,8 +25,7 @@ _EQUAL_TRIALS_ADVICE = (
 )
 _MIN_VALIDATION_GROWTH_FACTOR = 2.0
 """Minimum factor by which the advice enlarges the validation set. With exactly the number of examples needed, half of all
-validation sets would not show the difference.
-"""
+validation sets would not show the difference."""
 _FINDING_CONFIDENCE = 0.95
 """Confidence of a finding about perfect scores. We chose 0.95, because a perfect score needs no test."""
 _SEED_NOISE_ADVICE = "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
@@ -114,13 +113,11 @@ class EvalSize(Rule):
 
     def _report_perfect_scores(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
         text = (
-            "{k} of {settings} settings reach a best {metric} of {score}. No result can be better, so the metric no longer tells "
-            "the settings apart."
+            "{k} of {settings} settings reach a best {metric} of {score}. No result can be better, so the metric no longer "
+            "distinguishes the settings."
         )
-        metric, score = (
-            Name(study.spec.objective.metric),
-            Objective(study.objective_value(float(study.costs[perfect[0].index]))),
-        )
+        metric = Name(study.spec.objective.metric)
+        score = Objective(study.objective_value(float(study.costs[perfect[0].index])))
         message = say(text, k=len(perfect), settings=settings, metric=metric, score=score)
         figures = table(("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)))
         advice = _harder_evaluation_advice(study, perfect)
@@ -129,16 +126,16 @@ class EvalSize(Rule):
 
     def _report_small_validation_set(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n, factor = trials[0].fact("n_valid"), max(test.examples_factor, _MIN_VALIDATION_GROWTH_FACTOR)
-        by_seeds = noise.seed_noise_explains_differences(study, trials, self.false_alarms)
+        seeds_decide = noise.seed_noise_explains_differences(study, trials, self.false_alarms)
         is_tied = not test.observed_range > 0
         action: Message | str = _EQUAL_TRIALS_ADVICE
-        if by_seeds:
+        if seeds_decide:
             action = _SEED_NOISE_ADVICE
         elif is_tied:
-            room = validation.distance_to_perfect_score(study)
-            ratio = test.critical_range / room if room > 0 else 0.0
-            needed = n * ratio * ratio  # a power would raise an error beyond the largest float
-            action = _harder_evaluation_advice(study, trials, needed)
+            max_gain = validation.distance_to_perfect_score(study)
+            ratio = test.critical_range / max_gain if max_gain > 0 else 0.0
+            examples = n * ratio * ratio  # a power would raise an error beyond the largest float
+            action = _harder_evaluation_advice(study, trials, examples)
         elif factor <= validation.MAX_VALIDATION_SET_GROWTH:
             text = "Validate on about {n} examples, {factor} times as many, or treat these trials as equal."
             action = say(text, n=round_up_steps(n * factor), factor=Number(factor, 2))
@@ -153,11 +150,11 @@ class EvalSize(Rule):
         )
         if is_tied:
             message = _tied_settings_message(study, trials, test.critical_range)
-        severity: Severity = "warning" if test.critical_range > gain and not by_seeds else "note"
-        confidence, figures = test.chance_below_critical_range, self._figures(trials, test, gain)
+        severity: Severity = "warning" if test.critical_range > gain and not seeds_decide else "note"
+        confidence, figures = test.chance_below_critical_range, self._evidence_table(trials, test, gain)
         return self._build_finding(study, message, action, severity, confidence, trials, figures)
 
-    def _figures(self, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> FigureEvidence:
+    def _evidence_table(self, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> FigureEvidence:
         least, exceed = float(test.critical_range), Percent(self.false_alarms)
         counts = validation.validation_class_counts(trials[0])
         return table(
@@ -166,23 +163,26 @@ class EvalSize(Rule):
             ("standard error of the difference of two trials", float(test.error)),
             ("assumed correlation of errors", self.agreement),
             (f"range of the {len(trials)} best trials", float(test.observed_range)),
-            ("detectable range", say("{least} (which {exceed} of equal trials exceed)", least=least, exceed=exceed)),
+            (
+                "detectable range",
+                say("{least}; {exceed} of sets of equally good trials differ more", least=least, exceed=exceed),
+            ),
             ("p-value of the range if the trials are equal", Probability(test.p_value)),
             ("distance from the best to the median trial", gain),
-            ("limit of the detectable range, as a share of that distance", Percent(self.blur)),
+            ("limit of the detectable range, as a share of this distance", Percent(self.blur)),
             *([("examples of the rarest class", min(counts))] if counts else []),
         )
 
     def _report_rare_classes(self, study: Study, trial: Trial) -> Iterator[Finding]:
         counts = sorted(validation.validation_class_counts(trial))
-        rare = [n for n in counts if n < self.rare]
-        if rare:
+        rare_counts = [n for n in counts if n < self.rare]
+        if rare_counts:
             text = (
                 "{n} of {classes} classes have fewer than {limit} validation examples; the rarest class has {rarest}. One "
                 "more right answer changes the accuracy of the rarest class by {step}."
             )
-            step = Percent(1 / max(rare[0], 1))
-            message = say(text, n=len(rare), classes=len(counts), limit=self.rare, rarest=rare[0], step=step)
+            change = Percent(1 / max(rare_counts[0], 1))
+            message = say(text, n=len(rare_counts), classes=len(counts), limit=self.rare, rarest=rare_counts[0], step=change)
             figures = table(("examples of each class", list_message([f"{n:,}" for n in counts], 20)))
             yield self._build_finding(study, message, _CLASS_COUNTS_ADVICE, "note", 1.0, [trial], figures)
 
@@ -209,29 +209,32 @@ class EvalSize(Rule):
 
 
 def _tied_settings_message(study: Study, trials: Sequence[Trial], detectable: float) -> Message:
-    n, room, least = round(trials[0].fact("n_valid")), validation.distance_to_perfect_score(study), Number(detectable, 2)
+    n, least = round(trials[0].fact("n_valid")), Number(detectable, 2)
+    max_gain = validation.distance_to_perfect_score(study)
     limit = say("{n} validation examples show only differences of {least}.", n=n, least=least)
-    if room < detectable:
+    if max_gain < detectable:
         text = (
             "A perfect score would be better by only {room}, which is less than the {least} that {n} validation examples can "
             "show, so no setting can be shown to be better."
         )
-        limit = say(text, room=Number(room, 2), least=least, n=n)
+        limit = say(text, room=Number(max_gain, 2), least=least, n=n)
     metric, value = Name(study.spec.objective.metric), Objective(study.objective_value(float(study.costs[trials[0].index])))
     text = "The {k} best settings have the same best {metric}, {value}. {limit}"
     return say(text, k=len(trials), metric=metric, value=value, limit=limit)
 
 
 def _harder_evaluation_advice(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
-    """Return the advice to evaluate on harder or more examples. `examples`: number needed to distinguish a perfect score from the
-    best result, or 0 if unknown."""
-    what = "episodes" if study.kind == "reinforcement-learning" else "examples"
+    """Return the advice to evaluate on harder or more examples. `examples`: number needed to distinguish a perfect score from
+    the best result, or 0 if unknown."""
+    unit = "episodes" if study.kind == "reinforcement-learning" else "examples"
     n, loss = trials[0].fact("n_valid"), _finer_evaluation_metric(study, trials)
-    known = n < examples <= n * validation.MAX_VALIDATION_SET_GROWTH
-    size = f"at least {round_up_steps(examples):,} harder" if known else "more or harder"
-    late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
-    finer = (loss or "by a finer metric") + (", and judge trials by the mean of their late evaluations" if late else "")
-    advice = f"Evaluate on {size} {what}, or {finer}."
+    is_realistic = n < examples <= n * validation.MAX_VALIDATION_SET_GROWTH
+    amount = f"at least {round_up_steps(examples):,} harder" if is_realistic else "more or harder"
+    use_late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
+    alternative = (loss or "by a finer metric") + (
+        ", and judge trials by the mean of their late evaluations" if use_late else ""
+    )
+    advice = f"Evaluate on {amount} {unit}, or {alternative}."
     return f"{advice} {_KEPT_CHECKPOINTS_ADVICE}" if all(map(checkpoints.checkpoint_paths, trials)) else advice
 
 

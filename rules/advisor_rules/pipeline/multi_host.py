@@ -58,31 +58,31 @@ class MultiHost(Rule):
     goal = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
-        distributed = [(t, r) for t in study.trials if (r := ranks.read_ranks(t)) is not None]
-        if not distributed and not any(ranks.is_logged_by_adapter(t) for t in study.trials):
+        rank_facts = [(t, r) for t in study.trials if (r := ranks.read_ranks(t)) is not None]
+        if not rank_facts and not any(ranks.is_logged_by_adapter(t) for t in study.trials):
             raise MissingData("no trial logged facts of its ranks; create the hook on every rank", needs="facts")
-        with_facts = [(t, r) for t, r in distributed if any(len(r.values(name)) > 1 for name in r.facts)]
-        if distributed and not with_facts:
+        with_facts = [(t, r) for t, r in rank_facts if any(len(r.values(name)) > 1 for name in r.facts)]
+        if rank_facts and not with_facts:
             raise MissingData("only rank 0 logged its facts; create the TuningLogger on every rank")
         for fault in _RANK_FAULTS:
-            faulty = [(t, r) for t, r in with_facts if fault.is_shown_by(t, r)]
-            if faulty:
-                yield self._build_finding(fault, faulty, len(with_facts))
+            faulty_trials = [(t, r) for t, r in with_facts if fault.is_shown_by(t, r)]
+            if faulty_trials:
+                yield self._build_finding(fault, faulty_trials, len(with_facts))
 
-    def _build_finding(self, fault: _RankFault, faulty: list[tuple[Trial, Ranks]], judged: int) -> Finding:
+    def _build_finding(self, fault: _RankFault, faulty: list[tuple[Trial, Ranks]], judged_count: int) -> Finding:
         _, world = faulty[0]
-        affected = world.count(fault.fact_name)
-        ranks_of = say("{n} of {world} ranks", n=affected, world=world.world_size) if affected else "each rank"
+        rank_count = world.count(fault.fact_name)
+        ranks_text = say("{n} of {world} ranks", n=rank_count, world=world.world_size) if rank_count else "each rank"
         text = "In {n} of {trials} trials, {ranks} {problem}."
         return self.finding(
-            say(text, n=len(faulty), trials=judged, ranks=ranks_of, problem=fault.problem),
+            say(text, n=len(faulty), trials=judged_count, ranks=ranks_text, problem=fault.problem),
             action=fault.advice,
             severity=fault.severity,
             confidence=fault.confidence,
             subject=fault.fact_name,
             trials=[t for t, _ in faulty],
             evidence=table(
-                ("trials with several ranks", judged),
+                ("trials with several ranks", judged_count),
                 ("ranks", world.world_size),
                 ("hosts", len(set(map(str, world.values("host")))) or "unknown"),
                 ("parallelism", world.parallelism),
@@ -93,8 +93,10 @@ class MultiHost(Rule):
 
 def _keeps_rank_statistics(trial: Trial, world: Ranks) -> bool:
     layers = batch_norm(trial)
-    running = layers is None or "batch_norm" not in trial.facts or (layers.layer_count > 0 and layers.keeps_running_statistics)
-    return running and False in world.values("sync_batch_norm")
+    keeps_statistics = (
+        layers is None or "batch_norm" not in trial.facts or (layers.layer_count > 0 and layers.keeps_running_statistics)
+    )
+    return keeps_statistics and False in world.values("sync_batch_norm")
 
 
 _RANK_FAULTS = (

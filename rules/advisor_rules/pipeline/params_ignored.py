@@ -25,7 +25,7 @@ _Setting: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class _Twins:
+class _Copies:
     """Trials of two or more settings with identical curves."""
 
     trials: tuple[Trial, ...]
@@ -35,11 +35,11 @@ class _Twins:
     changes: int
     """Number of value changes in the trial's curve that changes most often."""
     p_value: float
-    """p-value: probability that as many of the study's settings have identical curves by chance; see `_find_twins`."""
+    """p-value: probability that as many of the study's settings have identical curves by chance."""
 
 
 @dataclass(frozen=True)
-class _Results:
+class _TrialResults:
     """The settings and curves of the trials with a curve that is not constant."""
 
     judged: tuple[Trial, ...]
@@ -56,11 +56,11 @@ class _Results:
         curves: dict[object, set[bytes]] = defaultdict(set)
         for trial in self.judged:
             setting = self.settings[trial.index]
-            rest = (trial.seed, tuple(part for part in setting if part[0] not in names))
-            settings[rest].add(setting)
-            curves[rest].add(self.curves[trial.index])
-        compared = [rest for rest in settings if len(settings[rest]) > 1]
-        return bool(compared) and all(len(curves[rest]) == 1 for rest in compared)
+            key = (trial.seed, tuple(part for part in setting if part[0] not in names))
+            settings[key].add(setting)
+            curves[key].add(self.curves[trial.index])
+        compared_keys = [key for key in settings if len(settings[key]) > 1]
+        return bool(compared_keys) and all(len(curves[key]) == 1 for key in compared_keys)
 
 
 class ParamsIgnored(Rule):
@@ -88,9 +88,9 @@ class ParamsIgnored(Rule):
     ## How sure
     Confidence is 1 minus the probability that the curves agree by chance. Two different training runs are assumed to agree in
     each new value of a curve with probability 1/2; losses with seven digits agree far more rarely. If s of n settings share a
-    curve with m changes, the probability is at most (n choose s) / 2^(m (s - 1)). The rule never fired in 1,200 simulated
-    studies of 5 to 100 settings with error rates on 20 to 500 examples, nor in 40 studies with 1,000 settings. If every trial
-    has its own seed, the rule can find only results that were copied from another trial.
+    curve with m changes, the probability of this agreement is at most (n choose s) / 2^(m (s - 1)). The rule never fired in
+    1,200 simulated studies of 5 to 100 settings with error rates on 20 to 500 examples, nor in 40 studies with 1,000 settings.
+    If every trial has its own seed, the rule can find only results that were copied from another trial.
     """
 
     playbook = "Examining the training curves"
@@ -138,32 +138,33 @@ class ParamsIgnored(Rule):
                 needs="evaluations",
                 at_least=2,
             )
-        twins = _find_twins(results, self.false_alarms)
-        if not twins and len({t.seed for t in results.judged}) >= len(settings):
+        groups = _find_identical_trials(results, self.false_alarms)
+        if not groups and len({t.seed for t in results.judged}) >= len(settings):
             raise MissingData(
                 "every trial has a different seed, which hides the effect of its setting; write `seeds: 2` into the study file, "
                 "so that trials share seeds",
                 needs="design",
             )
-        varied = _varied_names(settings)
-        if twins and results.have_no_effect(varied):
-            yield self._report_no_effect(study, twins, varied, every=True)
+        varied_names = _varied_names(settings)
+        if groups and results.have_no_effect(varied_names):
+            yield self._report_no_effect(study, groups, varied_names, every=True)
             return
-        without_effect = [t for t in twins if results.have_no_effect(t.names)]
+        without_effect = [t for t in groups if results.have_no_effect(t.names)]
         if without_effect:
             names = sorted({name for t in without_effect for name in t.names})
             yield self._report_no_effect(study, without_effect, names, every=False)
         # A learning rate, or all hyperparameters together, would change any training.
         copies = [
             t
-            for t in twins
-            if t not in without_effect and (any(map(is_learning_rate, t.names)) or (len(t.names) > 1 and t.names == varied))
+            for t in groups
+            if t not in without_effect
+            and (any(map(is_learning_rate, t.names)) or (len(t.names) > 1 and t.names == varied_names))
         ]
         if copies:
             yield self._report_copied_results(study, copies)
 
-    def _report_no_effect(self, study: Study, twins: Sequence[_Twins], names: Sequence[str], *, every: bool) -> Finding:
-        what, n = list_message((Name(name) for name in names), 4), sum(t.settings for t in twins)
+    def _report_no_effect(self, study: Study, groups: Sequence[_Copies], names: Sequence[str], *, every: bool) -> Finding:
+        shown, n = list_message((Name(name) for name in names), 4), sum(t.settings for t in groups)
         critical = (every and len(names) > 1) or any(map(is_learning_rate, names))
         severity: Severity = "critical" if critical else "warning"
         if every:
@@ -172,81 +173,89 @@ class ParamsIgnored(Rule):
                 "Fix the training script: print optimizer, model and data of two trials that differ, and compare them. Then train "
                 "the same trials again, with `advisor run --retry all` if it launched them."
             )
-            return self._build_finding(study, twins, say(text, n=n, names=what), action, severity, None)
-        trials = Quantity(n, "trial") if len(twins) == 1 else say("{n} groups of trials", n=len(twins))
+            return self._build_finding(study, groups, say(text, n=n, names=shown), action, severity, None)
+        trials = Quantity(n, "trial") if len(groups) == 1 else say("{n} groups of trials", n=len(groups))
         text = "Changing {names} had no effect: {trials} that differ in nothing else have identical curves."
-        action = say("Fix {names} in the training script. If a lack of effect is intended, stop searching {names}.", names=what)
-        return self._build_finding(study, twins, say(text, names=what, trials=trials), action, severity, " × ".join(names))
-
-    def _report_copied_results(self, study: Study, twins: Sequence[_Twins]) -> Finding:
-        names = list_message((Name(name) for name in sorted({name for t in twins for name in t.names})), 4)
-        trials, others = list_message((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
-        more = say(" There are {n} more groups of identical curves.", n=others) if others else ""
-        text = "The curves of {trials} are identical, although the trials differ in {names}, which affects other trials.{more}"
-        action = (
-            "Find out why {trials} have identical results: perhaps through a cache, a loaded checkpoint, an overwritten file."
+        action = say(
+            "Fix {names} in the training script. If a lack of effect is intended, stop searching {names}.", names=shown
         )
-        message = say(text, trials=trials, names=names, more=more)
-        return self._build_finding(study, twins, message, say(action, trials=trials), "critical", None)
+        return self._build_finding(study, groups, say(text, names=shown, trials=trials), action, severity, " × ".join(names))
+
+    def _report_copied_results(self, study: Study, groups: Sequence[_Copies]) -> Finding:
+        names = list_message((Name(name) for name in sorted({name for t in groups for name in t.names})), 4)
+        trials, n_others = list_message((Name(t.name) for t in groups[0].trials), 4), len(groups) - 1
+        more_text = say(" There are {n} more groups of identical curves.", n=n_others) if n_others else ""
+        text = "The curves of {trials} are identical, although the trials differ in {names}, which affects other trials.{more}"
+        action = "Find out why {trials} have identical results: maybe a cache, a loaded checkpoint or an overwritten file."
+        message = say(text, trials=trials, names=names, more=more_text)
+        return self._build_finding(study, groups, message, say(action, trials=trials), "critical", None)
 
     def _build_finding(
-        self, study: Study, twins: Sequence[_Twins], message: Message, action: Message, severity: Severity, subject: str | None
+        self,
+        study: Study,
+        groups: Sequence[_Copies],
+        message: Message,
+        action: Message,
+        severity: Severity,
+        subject: str | None,
     ) -> Finding:
-        surest, metric = min(twins, key=lambda t: t.p_value), study.spec.objective.metric
-        trials = [t for group in twins for t in group.trials]
+        strongest, metric = min(groups, key=lambda t: t.p_value), study.spec.objective.metric
+        trials = [t for group in groups for t in group.trials]
         return self.finding(
             message,
             action=action,
             severity=severity,
-            confidence=min(1 - surest.p_value, 0.99),
+            confidence=min(1 - strongest.p_value, 0.99),
             subject=subject,
             trials=trials,
             evidence=(
                 curve_plot(metric, say("The curves of {metric} are identical.", metric=Name(metric)), trials[:5]),
                 table(
-                    ("groups of identical curves", len(twins)),
-                    ("settings in the group of curves that is least likely by chance", surest.settings),
-                    ("changes of value in the curves of this group", surest.changes),
-                    ("probability that the curves agree by chance", Probability(surest.p_value), self.false_alarms),
+                    ("groups of identical curves", len(groups)),
+                    ("settings in the group that is least likely by chance", strongest.settings),
+                    ("value changes along each curve of this group", strongest.changes),
+                    ("probability that the curves agree by chance", Probability(strongest.p_value), self.false_alarms),
                 ),
             ),
         )
 
 
-def _read_results(study: Study) -> _Results:
+def _read_results(study: Study) -> _TrialResults:
     # Parameters of the machine, such as the number of data workers, cannot change a result.
     names = {name for name in study.searched if not concerns_machine_only(name)}
     metrics = dict.fromkeys([study.spec.objective.metric, *(study.signals[s] for s in _RESULT_SIGNALS if s in study.signals)])
-    judged, settings, curves, changes = [], {}, {}, {}
+    trials, settings, curves, changes = [], {}, {}, {}
     for trial in (t for t in study.trials if study.ended[t.index]):
         results = [study.metric(trial, name) for name in metrics]
-        most = max(int(np.count_nonzero(np.diff(c.finite.values))) for c in results)
-        if most:
-            judged.append(trial)
+        n_changes = max(int(np.count_nonzero(np.diff(c.finite.values))) for c in results)
+        if n_changes:
+            trials.append(trial)
             settings[trial.index] = tuple(part for part in repeats.key(trial) if part[0] in names)
             curves[trial.index] = b"|".join(part for c in results for part in (c.steps.tobytes(), c.values.tobytes()))
-            changes[trial.index] = most
-    return _Results(tuple(judged), settings, curves, changes)
+            changes[trial.index] = n_changes
+    return _TrialResults(tuple(trials), settings, curves, changes)
 
 
-def _find_twins(results: _Results, false_alarms: float) -> list[_Twins]:
+def _find_identical_trials(results: _TrialResults, false_alarms: float) -> list[_Copies]:
     """Return the groups of settings with identical results (objective, losses and gradient norm), largest group first.
 
     The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2. The true
     probability is far lower, because curves are compared in all logged digits. The p-value uses the curve with the most
     changes, and is corrected for the number of ways to choose as many settings from all settings.
     """
-    groups: dict[bytes, list[Trial]] = defaultdict(list)
+    trials_by_curve: dict[bytes, list[Trial]] = defaultdict(list)
     for trial in results.judged:
-        groups[results.curves[trial.index]].append(trial)
-    total, twins = len(set(results.settings.values())), []
-    for group in groups.values():
-        own, changes = {results.settings[t.index] for t in group}, results.changes[group[0].index]
-        ways = math.lgamma(total + 1) - math.lgamma(len(own) + 1) - math.lgamma(total - len(own) + 1)
-        p = math.exp(min(ways - changes * (len(own) - 1) * math.log(2), 0.0))
-        if len(own) > 1 and p <= false_alarms:
-            twins.append(_Twins(tuple(group), _varied_names(own), len(own), changes, p))
-    return sorted(twins, key=lambda t: (-t.settings, t.trials[0].index))
+        trials_by_curve[results.curves[trial.index]].append(trial)
+    n_settings, groups = len(set(results.settings.values())), []
+    for group in trials_by_curve.values():
+        own_settings, changes = {results.settings[t.index] for t in group}, results.changes[group[0].index]
+        log_choices = (
+            math.lgamma(n_settings + 1) - math.lgamma(len(own_settings) + 1) - math.lgamma(n_settings - len(own_settings) + 1)
+        )
+        p = math.exp(min(log_choices - changes * (len(own_settings) - 1) * math.log(2), 0.0))
+        if len(own_settings) > 1 and p <= false_alarms:
+            groups.append(_Copies(tuple(group), _varied_names(own_settings), len(own_settings), changes, p))
+    return sorted(groups, key=lambda t: (-t.settings, t.trials[0].index))
 
 
 def _varied_names(settings: Collection[_Setting]) -> tuple[str, ...]:

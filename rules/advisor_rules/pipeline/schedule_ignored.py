@@ -56,44 +56,44 @@ class ScheduleIgnored(Rule):
     """Maximum share of trials whose schedule may differ from the study file without a finding. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        asked = schedules.parse_schedule_kind(str((study.spec.schedule or {}).get("kind", "other")))
-        if asked != "constant" and asked not in _DECAYING_SCHEDULES:
+        requested_kind = schedules.parse_schedule_kind(str((study.spec.schedule or {}).get("kind", "other")))
+        if requested_kind != "constant" and requested_kind not in _DECAYING_SCHEDULES:
             raise MissingData("the study file asks for no schedule that the logged learning rates can be compared with")
         if any({"schedule", "scheduler"} & set(words_of_name(name)) for name in study.searched):
             raise MissingData("the study searches the schedule, so trials may differ from the schedule of the study file")
         complete = [t for t in study.trials if study.ended[t.index] and not study.cut_short(t)]
         complete = [t for t in complete if schedules.is_schedule_known(study, t)]
-        read = [s for t in complete if (s := schedules.read_schedule(study, t)).is_constant is not None]
-        if not read:
+        known_schedules = [s for t in complete if (s := schedules.read_schedule(study, t)).is_constant is not None]
+        if not known_schedules:
             raise MissingData(
                 "no trial that trained to its end logged its learning rate; log it at every step, as train/learning_rate (the "
                 "advisor's training hook does)",
                 needs="learning_rate",
             )
-        ignoring = [s for s in read if s.is_constant is (asked != "constant")]
-        if len(ignoring) > self.ignored * len(read):
-            yield self._build_finding(study, ignoring, len(read))
+        wrong_schedules = [s for s in known_schedules if s.is_constant is (requested_kind != "constant")]
+        if len(wrong_schedules) > self.ignored * len(known_schedules):
+            yield self._build_finding(study, wrong_schedules, len(known_schedules))
 
-    def _build_finding(self, study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> Finding:
-        asked, judged_trials = dict(study.spec.schedule or {}), [s.trial for s in ignoring]
+    def _build_finding(self, study: Study, wrong: Sequence[schedules.Schedule], judged: int) -> Finding:
+        requested, trials = dict(study.spec.schedule or {}), [s.trial for s in wrong]
         names = (n for n in placeholders.placeholder_values(study.spec) if n.partition(".")[0] == placeholders.SCHEDULE)
-        logged = all(len(s.rates) >= schedules.MIN_LOGGED_RATES for s in ignoring)
+        logged = all(len(s.rates) >= schedules.MIN_LOGGED_RATES for s in wrong)
         figures = table(
-            ("trials judged", judged), ("noted schedules", join_items(sorted({s.logged_kind or "none" for s in ignoring})))
+            ("trials judged", judged), ("logged schedules", join_items(sorted({s.logged_kind or "none" for s in wrong})))
         )
-        metric, is_constant = study.signals.get("learning_rate"), ignoring[0].is_constant
+        metric, is_constant = study.signals.get("learning_rate"), wrong[0].is_constant
         caption = "The learning rate never falls." if is_constant else "The learning rate falls."
         text = "The study file asks for the learning-rate schedule {schedule}, but {n} of {judged} trials {kept} the rate."
-        schedule = join_items([str(v) if n == "kind" else f"{n} {v}" for n, v in asked.items()])
+        schedule = join_items([str(v) if n == "kind" else f"{n} {v}" for n, v in requested.items()])
         action = "Pass the study's schedule to the training in the command: {named}."
         why = "The study file asked for this schedule, but the trials did not have it."
         return self.finding(
-            say(text, schedule=schedule, n=len(ignoring), judged=judged, kept="do not decay" if is_constant else "decay"),
+            say(text, schedule=schedule, n=len(wrong), judged=judged, kept="do not decay" if is_constant else "decay"),
             action=say(action, named=list_message(Code(f"{{{n}}}") for n in names)),
             severity="critical",
-            confidence=(0.99 if logged else 0.95) * len(ignoring) / judged,
+            confidence=(0.99 if logged else 0.95) * len(wrong) / judged,
             subject=metric,
-            trials=judged_trials,
-            evidence=(curve_plot(metric, caption, judged_trials[:5]), figures) if metric else figures,
-            changes=(SetSchedule(schedule=asked, why=why),),
+            trials=trials,
+            evidence=(curve_plot(metric, caption, trials[:5]), figures) if metric else figures,
+            changes=(SetSchedule(schedule=requested, why=why),),
         )

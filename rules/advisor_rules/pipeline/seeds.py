@@ -13,15 +13,15 @@ from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Count as Quantity, Message, list_message, say
 from advisor.model.study import Study, Trial
 
-_SAME_EXAMPLES = (
+_SAME_EXAMPLES_FAULT = (
     "every rank shuffles all of the data with the same seed and draws the same examples",
     "Share the data among ranks, as a DistributedSampler does, or shuffle with a different seed on each rank.",
 )
-_OVERLAPPING_SHARES = (
+_OVERLAPPING_DATA_FAULT = (
     "ranks share the data with different seeds, so an epoch has some examples twice and others never",
     "Give the sampler the same seed on every rank.",
 )
-_DIFFERENT_WEIGHTS = (
+_DIFFERENT_WEIGHTS_FAULT = (
     "ranks have different seeds, and nothing shows that they start from the same weights",
     "Set the same seed on every rank before you create the model.",
 )
@@ -62,54 +62,57 @@ class Seeds(Rule):
     """Minimum share of trials with the same seed, or with any seed, at which all trials count as having it. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        ended = [t for t in study.trials if study.ended[t.index]]
-        if not ended:
+        ended_trials = [t for t in study.trials if study.ended[t.index]]
+        if not ended_trials:
             raise MissingData("no trial has ended yet", needs="trials", at_least=1)
-        of_ranks = list(self._check_seeds_of_ranks(ended))
-        yield from of_ranks
-        unknown = [t for t in ended if t.seed is None]
-        if len(unknown) == len(ended) and not of_ranks:
+        rank_findings = list(self._check_seeds_of_ranks(ended_trials))
+        yield from rank_findings
+        without_seed = [t for t in ended_trials if t.seed is None]
+        if len(without_seed) == len(ended_trials) and not rank_findings:
             raise MissingData(
                 "no trial logged its seed, so none can be repeated exactly; log it as the parameter seed", needs="seeds"
             )
-        if len(ended) > len(unknown) > (1 - self.most) * len(ended):
-            text, trials = "{n} of {trials} logged no seed, so they cannot be repeated exactly.", Quantity(len(ended), "trial")
+        if len(ended_trials) > len(without_seed) > (1 - self.most) * len(ended_trials):
+            text = "{n} of {trials} logged no seed, so they cannot be repeated exactly."
+            trials = Quantity(len(ended_trials), "trial")
             advice = "Set a seed in each trial and log it as the parameter seed."
-            yield self._build_finding(say(text, n=len(unknown), trials=trials), advice, "note", unknown)
-        if len(unknown) < len(ended):
-            yield from self._check_seeds_of_trials(study, [t for t in ended if t.seed is not None])
+            yield self._build_finding(say(text, n=len(without_seed), trials=trials), advice, "note", without_seed)
+        if len(without_seed) < len(ended_trials):
+            yield from self._check_seeds_of_trials(study, [t for t in ended_trials if t.seed is not None])
 
-    def _check_seeds_of_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
-        seed, count = Counter(t.seed for t in known).most_common(1)[0]
+    def _check_seeds_of_trials(self, study: Study, seeded: Sequence[Trial]) -> Iterator[Finding]:
+        seed, count = Counter(t.seed for t in seeded).most_common(1)[0]
         groups = [g for g in settings.read_settings(study).trials if len(g) > 1 and any(t.params for t in g)]
-        if count < max(self.fewest, self.most * len(known)) or any(len({t.seed for t in g}) > 1 for g in groups):
+        if count < max(self.fewest, self.most * len(seeded)) or any(len({t.seed for t in g}) > 1 for g in groups):
             return
         repeats = [t for g in groups for t in g]
-        shared = say("{n} of {trials} have the seed {seed}.", n=count, trials=Quantity(len(known), "trial"), seed=str(seed))
-        if 2 * len(repeats) > len(known):
+        shared_text = say(
+            "{n} of {trials} have the seed {seed}.", n=count, trials=Quantity(len(seeded), "trial"), seed=str(seed)
+        )
+        if 2 * len(repeats) > len(seeded):
             text = "{shared} The {n} trials that repeat a setting do not show the effect of the seed."
             advice = "Use another seed for each repeat of a setting."
-            yield self._build_finding(say(text, shared=shared, n=len(repeats)), advice, "warning", repeats)
+            yield self._build_finding(say(text, shared=shared_text, n=len(repeats)), advice, "warning", repeats)
         else:
-            message = say("{shared} The effect of the seed on the order of the trials is unknown.", shared=shared)
+            message = say("{shared} The effect of the seed on the order of the trials is unknown.", shared=shared_text)
             advice = "Give each trial its own seed, or repeat the best few settings with several seeds."
-            yield self._build_finding(message, advice, "note", [t for t in known if t.seed == seed])
+            yield self._build_finding(message, advice, "note", [t for t in seeded if t.seed == seed])
 
-    def _check_seeds_of_ranks(self, ended: Sequence[Trial]) -> Iterator[Finding]:
-        distributed = [(t, r) for t in ended if (r := ranks.read_ranks(t)) is not None]
-        shares_data = {t.id: ranks.does_sampler_split_data(t) or ranks.do_ranks_share_data(t, r) for t, r in distributed}
-        same_examples = [t for t, r in distributed if r.has_common_value("loader_seed") and not shares_data[t.id]]
-        overlapping = [t for t, r in distributed if r.has_different_values("loader_seed") and ranks.does_sampler_split_data(t)]
-        different_weights = [t for t, r in distributed if r.has_different_values("seed") and r.parallelism != "ddp"]
-        sure = bool(same_examples) and shares_data[same_examples[0].id] is False
+    def _check_seeds_of_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
+        rank_facts = [(t, r) for t in ended_trials if (r := ranks.read_ranks(t)) is not None]
+        shares_data = {t.id: ranks.does_sampler_split_data(t) or ranks.do_ranks_share_data(t, r) for t, r in rank_facts}
+        same_examples = [t for t, r in rank_facts if r.has_common_value("loader_seed") and not shares_data[t.id]]
+        overlapping = [t for t, r in rank_facts if r.has_different_values("loader_seed") and ranks.does_sampler_split_data(t)]
+        different_weights = [t for t, r in rank_facts if r.has_different_values("seed") and r.parallelism != "ddp"]
+        is_certain = bool(same_examples) and shares_data[same_examples[0].id] is False
         faults: tuple[tuple[list[Trial], Severity, float, tuple[str, str]], ...] = (
-            (same_examples, "warning", 0.9 if sure else 0.6, _SAME_EXAMPLES),
-            (overlapping, "warning", 0.9, _OVERLAPPING_SHARES),
-            (different_weights, "note", 0.6, _DIFFERENT_WEIGHTS),
+            (same_examples, "warning", 0.9 if is_certain else 0.6, _SAME_EXAMPLES_FAULT),
+            (overlapping, "warning", 0.9, _OVERLAPPING_DATA_FAULT),
+            (different_weights, "note", 0.6, _DIFFERENT_WEIGHTS_FAULT),
         )
         for trials, severity, confidence, (problem, advice) in faults:
             if trials:
-                message = say("In {n} of {worlds} trials, {problem}.", n=len(trials), worlds=len(distributed), problem=problem)
+                message = say("In {n} of {worlds} trials, {problem}.", n=len(trials), worlds=len(rank_facts), problem=problem)
                 yield self._build_finding(message, advice, severity, trials, confidence)
 
     def _build_finding(

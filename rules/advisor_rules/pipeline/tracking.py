@@ -41,40 +41,42 @@ class Tracking(Rule):
     goal = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
-        ended = [t for t in study.trials if study.ended[t.index]]
-        with_command = [t for t in ended if "command" in t.facts]
+        ended_trials = [t for t in study.trials if study.ended[t.index]]
+        with_command = [t for t in ended_trials if "command" in t.facts]
         if not with_command:
             raise MissingData(
                 "no trial logged the command that started it; the advisor's training hook does, and also logs the commit of "
                 "the code",
                 needs="facts",
             )
-        yield from self._report_missing_facts(study, ended)
+        yield from self._report_missing_facts(study, ended_trials)
         commits = Counter(t.facts["git_commit"] for t in with_command if t.facts.get("git_commit"))
         if len(commits) > 1:
-            usual = commits.most_common(1)[0][0]
-            others = [t for t in with_command if t.facts.get("git_commit") not in (usual, None, "")]
+            usual_commit = commits.most_common(1)[0][0]
+            other_trials = [t for t in with_command if t.facts.get("git_commit") not in (usual_commit, None, "")]
             text = "{n} of {trials} trials ran other code than most trials. There are {commits} different commits in all."
             advice = "Compare trials of one commit, or check that the changes between commits do not affect the training."
-            message = say(text, n=len(others), trials=len(ended), commits=len(commits))
-            yield self._build_finding(study, message, advice, others, 0.6)
+            message = say(text, n=len(other_trials), trials=len(ended_trials), commits=len(commits))
+            yield self._build_finding(study, message, advice, other_trials, 0.6)
 
-    def _report_missing_facts(self, study: Study, ended: Sequence[Trial]) -> Iterator[Finding]:
-        without_command = [t for t in ended if "command" not in t.facts]
-        without_code = [t for t in ended if "command" in t.facts and not t.facts.get("git_commit")]
+    def _report_missing_facts(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
+        without_command = [t for t in ended_trials if "command" not in t.facts]
+        without_code = [t for t in ended_trials if "command" in t.facts and not t.facts.get("git_commit")]
         missing: list[tuple[Message, str]] = []
-        for trials, what, remedy in (
+        for trials, fact, remedy in (
             (without_command, "the command", "Run trainings with the advisor's training hook."),
             (without_code, "the commit of the code", "Run trainings from a git repository."),
         ):
             if trials:
-                missing.append((say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended)), remedy))
-        if not any(t.facts.get("study") for t in ended) and study.name.strip().lower() in _DEFAULT_STUDY_NAMES:
+                missing.append(
+                    (say("{what} of {n} of {trials} trials", what=fact, n=len(trials), trials=len(ended_trials)), remedy)
+                )
+        if not any(t.facts.get("study") for t in ended_trials) and study.name.strip().lower() in _DEFAULT_STUDY_NAMES:
             missing.append((say("a name of the study"), "Name the study."))
         if missing:
             missing += [] if study.spec.goal else [(say("a goal of the study"), "Write its goal into a study file.")]
             names = list_message([name for name, _ in missing], 4)
-            message = say("Some information to run this study again is missing: {missing}.", missing=names)
+            message = say("Some information needed to run this study again is missing: {missing}.", missing=names)
             advice = " ".join(remedy for _, remedy in missing)
             yield self._build_finding(study, message, advice, without_code + without_command, 1.0)
 

@@ -15,7 +15,7 @@ from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
 _MAX_LENGTH_PARAMETER = "max_completion_length"
-_MIN_NEARLY_ALL_SHARE = 0.95
+_NEARLY_ALL_SHARE = 0.95
 """Share of completions that counts as nearly all of them. Our choice."""
 _GROWING_LENGTH_ADVICE = (
     "Read some of these completions. If they ramble, make the reward independent of length, or penalise length near the limit. "
@@ -24,14 +24,15 @@ _GROWING_LENGTH_ADVICE = (
 _RAISE_LENGTH_LIMIT_ADVICE = "Raise the maximum length of completions, or leave truncated completions out of the loss."
 _LOWER_REWARDS_NOTE = "Rewards may be lower at first, until the policy has learned to end its answers."
 _FINDING_CONFIDENCE = 0.9
-"""Confidence of a finding whose p-value is 0; it is below 1, because training can work although some completions are truncated."""
+"""Confidence of a finding whose p-value is 0; it is below 1, because training can work although some completions are
+truncated."""
 _RISING_REWARD_CONFIDENCE = 0.75
 """Confidence of a finding whose p-value is 0, if the reward rises although completions never fitted into the length limit. The
-answers may fit, so that only the text after them is truncated. Our choice."""
+answers may fit into the limit, so that only the text after the answers is truncated. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Truncation:
+class _TruncationLevels:
     trial: Trial
     start: MeanLevel
     late: MeanLevel
@@ -88,31 +89,31 @@ class CompletionsTruncated(Rule):
     share."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [self._measure_truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")]
-        cut = [t for t in judged if t.final_share > self.most and t.late.p_value_above(self.most) <= self.false_alarms]
-        best_is_below = judged[0].late.p_value_below(self.most) <= self.false_alarms
-        if 2 * len(cut) > len(judged) and not best_is_below:
-            yield self._build_finding(study, cut, len(judged))
+        measured = [self._measure_truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")]
+        truncated = [t for t in measured if t.final_share > self.most and t.late.p_value_above(self.most) <= self.false_alarms]
+        best_is_below = measured[0].late.p_value_below(self.most) <= self.false_alarms
+        if 2 * len(truncated) > len(measured) and not best_is_below:
+            yield self._build_finding(study, truncated, len(measured))
 
-    def _measure_truncation(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
+    def _measure_truncation(self, study: Study, entry: policy.LoggedSignal) -> _TruncationLevels:
         start, late = self._start_and_late_levels(entry)
         rewards = policy.LoggedSignal(entry.trial, study.curve(entry.trial, "policy_reward").finite)
-        rising = None
+        rising_rewards = None
         if len(rewards.curve) >= policy.MIN_SIGNAL_POINTS:
             before, after = self._start_and_late_levels(rewards)
-            rising = (before, after) if after.p_value_above_other(before) <= self.false_alarms else None
-        grew = late.p_value_above_other(start) <= self.false_alarms
-        end = float(entry.curve.values[entry.slice_of_points(0.9, 1.0)].mean())
-        return _Truncation(entry.trial, start, late, end, grew, rising)
+            rising_rewards = (before, after) if after.p_value_above_other(before) <= self.false_alarms else None
+        share_grew = late.p_value_above_other(start) <= self.false_alarms
+        final_share = float(entry.curve.values[entry.slice_of_points(0.9, 1.0)].mean())
+        return _TruncationLevels(entry.trial, start, late, final_share, share_grew, rising_rewards)
 
     def _start_and_late_levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
         values = entry.curve.values
         start, late = (values[entry.slice_of_points(*ends)] for ends in ((0.0, self.start), (0.5, 1.0)))
         return mean_level(start), mean_level_with_trend(late)
 
-    def _build_finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
-        first, limit = cut[0], _completion_length_limit(study)
-        p, rise_p_value = first.late.p_value_above(self.most), first.late.p_value_above_other(first.start)
+    def _build_finding(self, study: Study, truncated: Sequence[_TruncationLevels], judged_count: int) -> Finding:
+        first, limit = truncated[0], _completion_length_limit(study)
+        p, p_rise = first.late.p_value_above(self.most), first.late.p_value_above_other(first.start)
         caption = say("{share} of the late completions are cut off.", share=Percent(first.late.mean))
         lines, confidence = {"limit": self.most}, _FINDING_CONFIDENCE
         action, changes = say(_RAISE_LENGTH_LIMIT_ADVICE), list[Change]()
@@ -132,9 +133,9 @@ class CompletionsTruncated(Rule):
             ]
         if first.rising_rewards is not None and not first.share_grew:
             confidence = _RISING_REWARD_CONFIDENCE
-        trials, metric = [t.trial for t in cut], study.signals["completions_truncated"]
+        trials, metric = [t.trial for t in truncated], study.signals["completions_truncated"]
         return self.finding(
-            _message(cut, judged, limit),
+            _message(truncated, judged_count, limit),
             action=action,
             severity="warning",
             confidence=confidence * (1 - p),
@@ -142,10 +143,10 @@ class CompletionsTruncated(Rule):
             evidence=(
                 curve_plot(metric, caption, trials[:5], lines=lines, shares=True),
                 table(
-                    ("share truncated in the first tenth", Percent(first.start.mean)),
-                    ("share truncated in the second half", Percent(first.late.mean), self.most),
+                    ("share of truncated completions in the first tenth", Percent(first.start.mean)),
+                    ("share of truncated completions in the second half", Percent(first.late.mean), self.most),
                     ("p-value that the share exceeds the limit", Probability(p), self.false_alarms),
-                    ("p-value of the rise of the share", Probability(rise_p_value), self.false_alarms),
+                    ("p-value of the rise of the share", Probability(p_rise), self.false_alarms),
                 ),
             ),
             changes=changes or None,
@@ -159,8 +160,8 @@ def _completion_length_limit(study: Study) -> int:
     return limit if isinstance(limit, int) else 0
 
 
-def _message(cut: Sequence[_Truncation], judged: int, limit: int) -> Message:
-    first, n, of, reward = cut[0], len(cut), Count(judged, "trial"), say("")
+def _message(truncated: Sequence[_TruncationLevels], judged_count: int, limit: int) -> Message:
+    first, n, trials_text, reward = truncated[0], len(truncated), Count(judged_count, "trial"), say("")
     if not first.share_grew:
         reward = say(" A truncated completion can lack its final answer.")
         if first.rising_rewards is not None:
@@ -170,13 +171,13 @@ def _message(cut: Sequence[_Truncation], judged: int, limit: int) -> Message:
                 "cut off."
             )
             reward = say(text, trial=Name(first.trial.name), before=before, after=after)
-        if min(first.start.mean, first.late.mean) >= _MIN_NEARLY_ALL_SHARE:
+        if min(first.start.mean, first.late.mean) >= _NEARLY_ALL_SHARE:
             text = "In {n} of {of}, nearly all completions are cut off at {at}, from the start of the training to its end."
-            at = Count(limit, "token") if limit else "the maximum length"
-            return say(text + "{reward}", n=n, of=of, at=at, reward=reward)
+            length_text = Count(limit, "token") if limit else "the maximum length"
+            return say(text + "{reward}", n=n, of=trials_text, at=length_text, reward=reward)
     text = (
         "Late in its training, {share} of the completions of {trial} are cut off at the maximum length, after {start} at its "
         "start. Completions are cut off in {n} of {of}.{reward}"
     )
     share, start = Percent(first.late.mean), Percent(first.start.mean)
-    return say(text, share=share, trial=Name(first.trial.name), start=start, n=n, of=of, reward=reward)
+    return say(text, share=share, trial=Name(first.trial.name), start=start, n=n, of=trials_text, reward=reward)

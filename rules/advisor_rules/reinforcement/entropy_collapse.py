@@ -39,12 +39,12 @@ _MAX_COLLAPSED_ENTROPY_SHARE = 0.5
 collapse, the entropy varies too much to test a lower limit."""
 _MIN_REWARDS_FOR_TREND = 3
 """Minimum number of rewards after a collapse to test whether they rise."""
-_LATE = 0.8
+_LATE_START = 0.8
 """Share of the training after which logged values count as late."""
 
 
 @dataclass(frozen=True, slots=True)
-class Collapse:
+class TrialCollapse:
     """An early collapse of the policy's entropy in one trial."""
 
     trial: Trial
@@ -79,8 +79,8 @@ class EntropyCollapse(Rule):
     higher reward. The rule fires if the best trial or at least half of the trials collapsed.
 
     ## Why it matters
-    A policy of low entropy samples nearly the same answer again and again. Such a policy cannot find better answers, and its
-    groups lose their advantage, so the rest of the training changes nothing.
+    A policy of low entropy samples nearly the same answer again and again, so it finds no better answers, its groups lose their
+    advantage, and the rest of the training changes nothing.
 
     ## What to do
     Lower the learning rate first. Then raise the upper clipping bound alone, so that the probability of rare tokens can grow;
@@ -89,16 +89,12 @@ class EntropyCollapse(Rule):
 
     ## How sure
     Cui et al. 2025 (arXiv:2505.22617) report that entropy falls sharply in runs without intervention, and that the reward then
-    stops near the ceiling of R = -a exp(H) + b at H = 0. The report also shows the reward ceiling of this formula, fitted to
-    the trial up to the collapse; the finding does not depend on the ceiling. DAPO (arXiv:2503.14476) raises the upper clipping
-    bound against entropy collapse. We chose all limits of this rule. We measured the rule on tiny models trained with far too
-    high learning rates, by hand-written GRPO and by TRL's trainer. On seeds 20 to 29, on which we developed the test of the
-    reward, the rule fires in 2 of 120 studies of hand-written GRPO whose learning rates are not far too high. In the two
-    studies, the entropy did fall to 16 % of its initial value or less. The mean reward over 14,400 completions at each
-    evaluation still rose in the second half of these two trainings, by 17 and 19 % of its range; the rewards of single batches
-    were too noisy to show the rise. In trainings three times as long, with three other seeds for each of the two settings, an
-    entropy bonus of 0.03 raised the last reward in four of six pairs (by 0.04 to 0.24) and lowered it in one (by 0.19). We
-    count both findings as false alarms.
+    stops near the ceiling of R = -a exp(H) + b at H = 0. The report shows this ceiling, fitted to the trial up to the collapse;
+    the finding does not depend on it. DAPO (arXiv:2503.14476) raises the upper clipping bound against entropy collapse. We
+    chose all limits of this rule. We measured the rule on tiny models trained with far too high learning rates, by hand-written
+    GRPO and by TRL's trainer. In 120 studies whose learning rates are not far too high, the rule raised two false alarms (seeds
+    20 to 29, on which we developed the test of the reward): the entropy collapsed, but the mean reward over many completions
+    still rose, which the rewards of single batches were too noisy to show.
     """
 
     playbook = "Examining the training curves"
@@ -121,32 +117,33 @@ class EntropyCollapse(Rule):
     entropies."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = policy.logged_signals(study, "policy_entropy")
+        entropies = policy.logged_signals(study, "policy_entropy")
         rewards = {entry.trial.index: entry for entry in policy.logged_signals(study, "policy_reward")}
-        judged = [entry for entry in judged if entry.trial.index in rewards]
-        if not judged:
+        entropies = [entry for entry in entropies if entry.trial.index in rewards]
+        if not entropies:
             raise MissingData("no trial logged both its reward and its entropy at enough steps")
-        found = self.find_collapses(study, judged, rewards)
-        if found and (found[0].trial == judged[0].trial or 2 * len(found) >= len(judged)):
-            yield self._build_finding(study, found, len(judged))
+        collapses = self.find_collapses(study, entropies, rewards)
+        if collapses and (collapses[0].trial == entropies[0].trial or 2 * len(collapses) >= len(entropies)):
+            yield self._build_finding(study, collapses, len(entropies))
 
-    def _build_finding(self, study: Study, found: list[Collapse], judged: int) -> Finding:
-        first, trials, metric = found[0], [c.trial for c in found], study.signals["policy_entropy"]
-        gain = "gain of the reward in the second half, as a share of its range"
+    def _build_finding(self, study: Study, collapses: list[TrialCollapse], judged_count: int) -> Finding:
+        first, trials, metric = collapses[0], [c.trial for c in collapses], study.signals["policy_entropy"]
+        gain_label = "gain of the reward in the second half, as a share of its range"
         clip_ratios = np.concatenate([study.curve(t, "policy_clip_ratio").finite.values for t in trials])
-        marks = [Mark(trial=c.trial.id, step=c.step, label="collapsed", lasting=True) for c in found[:5]]
+        marks = [Mark(trial=c.trial.id, step=c.step, label="collapsed", lasting=True) for c in collapses[:5]]
         caption, lines = "The entropy falls to near zero early.", {"collapsed": self.collapsed * first.start}
         return self.finding(
             say(
-                "The entropy of {trial} is on average {share} of its start from {step} on. Its reward does not rise in the second "
-                "half, although {room}; the mean reward of the last fifth is {reward}. The entropy collapsed in {n} of {of}.",
+                "The entropy of {trial} is on average {share} of its initial value from {step} on. Its reward does not rise in "
+                "the second half, although {room}; the mean reward of the last fifth is {reward}. The entropy collapsed in {n} "
+                "of {of}.",
                 trial=Name(first.trial.name),
                 share=Percent(first.share),
                 step=study.at(first.step),
                 reward=Number(first.late_reward),
                 room=first.reason,
-                n=len(found),
-                of=Count(judged, "trial"),
+                n=len(collapses),
+                of=Count(judged_count, "trial"),
             ),
             action=_KEEP_EXPLORING_ADVICE if clip_ratios.any() or not len(clip_ratios) else _ADVICE_WITHOUT_CLIPPING,
             severity="warning",
@@ -156,98 +153,104 @@ class EntropyCollapse(Rule):
                 curve_plot(metric, caption, trials[:5], marks=marks, lines=lines),
                 table(
                     ("entropy after the collapse, as a share of the start", Percent(first.share), self.collapsed),
-                    (gain, Percent(first.gain), self.gain),
+                    (gain_label, Percent(first.gain), self.gain),
                     ("p-value of an entropy below half of the start", Probability(first.p_value), self.false_alarms),
-                    ("late reward", Number(first.late_reward)),
+                    ("mean reward in the last fifth of the training", Number(first.late_reward)),
                     ("reward at entropy 0 by the formula of Cui et al.", Number(first.ceiling)),
                 ),
             ),
         )
 
-    def find_collapses(self, study: Study, judged: list[LoggedSignal], rewards: Mapping[int, LoggedSignal]) -> list[Collapse]:
+    def find_collapses(
+        self, study: Study, entropies: list[LoggedSignal], rewards: Mapping[int, LoggedSignal]
+    ) -> list[TrialCollapse]:
         """Return the trials whose entropy collapsed early although more reward was possible, best first."""
-        starts = [(entry, _collapse_index(entry.curve.values, self.collapsed)) for entry in judged]
-        early = [(entry, index) for entry, index in starts if index <= self.before * len(entry.curve)]
-        exploring = [_late_level(rewards[e.trial.index]) for e, index in starts if index > self.before * len(e.curve)]
-        better = max(exploring, key=lambda level: level.mean, default=None)
+        starts = [(entry, _collapse_index(entry.curve.values, self.collapsed)) for entry in entropies]
+        early_indices = [(entry, index) for entry, index in starts if index <= self.before * len(entry.curve)]
+        late_levels = [_late_level(rewards[e.trial.index]) for e, index in starts if index > self.before * len(e.curve)]
+        best_level = max(late_levels, key=lambda level: level.mean, default=None)
         # The best of several equal trials looks better by chance, so its test is corrected for their number (Bonferroni).
-        alpha = self.false_alarms / max(len(exploring), 1)
-        found = []
-        for entry, index in early:
-            rewarded = rewards[entry.trial.index]
+        alpha = self.false_alarms / max(len(late_levels), 1)
+        collapses = []
+        for entry, index in early_indices:
+            reward_signal = rewards[entry.trial.index]
             reason = "a trial that kept its entropy reaches more"
-            if better is None or better.p_value_above_other(_late_level(rewarded)) > alpha:
-                reason = self._reason_for_more_reward(study, rewarded)
-            collapse = self._collapse_of_trial(entry, index, rewarded, reason) if reason else None
-            found += [collapse] if collapse is not None else []
-        return found
+            if best_level is None or best_level.p_value_above_other(_late_level(reward_signal)) > alpha:
+                reason = self._reason_for_more_reward(study, reward_signal)
+            collapse = self._collapse_of_trial(entry, index, reward_signal, reason) if reason else None
+            collapses += [collapse] if collapse is not None else []
+        return collapses
 
-    def _collapse_of_trial(self, entry: LoggedSignal, index: int, rewarded: LoggedSignal, reason: str) -> Collapse | None:
+    def _collapse_of_trial(
+        self, entry: LoggedSignal, index: int, reward_signal: LoggedSignal, reason: str
+    ) -> TrialCollapse | None:
         """Return the collapse of a trial's entropy at `index`; None if the collapse is not significant, or if the reward still
         rises."""
-        steps, entropy, reward = entry.curve.steps, entry.curve.values, rewarded.curve.values
-        since = int(np.searchsorted(rewarded.curve.steps, steps[index]))
-        if len(entropy) - index < 2 or len(reward) - since < _MIN_REWARDS_FOR_TREND or index < 1:
+        steps, entropy, reward = entry.curve.steps, entry.curve.values, reward_signal.curve.values
+        reward_index = int(np.searchsorted(reward_signal.curve.steps, steps[index]))
+        if len(entropy) - index < 2 or len(reward) - reward_index < _MIN_REWARDS_FOR_TREND or index < 1:
             return None
-        start, after = float(np.median(entropy[:_INITIAL_POINTS])), mean_level(entropy[index:])
-        p = after.p_value_below(_MAX_COLLAPSED_ENTROPY_SHARE * start)
+        start, late_entropy = float(np.median(entropy[:_INITIAL_POINTS])), mean_level(entropy[index:])
+        p = late_entropy.p_value_below(_MAX_COLLAPSED_ENTROPY_SHARE * start)
         # Correlated noise makes the p-value of the rise too small; the reward then counts as rising, and the rule does not fire.
-        second_half = reward[max(since, len(reward) // 2) :]
+        second_half = reward[max(reward_index, len(reward) // 2) :]
         fit = linregress(np.arange(len(second_half)), second_half, alternative="greater")
         gain = float(fit.slope) * (len(second_half) - 1)
-        span = float(np.ptp([part.mean() for part in np.array_split(reward, 10)]))
-        rises = gain > self.gain * span and fit.pvalue <= self.false_alarms
-        if start <= 0 or p > self.false_alarms or rises:
+        reward_range = float(np.ptp([part.mean() for part in np.array_split(reward, 10)]))
+        still_rises = gain > self.gain * reward_range and fit.pvalue <= self.false_alarms
+        if start <= 0 or p > self.false_alarms or still_rises:
             return None
-        return Collapse(
+        return TrialCollapse(
             trial=entry.trial,
             step=int(steps[index]),
             start=start,
-            share=after.mean / start,
-            gain=gain / span if span > 0 else 0.0,
-            late_reward=_late_level(rewarded).mean,
-            ceiling=_reward_ceiling(entry.curve, rewarded.curve, int(steps[index])),
+            share=late_entropy.mean / start,
+            gain=gain / reward_range if reward_range > 0 else 0.0,
+            late_reward=_late_level(reward_signal).mean,
+            ceiling=_reward_ceiling(entry.curve, reward_signal.curve, int(steps[index])),
             p_value=p,
             reason=reason,
         )
 
-    def _reason_for_more_reward(self, study: Study, rewarded: LoggedSignal) -> str:
+    def _reason_for_more_reward(self, study: Study, reward_signal: LoggedSignal) -> str:
         """Return a clause that explains by the trial's own curves why more reward is possible; empty if they do not show it."""
-        reward, trial = rewarded.curve.values, rewarded.trial
+        reward, trial = reward_signal.curve.values, reward_signal.trial
         first = mean_level(reward[: max(len(reward) // 20, _INITIAL_POINTS)])
-        if first.p_value_above_other(_late_level(rewarded)) <= self.false_alarms:
+        if first.p_value_above_other(_late_level(reward_signal)) <= self.false_alarms:
             return "the reward started at a higher value"
-        spread = study.curve(trial, "policy_reward_sd").finite.values
-        idle = study.curve(trial, "groups_without_advantage").finite.values
-        if len(spread) < MIN_SIGNAL_POINTS or len(idle) < MIN_SIGNAL_POINTS:
+        reward_sds = study.curve(trial, "policy_reward_sd").finite.values
+        zero_shares = study.curve(trial, "groups_without_advantage").finite.values
+        if len(reward_sds) < MIN_SIGNAL_POINTS or len(zero_shares) < MIN_SIGNAL_POINTS:
             return ""
-        late_spread, late_idle = (float(values[round(_LATE * len(values)) :].mean()) for values in (spread, idle))
-        largest = max(float(part.mean()) for part in np.array_split(spread, 10))
-        differs = late_spread >= self.spread * largest and late_idle >= _MIN_ZERO_ADVANTAGE_SHARE
-        return "some prompts are solved and others are not" if differs else ""
+        late_sd, late_zero_share = (
+            float(values[round(_LATE_START * len(values)) :].mean()) for values in (reward_sds, zero_shares)
+        )
+        max_sd = max(float(part.mean()) for part in np.array_split(reward_sds, 10))
+        prompts_differ = late_sd >= self.spread * max_sd and late_zero_share >= _MIN_ZERO_ADVANTAGE_SHARE
+        return "some prompts are solved and others are not" if prompts_differ else ""
 
 
 def _collapse_index(entropy: FloatArray, share: float) -> int:
     """Return the first index at which the smoothed entropy and the mean of all later entropies are both at most `share` times
     the initial entropy; the number of points if there is no such index."""
     limit, n = share * float(np.median(entropy[:_INITIAL_POINTS])), len(entropy)
-    rest = np.cumsum(entropy[::-1])[::-1] / np.arange(n, 0, -1)
+    later_means = np.cumsum(entropy[::-1])[::-1] / np.arange(n, 0, -1)
     smooth = np.array([np.median(entropy[max(i - 2, 0) : i + 3]) for i in range(n)])
-    below = np.flatnonzero((smooth <= limit) & (rest <= limit))
-    return int(below[0]) if len(below) else n
+    indices = np.flatnonzero((smooth <= limit) & (later_means <= limit))
+    return int(indices[0]) if len(indices) else n
 
 
 def _late_level(entry: LoggedSignal) -> MeanLevel:
-    return mean_level(entry.curve.values[entry.slice_of_points(_LATE, 1.0)])
+    return mean_level(entry.curve.values[entry.slice_of_points(_LATE_START, 1.0)])
 
 
-def _reward_ceiling(entropy: Curve, reward: Curve, until: int) -> float:
+def _reward_ceiling(entropy: Curve, reward: Curve, last_step: int) -> float:
     """Return the reward at entropy 0 by R = -a exp(H) + b, fitted to the common steps of both curves up to `until`; NaN for
-    fewer than three such steps. With several optimizer steps on each batch, only the first one logs a reward."""
-    steps, here, there = np.intersect1d(entropy.steps, reward.steps, return_indices=True)
-    n = int(np.searchsorted(steps, until, side="right"))
-    x = np.exp(entropy.values[here[:n]])
+    fewer than three common steps. With several optimizer steps on each batch, only the first one logs a reward."""
+    steps, entropy_indices, reward_indices = np.intersect1d(entropy.steps, reward.steps, return_indices=True)
+    n = int(np.searchsorted(steps, last_step, side="right"))
+    x = np.exp(entropy.values[entropy_indices[:n]])
     if n < 3 or not np.ptp(x) > 0:
         return float("nan")
-    slope, intercept = np.polyfit(x, reward.values[there[:n]], 1)
+    slope, intercept = np.polyfit(x, reward.values[reward_indices[:n]], 1)
     return float(slope + intercept)

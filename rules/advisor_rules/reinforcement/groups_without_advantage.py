@@ -83,10 +83,10 @@ class GroupsWithoutAdvantage(Rule):
     """Maximum share of studies with a finding if the true share of groups without advantage is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [self._measure_shares(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
-        wasted = [s for s in judged if s.p_value(self.most) <= self.false_alarms]
-        if judged[0] in wasted and 2 * len(wasted) > len(judged):
-            yield self._build_finding(study, wasted, len(judged))
+        measured = [self._measure_shares(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
+        reported = [s for s in measured if s.p_value(self.most) <= self.false_alarms]
+        if measured[0] in reported and 2 * len(reported) > len(measured):
+            yield self._build_finding(study, reported, len(measured))
 
     def _measure_shares(self, entry: policy.LoggedSignal) -> _SharesWithoutAdvantage:
         values = entry.curve.values
@@ -98,37 +98,39 @@ class GroupsWithoutAdvantage(Rule):
         rewards = study.curve(trial, "policy_reward").finite.values
         if len(rewards) < policy.MIN_SIGNAL_POINTS:
             return False
-        every = np.concatenate([study.curve(t, "policy_reward").finite.values for t in study.trials])
-        middle = (min(0.0, float(every.min())) + float(every.max())) / 2
-        return mean_level(rewards).p_value_below(middle) <= self.false_alarms
+        all_rewards = np.concatenate([study.curve(t, "policy_reward").finite.values for t in study.trials])
+        midpoint = (min(0.0, float(all_rewards.min())) + float(all_rewards.max())) / 2
+        return mean_level(rewards).p_value_below(midpoint) <= self.false_alarms
 
-    def _build_finding(self, study: Study, wasted: Sequence[_SharesWithoutAdvantage], judged: int) -> Finding:
-        first, trials, metric = wasted[0], [s.trial for s in wasted], study.signals["groups_without_advantage"]
-        size, change = _double_group_size(study) if self._has_low_rewards(study, first.trial) else (0, ())
-        p, start, whole = first.p_value(self.most), Percent(first.start.mean), Percent(first.whole.mean)
+    def _build_finding(self, study: Study, reported: Sequence[_SharesWithoutAdvantage], judged_count: int) -> Finding:
+        first, trials, metric = reported[0], [s.trial for s in reported], study.signals["groups_without_advantage"]
+        group_size, change = _double_group_size(study) if self._has_low_rewards(study, first.trial) else (0, ())
+        p, start_share, mean_share = first.p_value(self.most), Percent(first.start.mean), Percent(first.whole.mean)
         caption, lines = "Most groups have no advantage from the start.", {"half of the groups": self.most}
-        larger = " Rewards are low, so sample {more} completions for each prompt instead of {size}."
+        size_advice = " Rewards are low, so sample {more} completions for each prompt instead of {size}."
         return self.finding(
             say(
-                "All rewards are equal in {share} of the groups of {trial}, and in {start} of the groups at the start. The same "
-                "holds for {n} of {of}.",
-                share=whole,
+                "All rewards are equal in {share} of the groups of {trial}, and in {start} of the groups at the start. Such groups "
+                "dominate in {n} of {of}.",
+                share=mean_share,
                 trial=Name(first.trial.name),
-                start=start,
-                n=len(wasted),
-                of=Count(judged, "trial"),
+                start=start_share,
+                n=len(reported),
+                of=Count(judged_count, "trial"),
             ),
-            action=say(_MIXED_REWARDS_ADVICE + larger, more=2 * size, size=size) if size else _MIXED_REWARDS_ADVICE,
+            action=say(_MIXED_REWARDS_ADVICE + size_advice, more=2 * group_size, size=group_size)
+            if group_size
+            else _MIXED_REWARDS_ADVICE,
             severity="warning",
             confidence=_FINDING_CONFIDENCE * (1 - p),
             trials=trials,
             evidence=(
                 curve_plot(metric, caption, trials[:5], lines=lines, shares=True),
                 table(
-                    ("share of groups without advantage at the start", start, self.most),
-                    ("share of groups without advantage over the training", whole, self.most),
+                    ("share of groups without advantage at the start", start_share, self.most),
+                    ("share of groups without advantage over the training", mean_share, self.most),
                     ("p-value of the larger share", Probability(p), self.false_alarms),
-                    ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
+                    ("trials", say("{n} of {of}", n=len(reported), of=judged_count)),
                 ),
             ),
             changes=(Advise(text=_MIXED_REWARDS_ADVICE), *change),

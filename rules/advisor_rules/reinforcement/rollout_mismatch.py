@@ -21,12 +21,12 @@ _MATCH_SAMPLING_ADVICE = (
     "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
 )
 _FINDING_CONFIDENCE = 0.75
-"""Confidence of a finding whose p-value is 0. It is the share of trainings with a mismatch and importance ratios that reach a
-higher reward without the mismatch, measured on the seeds on which we chose the limit."""
+"""Confidence of a finding whose p-value is 0: the share of trainings with a mismatch and importance ratios that reach a higher
+reward without the mismatch, measured on the seeds on which we chose the limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Difference:
+class _EngineDifference:
     """Levels of the log-probability difference at the start, and in the first and the second half of the training."""
 
     trial: Trial
@@ -69,15 +69,13 @@ class RolloutMismatch(Rule):
     limit of 0.2 nats on trainings of tiny models from four seeds. We tested the limit on three other seeds, with weights
     rounded to 3 to 16 bits, old weights, and other temperatures. If the difference exceeded the limit in the second half, the
     reward was lower than with a matching engine in 15 of 15 trainings without importance ratios (by 0.03 to 0.48) and in 12 of
-    16 trainings with importance ratios. The other four of the 16 trainings with importance ratios sampled at a higher
-    temperature, which explores more. With a difference below 0.05 nats, 1 of 51 trainings lost more than 0.03 of its reward.
-    With weights of 3 bits and no importance ratios, the difference falls as the policy becomes certain; in the best trial, it
-    often falls below the limit. All 18 trainings with 3-bit weights and no importance ratios (six seeds) still ended at lower
-    rewards than with a matching engine, by 0.02 to 0.14. The rule therefore also tests the first half of the training. On seeds
-    not used in development (`finetuning.py`, seeds 40 to 49), the rule fired in 50 of 50 studies with a mismatch. The rule
-    fired in none of 30 studies whose engine differs only slightly: it samples in bfloat16, rounds weights to 6 bits or gets new
-    weights every 4 batches. The p-values come from t-tests over the means of five blocks of values, in which a trend does not
-    count as noise. The half with the larger difference is tested, so its p-value is doubled.
+    16 trainings with importance ratios; the other four sampled at a higher temperature, which explores more. With a difference
+    below 0.05 nats, 1 of 51 trainings lost more than 0.03 of its reward. The rule also tests the first half of the training,
+    because the difference falls as the policy becomes certain, although the reward stays lower. On seeds not used in
+    development (`finetuning.py`, seeds 40 to 49), the rule fired in 50 of 50 studies with a mismatch. The rule fired in none of
+    30 studies whose engine differs only slightly: it samples in bfloat16, rounds weights to 6 bits or gets new weights every 4
+    batches. The p-values come from t-tests over the means of five blocks of values, in which a trend does not count as noise.
+    The half with the larger difference is tested, so its p-value is doubled.
     """
 
     playbook = "Examining the training curves"
@@ -98,18 +96,18 @@ class RolloutMismatch(Rule):
     """Maximum share of studies with a finding if the true difference is exactly the maximum acceptable difference."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [self._measure_difference(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
-        apart = [m for m in judged if m.p_above(self.most) <= self.false_alarms]
-        if judged[0] in apart and 2 * len(apart) > len(judged):
-            yield self._build_finding(study, apart, len(judged))
+        measured = [self._measure_difference(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
+        significant = [m for m in measured if m.p_above(self.most) <= self.false_alarms]
+        if measured[0] in significant and 2 * len(significant) > len(measured):
+            yield self._build_finding(study, significant, len(measured))
 
-    def _measure_difference(self, entry: policy.LoggedSignal) -> _Difference:
+    def _measure_difference(self, entry: policy.LoggedSignal) -> _EngineDifference:
         values = entry.curve.values
         early, late = (mean_level_with_trend(values[entry.slice_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
-        return _Difference(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), early, late)
+        return _EngineDifference(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), early, late)
 
-    def _build_finding(self, study: Study, apart: Sequence[_Difference], judged: int) -> Finding:
-        first, trials, metric = apart[0], [m.trial for m in apart], study.signals["rollout_mismatch"]
+    def _build_finding(self, study: Study, significant: Sequence[_EngineDifference], judged_count: int) -> Finding:
+        first, trials, metric = significant[0], [m.trial for m in significant], study.signals["rollout_mismatch"]
         larger, start = first.larger, first.start
         grows = first.late.p_value_above_other(start) <= self.false_alarms
         p, rise_p_value = Probability(first.p_above(self.most)), Probability(larger.p_value_above_other(start))
@@ -125,8 +123,8 @@ class RolloutMismatch(Rule):
                 factor=Number(math.exp(min(larger.mean, 100.0))),
                 start=Number(start.mean),
                 limit=Number(self.most),
-                n=len(apart),
-                of=Count(judged, "trial"),
+                n=len(significant),
+                of=Count(judged_count, "trial"),
             ),
             action=_SYNC_WEIGHTS_ADVICE if grows else _MATCH_SAMPLING_ADVICE,
             severity="warning",

@@ -54,25 +54,25 @@ def find_compared_values(study: Study, tried: Settings, *, levels: int) -> list[
     Some integers count as tuned, not compared: hyperparameters of the optimizer or a regulariser, the batch size, and the
     length of training.
     """
-    found = []
+    compared = []
     for name in study.searched:
         if name in tried.unexamined_positions or not _is_parameter_compared(study, tried, name, levels):
             continue
-        having = [i for i, group in enumerate(tried.trials) if name in group[0].params]
-        used = [tried.trials[i][0].params[name] for i in having]
+        indices = [i for i, group in enumerate(tried.trials) if name in group[0].params]
+        used = [tried.trials[i][0].params[name] for i in indices]
         values = tuple(sorted(set(used), key=lambda v: (str(type(v)), v)))
-        found.append(
+        compared.append(
             ComparedValues(
                 name=name,
                 values=values,
                 groups=np.array([values.index(v) for v in used], dtype=np.int64),
-                costs=tried.costs[having],
-                numeric_positions={n: u[having] for n, u in tried.numeric.items() if n != name},
-                choice_indices={n: u[having] for n, u in tried.choices.items() if n != name},
-                trials=tuple(tried.trials[i] for i in having),
+                costs=tried.costs[indices],
+                numeric_positions={n: u[indices] for n, u in tried.numeric.items() if n != name},
+                choice_indices={n: u[indices] for n, u in tried.choices.items() if n != name},
+                trials=tuple(tried.trials[i] for i in indices),
             )
         )
-    return found
+    return compared
 
 
 def _is_parameter_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
@@ -81,14 +81,14 @@ def _is_parameter_compared(study: Study, tried: Settings, name: str, levels: int
         return len(used) > 1
     if not 2 <= len(used) <= levels:
         return False
-    whole = all(isinstance(v, int | float) and float(v).is_integer() for v in used)
-    tuned = (
+    are_whole = all(isinstance(v, int | float) and float(v).is_integer() for v in used)
+    is_tuned = (
         parameter_kinds.belongs_to_optimizer(name)
         or parameter_kinds.is_regulariser(name)
         or parameter_kinds.is_batch_size(name)
         or is_training_length(name)
     )
-    return study.searched[name].role == "scientific" or (whole and not tuned)
+    return study.searched[name].role == "scientific" or (are_whole and not is_tuned)
 
 
 def has_distinct_values(positions: FloatArray) -> bool:

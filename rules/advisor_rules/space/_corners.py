@@ -54,11 +54,11 @@ def find_failure_corner(positions: FloatArray, failed: BoolArray, outside: IntAr
     halves = [
         [(side, m) for side in _RANGE_SIDES for m in _masks_beyond_thresholds(positions[:, axis], side)] for axis in range(d)
     ]
-    examined = _choose_axes_to_pair(halves, labels)
+    is_examined = _choose_axes_to_pair(halves, labels)
     highest, best = np.zeros(len(labels)), 0.0
-    found: tuple[tuple[int, int], tuple[RangeSide, RangeSide], BoolArray] | None = None
+    corner: tuple[tuple[int, int], tuple[RangeSide, RangeSide], BoolArray] | None = None
     for axes in combinations(range(d), 2):
-        rows = np.flatnonzero(examined[:, list(axes)].all(axis=1))
+        rows = np.flatnonzero(is_examined[:, list(axes)].all(axis=1))
         pairs = list(product(*(halves[axis] for axis in axes)))
         if not len(rows) or not pairs:
             continue
@@ -68,36 +68,40 @@ def find_failure_corner(positions: FloatArray, failed: BoolArray, outside: IntAr
             scores[inside[:, outside].any(axis=1), 0] = 0
         highest[rows] = np.maximum(highest[rows], scores.max(axis=0))
         if rows[0] == 0 and scores[:, 0].max() > best:
-            where = int(scores[:, 0].argmax())
-            best, found = float(scores[where, 0]), (axes, (pairs[where][0][0], pairs[where][1][0]), inside[where])
-    if found is None:
+            index = int(scores[:, 0].argmax())
+            best, corner = float(scores[index, 0]), (axes, (pairs[index][0][0], pairs[index][1][0]), inside[index])
+    if corner is None:
         return None
-    axes, sides, mask = found
-    there = mask & failed
-    edges = [positions[there, a].min() if s == "high" else positions[there, a].max() for a, s in zip(axes, sides, strict=True)]
+    axes, sides, mask = corner
+    failed_here = mask & failed
+    edges = [
+        positions[failed_here, a].min() if s == "high" else positions[failed_here, a].max()
+        for a, s in zip(axes, sides, strict=True)
+    ]
     p = float(np.mean(highest >= best - 1e-9))
     return FailureCorner(axes, sides, (float(edges[0]), float(edges[1])), mask, best, p)
 
 
 def _choose_axes_to_pair(halves: list[list[tuple[RangeSide, BoolArray]]], labels: BoolArray) -> BoolArray:
-    """Return a mask (k, axes) of the axes whose pairs are examined, for each row of labels (k, n): those that separate failed
-    trials best on their own. The choice is repeated for each row of permuted labels, so it does not distort the p-value."""
+    """Return a mask (k, axes) of the axes whose pairs are examined, for each row of labels (k, n): the axes that separate
+    failed trials best on their own. The choice is repeated for each row of permuted labels, so it does not distort the
+    p-value."""
     if len(halves) <= _MAX_PAIRED_AXES:
         return np.ones((len(labels), len(halves)), dtype=np.bool_)
-    alone = np.zeros((len(labels), len(halves)))
+    axis_scores = np.zeros((len(labels), len(halves)))
     for axis, half in enumerate(halves):
         if half:
-            alone[:, axis] = _log_likelihood_ratios(np.array([mask for _, mask in half]), labels).max(axis=0)
-    rank = np.argsort(np.argsort(-alone, axis=1, kind="stable"), axis=1)
-    return np.asarray(rank < _MAX_PAIRED_AXES, dtype=np.bool_)
+            axis_scores[:, axis] = _log_likelihood_ratios(np.array([mask for _, mask in half]), labels).max(axis=0)
+    ranks = np.argsort(np.argsort(-axis_scores, axis=1, kind="stable"), axis=1)
+    return np.asarray(ranks < _MAX_PAIRED_AXES, dtype=np.bool_)
 
 
 def _masks_beyond_thresholds(at: FloatArray, side: RangeSide) -> list[BoolArray]:
-    known = np.unique(at[np.isfinite(at)])
-    if len(known) < 2:
+    distinct = np.unique(at[np.isfinite(at)])
+    if len(distinct) < 2:
         return []
-    chosen = known[np.unique(np.linspace(0, len(known) - 1, _MAX_THRESHOLDS + 2).round().astype(int))[1:-1]]
-    return [(at >= t if side == "high" else at <= t) for t in chosen]
+    thresholds = distinct[np.unique(np.linspace(0, len(distinct) - 1, _MAX_THRESHOLDS + 2).round().astype(int))[1:-1]]
+    return [(at >= t if side == "high" else at <= t) for t in thresholds]
 
 
 def _log_likelihood_ratios(inside: BoolArray, failed: BoolArray) -> FloatArray:

@@ -41,24 +41,26 @@ def extend_range_end(
     best = float(tried.numeric[name][int(np.nanargmin(tried.costs))])
     if math.isfinite(best):  # The best trial may lie outside the declared range.
         step = max(step, -best if side == "low" else best - 1)
-    found = extension.extend_range(study, name, side, step)
-    if found is None:
+    extended = extension.extend_range(study, name, side, step)
+    if extended is None:
         return None
-    (low, high), limit = found
+    (low, high), limit = extended
     if limit is None and (usual := _limit_from_usual_rates(study, name, side)) is not None:
         low, high = (min(low, usual.value), high) if side == "low" else (low, max(high, usual.value))
         limit = usual if usual.value in (low, high) else None
-    if side == "low" and (none := _regularisers.off_value_below(name, domain)) is not None:
-        low, limit = none, extension.ExtensionLimit(none, f"a study without {name} shows the benefit of {name}")
-    end, to = (domain.high, high) if side == "high" else (domain.low, low)
-    turn = math.inf if not math.isfinite(step) else as_number(domain.value_at_position(1 + step if side == "high" else -step))
-    why = f"Better trials lie towards the {'upper' if side == 'high' else 'lower'} end, {setting(end)}. "
-    why += _why_range_moves(as_number(end), to, turn, side, limit)
-    inner = _move_opposite_end(study, tried, name, (low, high), side)
-    if inner is None:
+    if side == "low" and (off_value := _regularisers.off_value_below(name, domain)) is not None:
+        low, limit = off_value, extension.ExtensionLimit(off_value, f"a study without {name} shows the benefit of {name}")
+    old_end, new_end = (domain.high, high) if side == "high" else (domain.low, low)
+    turning_value = (
+        math.inf if not math.isfinite(step) else as_number(domain.value_at_position(1 + step if side == "high" else -step))
+    )
+    why = f"Better trials lie towards the {'upper' if side == 'high' else 'lower'} end, {setting(old_end)}. "
+    why += _why_range_moves(as_number(old_end), new_end, turning_value, side, limit)
+    other_end = _move_opposite_end(study, tried, name, (low, high), side)
+    if other_end is None:
         return ExtendedRange(low, high, why)
-    why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are very likely worse, so they are left out"
-    return ExtendedRange(inner, high, why) if side == "high" else ExtendedRange(low, inner, why)
+    why += f". Values {'below' if side == 'high' else 'above'} {setting(other_end)} are very likely worse, so they are left out"
+    return ExtendedRange(other_end, high, why) if side == "high" else ExtendedRange(low, other_end, why)
 
 
 def _limit_from_usual_rates(study: Study, name: str, side: RangeSide) -> extension.ExtensionLimit | None:
@@ -67,14 +69,14 @@ def _limit_from_usual_rates(study: Study, name: str, side: RangeSide) -> extensi
     if rates is None or domain.low is None or domain.high is None:
         return None
     if side == "low" and domain.low > rates.high:
-        value, where, end = rates.high / _USUAL_RATES_MARGIN, "above", rates.high
+        value, side_text, end = rates.high / _USUAL_RATES_MARGIN, "above", rates.high
     elif side == "high" and domain.high < rates.low:
-        value, where, end = rates.low * _USUAL_RATES_MARGIN, "below", rates.low
+        value, side_text, end = rates.low * _USUAL_RATES_MARGIN, "below", rates.low
     else:
         return None
-    why = f"all rates that were tried lie {where} {setting(end)}, where rates are unusual for {rates.training}"
-    inside = domain.declared_limits[0] <= value <= domain.declared_limits[1]
-    return extension.ExtensionLimit(value, why) if inside else None
+    why = f"all rates that were tried lie {side_text} {setting(end)}, where rates are unusual for {rates.training}"
+    is_allowed = domain.declared_limits[0] <= value <= domain.declared_limits[1]
+    return extension.ExtensionLimit(value, why) if is_allowed else None
 
 
 def _why_range_moves(end: float, to: float, turn: float, side: RangeSide, limit: extension.ExtensionLimit | None) -> str:
@@ -93,10 +95,10 @@ def _move_opposite_end(study: Study, tried: Settings, name: str, new: tuple[floa
     """Return the new value of the opposite end of a range that was extended to `new`; None if this end does not move."""
     if len(study.searched) == 1 and promising.fit_response_model(study) is None:
         return _nearest_poor_value(study, tried, name, side)
-    wider = study.spec.parameters[name].model_copy(update={"low": new[0], "high": new[1]})
-    found = promising.narrower_ranges(study, study.spec.with_parameter(name, wider)).get(name, new)
+    new_domain = study.spec.parameters[name].model_copy(update={"low": new[0], "high": new[1]})
+    new_range = promising.narrower_ranges(study, study.spec.with_parameter(name, new_domain)).get(name, new)
     opposite = 0 if side == "high" else 1
-    return found[opposite] if found[opposite] != new[opposite] else None
+    return new_range[opposite] if new_range[opposite] != new[opposite] else None
 
 
 def _nearest_poor_value(study: Study, tried: Settings, name: str, side: RangeSide) -> float | None:
@@ -105,10 +107,10 @@ def _nearest_poor_value(study: Study, tried: Settings, name: str, side: RangeSid
     domain, positions = study.spec.parameters[name], tried.numeric[name]
     if domain.scale != "log" or tried.result_count < 2:
         return None
-    places, done = positions if side == "high" else 1 - positions, np.isfinite(tried.costs)
-    costs = compress_costs(tried.costs[done])
-    good = places[done][costs <= (costs.min() + costs.max()) / 2]
-    poor = places[places < np.nanmin(good)]
+    mirrored, has_result = positions if side == "high" else 1 - positions, np.isfinite(tried.costs)
+    costs = compress_costs(tried.costs[has_result])
+    good = mirrored[has_result][costs <= (costs.min() + costs.max()) / 2]
+    poor = mirrored[mirrored < np.nanmin(good)]
     if len(poor) < MIN_POOR_SETTINGS:
         return None
     end = as_number(domain.value_at_position(float(poor.max() if side == "high" else 1 - poor.max())))

@@ -188,10 +188,11 @@ def _cut_at_threshold(study: Study, tried: settings.Settings, found: list[tuple[
 
 
 def _find_joint_failure_region(study: Study, tried: settings.Settings, alone: float, level: float) -> FailureCut | None:
-    """Return the region in two hyperparameters that separates failed trials better than the best single threshold, whose
-    score is `alone`. A threshold of lr / (1 - momentum) need only be as good, because training diverges if steps are too long.
+    """Return the region in two hyperparameters that separates failed trials better than the best single threshold, whose score
+    is `alone`. A threshold of lr / (1 - momentum) need only be as good, because training diverges if steps are too long.
 
-    The logarithm of the number of trials is subtracted from the score for each fitted threshold. level: maximum p-value."""
+    The logarithm of the number of trials is subtracted from the score for each fitted threshold. level: maximum p-value.
+    """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
     found = [_find_high_effective_rate(tried, level), _find_clearest_corner(study, tried, level)]

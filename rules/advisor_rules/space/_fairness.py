@@ -13,13 +13,14 @@ from advisor.stats import best_of, boundaries, ranks
 from advisor_rules.space._compared_values import has_distinct_values
 
 MAX_UNLIKELY_END_PROBABILITY = 0.1
-"""Maximum probability of a best value at the end of a range at which this case is ruled out."""
+"""Maximum probability that the best value lies at the end of a range at which the rule excludes a best value there."""
 SEED = 0
 _N_PERMUTATIONS = 999
 _MIN_CLUSTER_POINTS = 5
 """Minimum number of points with a result to test whether a group's good points cluster at an end."""
 _MIN_SHARE_BEYOND_END = 0.2
-"""Minimum share of the other groups' points beyond the end of a group's range at which the group's range counts as too small."""
+"""Minimum share of the other groups' points beyond the end of a group's range at which the group's range counts as too
+small."""
 _NEARLY_ALL_SHARE = 0.8
 """Minimum share of nearly equal results at which a group of trials counts as having learned nothing."""
 _MIN_EQUAL_RESULTS = 4
@@ -66,27 +67,27 @@ def find_partly_tried_groups(
     condition suffices: the group lost to a trial beyond the end of the group's range, and the group's own points do not rule
     out that its best value lies at that end.
     """
-    found: list[PartlyTriedGroup] = []
+    partly_tried: list[PartlyTriedGroup] = []
     labels = np.unique(groups).tolist()
-    looks = len(labels) * len(numeric)
+    n_tests = len(labels) * len(numeric)
     best = int(np.nanargmin(costs)) if np.isfinite(costs).any() else 0
     for group in labels:
-        mine = groups == group
-        ends = [(axis, *end) for axis, u in enumerate(numeric) for end in _find_inner_ends(u[mine], u[~mine], level / looks)]
-        if not ends or np.isfinite(costs[mine]).sum() < 2:
+        mask = groups == group
+        ends = [(axis, *end) for axis, u in enumerate(numeric) for end in _find_inner_ends(u[mask], u[~mask], level / n_tests)]
+        if not ends or np.isfinite(costs[mask]).sum() < 2:
             continue
-        stretched = [_stretch_to_unit_range(u[mine]) for u in numeric]
-        own = boundaries.fit_responses(stretched, [], ranks.log_rank_scores(costs[mine]), edge)
+        stretched = [_stretch_to_unit_range(u[mask]) for u in numeric]
+        responses = boundaries.fit_responses(stretched, [], ranks.log_rank_scores(costs[mask]), edge)
         for axis, side, at, beyond, end_p in ends:
-            u, probability = numeric[axis], _chance_of_end(own[axis], side)
-            lost = comparable and (u[best] < at if side == "low" else u[best] > at)
+            u, probability = numeric[axis], _chance_of_end(responses[axis], side)
+            has_lost = comparable and (u[best] < at if side == "low" else u[best] > at)
             # At most one end of a range contains the best value with probability `certainty`. If neither end does, both ends
             # are tested.
-            p = end_p * looks * (1 if probability >= certainty else 2)
-            if p <= level and probability >= (MAX_UNLIKELY_END_PROBABILITY if lost else certainty):
-                span = float(np.nanmax(u[mine]) - np.nanmin(u[mine]))
-                found.append(PartlyTriedGroup(group, axis, side, at, beyond, span, probability, p))
-    return sorted(found, key=lambda e: (e.p_value, -e.probability, e.group, e.axis))
+            p = end_p * n_tests * (1 if probability >= certainty else 2)
+            if p <= level and probability >= (MAX_UNLIKELY_END_PROBABILITY if has_lost else certainty):
+                span = float(np.nanmax(u[mask]) - np.nanmin(u[mask]))
+                partly_tried.append(PartlyTriedGroup(group, axis, side, at, beyond, span, probability, p))
+    return sorted(partly_tried, key=lambda e: (e.p_value, -e.probability, e.group, e.axis))
 
 
 def _chance_of_end(response: boundaries.AxisResponse, side: RangeSide) -> float:
@@ -113,10 +114,10 @@ def _find_inner_ends(own: FloatArray, rest: FloatArray, level: float) -> list[tu
 
 
 def _stretch_to_unit_range(positions: FloatArray) -> FloatArray:
-    known = positions[np.isfinite(positions)]
-    if not len(known) or np.ptp(known) == 0:
+    finite = positions[np.isfinite(positions)]
+    if not len(finite) or np.ptp(finite) == 0:
         return np.full(len(positions), np.nan)
-    return np.asarray((positions - known.min()) / np.ptp(known), dtype=np.float64)
+    return np.asarray((positions - finite.min()) / np.ptp(finite), dtype=np.float64)
 
 
 def find_groups_with_narrow_range(
@@ -132,19 +133,21 @@ def find_groups_with_narrow_range(
     labels = np.unique(groups).tolist()
     if len(labels) < 2 or not is_finite.any():
         return []
-    won = groups == groups[np.nanargmin(costs)]
-    varied = _varied_axes(numeric, won)
+    is_winner = groups == groups[np.nanargmin(costs)]
+    varied = _varied_axes(numeric, is_winner)
     if not varied:
         return []
-    theirs = boundaries.fit_responses(varied, [], ranks.log_rank_scores(costs[won]), edge)
-    lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_CLUSTER_POINTS]
+    fits = boundaries.fit_responses(varied, [], ranks.log_rank_scores(costs[is_winner]), edge)
+    losers = [g for g in labels if not is_winner[groups == g].any() and is_finite[groups == g].sum() >= _MIN_CLUSTER_POINTS]
     found = []
-    for group in lost:
-        mine = groups == group
-        own = _varied_axes(numeric, mine)
-        for end in boundaries.ends_with_clusters(own, [], costs[mine], edge, certainty, level / len(lost)) if own else []:
-            if _chance_of_end(theirs[end.axis], end.side) <= MAX_UNLIKELY_END_PROBABILITY:
-                p = len(lost) * max(end.p_value, _p_of_equal_clustering(numeric[end.axis], costs, mine, won, end.side))
+    for group in losers:
+        mask = groups == group
+        own_axes = _varied_axes(numeric, mask)
+        for end in (
+            boundaries.ends_with_clusters(own_axes, [], costs[mask], edge, certainty, level / len(losers)) if own_axes else []
+        ):
+            if _chance_of_end(fits[end.axis], end.side) <= MAX_UNLIKELY_END_PROBABILITY:
+                p = len(losers) * max(end.p_value, _p_of_equal_clustering(numeric[end.axis], costs, mask, is_winner, end.side))
                 if p <= level:
                     found.append((group, end._replace(p_value=p)))
     return sorted(found, key=lambda f: (f[1].p_value, -f[1].probability, f[0], f[1].axis))
@@ -161,16 +164,16 @@ def _p_of_equal_clustering(
 ) -> float:
     """Return the permutation p-value of the hypothesis that the good points of one group lie no closer to the given end than
     the good points of the other group. Points are ranked within their own group, so an overall difference has no effect."""
-    having = np.isfinite(positions)
-    if not (one & having).any() or not (other & having).any():
+    has_value = np.isfinite(positions)
+    if not (one & has_value).any() or not (other & has_value).any():
         return 1.0
-    values = np.concatenate([ranks.log_rank_scores(costs[g & having]) for g in (one, other)])
-    at = np.concatenate([positions[g & having] for g in (one, other)])
-    pull = -values * (at - at.mean()) * (1 if side == "high" else -1)
-    label = np.arange(len(pull)) < (one & having).sum()
+    values = np.concatenate([ranks.log_rank_scores(costs[g & has_value]) for g in (one, other)])
+    at = np.concatenate([positions[g & has_value] for g in (one, other)])
+    weights = -values * (at - at.mean()) * (1 if side == "high" else -1)
+    label = np.arange(len(weights)) < (one & has_value).sum()
     labels = np.vstack([label, np.random.default_rng(SEED).permuted(np.tile(label, (_N_PERMUTATIONS, 1)), axis=1)])
-    ahead = (labels @ pull) / labels[0].sum() - (~labels @ pull) / (~labels[0]).sum()
-    return float(np.mean(ahead >= ahead[0] - 1e-9))
+    leads = (labels @ weights) / labels[0].sum() - (~labels @ weights) / (~labels[0]).sum()
+    return float(np.mean(leads >= leads[0] - 1e-9))
 
 
 class SmallGroup(NamedTuple):
@@ -196,17 +199,19 @@ def find_small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, 
     if len(labels) < 2 or not is_finite.any():
         return []
     best = int(groups[np.nanargmin(costs)])
-    theirs = costs[is_finite & (groups == best)]
-    found = []
+    best_costs = costs[is_finite & (groups == best)]
+    small_groups = []
     for group in labels.tolist():
-        own = costs[is_finite & (groups == group)]
-        p = float(stats.binom.cdf(len(own), len(own) + len(theirs), 0.5)) * (len(labels) - 1)
-        if group == best or p > level or (len(own) and own.min() <= theirs.min()):
+        own_costs = costs[is_finite & (groups == group)]
+        p = float(stats.binom.cdf(len(own_costs), len(own_costs) + len(best_costs), 0.5)) * (len(labels) - 1)
+        if group == best or p > level or (len(own_costs) and own_costs.min() <= best_costs.min()):
             continue
-        chance = best_of.chance_of_better_trial(theirs, len(own), float(own.min())) if len(own) else 0.0
-        if chance < certainty:
-            found.append(SmallGroup(group, best, len(own), len(theirs), chance, p))
-    return sorted(found, key=lambda o: (o.lead_probability, o.p_value, o.group))
+        lead_chance = (
+            best_of.chance_of_better_trial(best_costs, len(own_costs), float(own_costs.min())) if len(own_costs) else 0.0
+        )
+        if lead_chance < certainty:
+            small_groups.append(SmallGroup(group, best, len(own_costs), len(best_costs), lead_chance, p))
+    return sorted(small_groups, key=lambda o: (o.lead_probability, o.p_value, o.group))
 
 
 class UntrainedGroup(NamedTuple):
@@ -218,39 +223,42 @@ class UntrainedGroup(NamedTuple):
     p_value: float
     """p-value of the hypothesis that all groups train equally well, corrected for the number of groups."""
     common_cost: float | None = None
-    """Cost of the common level: the median of the nearly equal results; None if the points failed."""
+    """Cost of the common level: the median of the nearly equal results; None if the group's points failed."""
 
 
 def find_stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[UntrainedGroup]:
     """Return the groups in which nearly all results are equally bad, smallest p-value first."""
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
-    found = []
+    stuck_groups = []
     for group in labels:
-        own, rest = np.sort(costs[is_finite & (groups == group)]), costs[is_finite & (groups != group)]
+        own, other_costs = np.sort(costs[is_finite & (groups == group)]), costs[is_finite & (groups != group)]
         count = math.ceil(_NEARLY_ALL_SHARE * len(own))
-        if count < _MIN_EQUAL_RESULTS or len(rest) < _MIN_EQUAL_RESULTS:
+        if count < _MIN_EQUAL_RESULTS or len(other_costs) < _MIN_EQUAL_RESULTS:
             continue
-        widths = own[count - 1 :] - own[: len(own) - count + 1]
-        equal = own[int(widths.argmin()) :][:count]
-        if not (np.ptp(equal) <= _MAX_EQUAL_RESULTS_RANGE * float(np.std(rest)) and equal[0] > float(np.median(rest))):
+        ranges = own[count - 1 :] - own[: len(own) - count + 1]
+        equal_costs = own[int(ranges.argmin()) :][:count]
+        if not (
+            np.ptp(equal_costs) <= _MAX_EQUAL_RESULTS_RANGE * float(np.std(other_costs))
+            and equal_costs[0] > float(np.median(other_costs))
+        ):
             continue
-        every = np.concatenate([own, rest])
-        close = int(np.sum((every >= equal[0]) & (every <= equal[-1])))
+        all_costs = np.concatenate([own, other_costs])
+        n_close = int(np.sum((all_costs >= equal_costs[0]) & (all_costs <= equal_costs[-1])))
         # The window of equal results was placed to fit the group's results. The p-value is therefore corrected for all windows
         # that start at one of these results.
-        p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
+        p = len(all_costs) * len(labels) * math.comb(n_close, count) / math.comb(len(all_costs), count)
         if p <= level:
-            found.append(UntrainedGroup(group, count, p, float(np.median(equal))))
-    return sorted(found, key=lambda s: (s.p_value, s.group))
+            stuck_groups.append(UntrainedGroup(group, count, p, float(np.median(equal_costs))))
+    return sorted(stuck_groups, key=lambda s: (s.p_value, s.group))
 
 
 def find_failing_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[UntrainedGroup]:
     """Return the groups in which nearly all points failed (Fisher's exact test), most significant first."""
-    bad, found = np.isnan(costs), []
+    has_failed, found = np.isnan(costs), []
     for group in (labels := np.unique(groups).tolist()):
-        size, count = int(np.sum(groups == group)), int(np.sum(bad & (groups == group)))
-        p = len(labels) * float(stats.hypergeom.sf(count - 1, len(costs), int(bad.sum()), size))
+        size, count = int(np.sum(groups == group)), int(np.sum(has_failed & (groups == group)))
+        p = len(labels) * float(stats.hypergeom.sf(count - 1, len(costs), int(has_failed.sum()), size))
         if count >= _NEARLY_ALL_SHARE * size and p <= level:
             found.append(UntrainedGroup(group, count, p))
     return sorted(found, key=lambda f: (f.p_value, f.group))

@@ -40,7 +40,7 @@ _AXIS_END_SHARE = 0.2
 
 
 class GoodRegion(NamedTuple):
-    """The part of one axis that contains the good points, except up to 5 % of them at each end (strays)."""
+    """The part of one axis that contains the good points, except up to 5 % of the good points at each end."""
 
     low: float
     high: float
@@ -66,8 +66,8 @@ def narrowable_parameters(study: Study, tried: Settings, *, levels: int) -> list
     ]
 
 
-def tolerance(study: Study, tried: Settings, share: float, of_training: float) -> float:
-    """Return the maximum distance of a good result from the best result. It is the larger of two amounts: `share` times the
+def max_good_distance(study: Study, tried: Settings, share: float, of_training: float) -> float:
+    """Return the maximum distance of a good result from the best result, as the larger of two amounts: `share` times the
     distance from the best result to the 90 % quantile and, if most settings have several evaluations, `of_training` times the
     improvement from the median first evaluation to the best result."""
     successful_costs = tried.costs[~tried.failed]
@@ -76,9 +76,9 @@ def tolerance(study: Study, tried: Settings, share: float, of_training: float) -
     curves = [study.cost_curve(group[0]).finite for group in tried.trials]
     starts = [float(c.values[0]) for c in curves if len(c) > 1]
     with np.errstate(over="ignore", invalid="ignore"):
-        way = share * float(np.quantile(successful_costs, _BAD_COST_QUANTILE) - successful_costs.min())
-        gain = of_training * float(np.median(starts) - successful_costs.min()) if 2 * len(starts) > len(curves) else 0.0
-    return max((x for x in (way, gain) if math.isfinite(x)), default=0.0)
+        by_range = share * float(np.quantile(successful_costs, _BAD_COST_QUANTILE) - successful_costs.min())
+        by_training = of_training * float(np.median(starts) - successful_costs.min()) if 2 * len(starts) > len(curves) else 0.0
+    return max((x for x in (by_range, by_training) if math.isfinite(x)), default=0.0)
 
 
 def mask_good_points(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
@@ -108,40 +108,42 @@ def find_good_region(positions: FloatArray, costs: FloatArray, is_good: BoolArra
     at, best = np.sort(positions[is_good]), positions[np.argsort(costs, kind="stable")[:3]]
     strays = int(_MAX_GOOD_OUTSIDE_SHARE * count)
     low, high = float(min(at[strays], best.min())), float(max(at[count - 1 - strays], best.max()))
-    inside = int(np.sum((positions >= low) & (positions <= high)))
+    n_inside = int(np.sum((positions >= low) & (positions <= high)))
     gaps = count - 1 - 2 * strays
     margin = (high - low) * (missed ** (-1 / gaps) - 1)
-    left_out = int(np.sum((at < low) | (at > high)))
-    return GoodRegion(low, high, count, left_out, inside, margin, chance_of_rank_span(len(positions), count, gaps, inside))
+    n_outside = int(np.sum((at < low) | (at > high)))
+    return GoodRegion(low, high, count, n_outside, n_inside, margin, chance_of_rank_span(len(positions), count, gaps, n_inside))
 
 
 def p_of_unrelated_costs(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
     """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
     The test permutes the ranks of the costs. The statistic is the largest contrast between a run of neighbouring points along
-    the axis and all other points. The test uses all points, because the few good points alone are weak evidence if there are
+    the axis and all other points. All points enter the test, because the few good points alone are weak evidence if there are
     many axes. The permutations keep points at the same position together. The number of permutations grows until p-values as
     small as `level` are possible.
     """
-    some = choose_evenly_by_rank(costs, _MAX_PERMUTED_POINTS)
-    _, at = np.unique(positions[some], return_inverse=True)
+    sample = choose_evenly_by_rank(costs, _MAX_PERMUTED_POINTS)
+    _, at = np.unique(positions[sample], return_inverse=True)
     order, sizes = np.argsort(at, kind="stable"), np.cumsum(np.bincount(at))
-    scores, n = normal_scores(costs[some]), len(some)
+    scores, n = normal_scores(costs[sample]), len(sample)
     borders = np.concatenate([[0], sizes])
     starts, ends = _runs_of_positions(borders, n)
     if not len(starts):
         return 1.0
     rng = np.random.default_rng(SEED)
-    observed = _compute_best_contrasts(scores[None, order], borders, starts, ends)[0]
-    as_good = total = 1
-    first = [_FIRST_BATCH_PERMUTATIONS] if 10 * level * _FIRST_BATCH_PERMUTATIONS < 1 else []
-    for size in [*first, *[_N_PERMUTATIONS] * _MAX_PERMUTATION_BATCHES]:
-        shuffled = rng.permuted(np.tile(scores, (size, 1)), axis=1)
-        as_good += int(np.sum(_compute_best_contrasts(shuffled[:, order], borders, starts, ends) >= observed - 1e-9))
-        total += size
-        if as_good > 1 or 1 / total <= level:
+    observed_contrast = _compute_best_contrasts(scores[None, order], borders, starts, ends)[0]
+    n_as_good = n_draws = 1
+    first_batch = [_FIRST_BATCH_PERMUTATIONS] if 10 * level * _FIRST_BATCH_PERMUTATIONS < 1 else []
+    for size in [*first_batch, *[_N_PERMUTATIONS] * _MAX_PERMUTATION_BATCHES]:
+        permuted_scores = rng.permuted(np.tile(scores, (size, 1)), axis=1)
+        n_as_good += int(
+            np.sum(_compute_best_contrasts(permuted_scores[:, order], borders, starts, ends) >= observed_contrast - 1e-9)
+        )
+        n_draws += size
+        if n_as_good > 1 or 1 / n_draws <= level:
             break
-    return as_good / total
+    return n_as_good / n_draws
 
 
 def _compute_best_contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, ends: IntArray) -> FloatArray:
@@ -153,14 +155,15 @@ def _compute_best_contrasts(scores: FloatArray, borders: IntArray, starts: IntAr
 
 
 def _runs_of_positions(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """Return (starts, ends) of runs of neighbouring positions that contain at least 10 %, 20 %, … of the n points, but not all."""
+    """Return (starts, ends) of runs of neighbouring positions that contain at least 10 %, 20 %, … of the n points, but not
+    all."""
     starts = np.tile(np.arange(len(borders) - 1), len(_RUN_LENGTH_SHARES))
-    wanted = borders[starts] + np.repeat(np.ceil(_RUN_LENGTH_SHARES * n), len(borders) - 1)
-    ends = np.searchsorted(borders, wanted)
-    fits = ends < len(borders)
-    starts, ends = starts[fits], ends[fits]
-    fits = borders[ends] - borders[starts] < n
-    return starts[fits], ends[fits]
+    min_borders = borders[starts] + np.repeat(np.ceil(_RUN_LENGTH_SHARES * n), len(borders) - 1)
+    ends = np.searchsorted(borders, min_borders)
+    is_valid = ends < len(borders)
+    starts, ends = starts[is_valid], ends[is_valid]
+    is_valid = borders[ends] - borders[starts] < n
+    return starts[is_valid], ends[is_valid]
 
 
 def range_to_keep(part: GoodRegion, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
@@ -208,15 +211,15 @@ def find_outstanding_region(positions: FloatArray, costs: FloatArray, tolerance:
     points must lie outside the region. The region extends to the nearest of the other points.
     """
     best = float(np.nanmin(costs))
-    is_good, others = costs <= best + tolerance, costs > best + tolerance
+    is_good, is_other = costs <= best + tolerance, costs > best + tolerance
     count = int(is_good.sum())
-    if count >= MIN_GOOD_POINTS or others.sum() < MIN_POINTS:
+    if count >= MIN_GOOD_POINTS or is_other.sum() < MIN_POINTS:
         return None
-    low, high, rest = float(positions[is_good].min()), float(positions[is_good].max()), positions[~is_good]
-    below, above = rest[rest < low], rest[rest > high]
+    low, high, other_points = float(positions[is_good].min()), float(positions[is_good].max()), positions[~is_good]
+    below, above = other_points[other_points < low], other_points[other_points > high]
     with np.errstate(over="ignore", invalid="ignore"):
-        leads = costs[others].min() - costs[is_good].max() > np.ptp(costs[others])
-    if not (len(below) and len(above)) or len(below) + len(above) < len(rest) or not leads:
+        is_far_better = costs[is_other].min() - costs[is_good].max() > np.ptp(costs[is_other])
+    if not (len(below) and len(above)) or len(below) + len(above) < len(other_points) or not is_far_better:
         return None
     margin = max(low - float(below.max()), float(above.min()) - high)
     return GoodRegion(low, high, count, 0, count, margin, 1 / len(costs))
@@ -231,8 +234,8 @@ def chance_of_rank_span(n: int, count: int, gaps: int, span: int) -> float:
     h = h[n - h + 1 >= count - gaps]
     if not len(h):
         return 0.0 if span < gaps + 1 else 1.0
-    ways = _log_binomial_coefficient(h - 2, gaps - 1) + _log_binomial_coefficient(n - h + 1, count - gaps)
-    return float(min(1.0, np.exp(logsumexp(ways) - _log_binomial_coefficient(n, count))))
+    log_counts = _log_binomial_coefficient(h - 2, gaps - 1) + _log_binomial_coefficient(n - h + 1, count - gaps)
+    return float(min(1.0, np.exp(logsumexp(log_counts) - _log_binomial_coefficient(n, count))))
 
 
 def _log_binomial_coefficient(n: FloatArray | float, k: int) -> FloatArray:

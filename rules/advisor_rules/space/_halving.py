@@ -44,7 +44,7 @@ def expected_best(costs: FloatArray, n: float) -> float:
 
 
 def loss_of_halving(costs: FloatArray) -> HalvingLoss:
-    """Return the expected loss if only half as many trials had run. costs: shape (n,), n >= 4, at least one of them not NaN.
+    """Return the expected loss if only half as many trials had run. costs: shape (n,), n >= 4, at least one cost not NaN.
 
     The loss is a weighted sum of the gaps between costs of neighbouring ranks. Gaps between the lowest of many costs are nearly
     independent and exponential (Renyi), so half the sum of their squared contributions estimates the variance of the loss.
@@ -63,10 +63,10 @@ def loss_of_halving(costs: FloatArray) -> HalvingLoss:
 
 def _chances_below_rank(total: int, number_drawn: float) -> FloatArray:
     """Return the probability that the best of `number_drawn` of `total` trials has a rank worse than 1, 2, ..., total - 1."""
-    left = total - np.arange(1, total, dtype=np.float64)
-    possible = left >= number_drawn - 1e-9
-    left = np.where(possible, left, total)
+    n_worse = total - np.arange(1, total, dtype=np.float64)
+    is_possible = n_worse >= number_drawn - 1e-9
+    n_worse = np.where(is_possible, n_worse, total)
     chance = np.exp(
-        gammaln(left + 1) - gammaln(left - number_drawn + 1) - gammaln(total + 1) + gammaln(total - number_drawn + 1)
+        gammaln(n_worse + 1) - gammaln(n_worse - number_drawn + 1) - gammaln(total + 1) + gammaln(total - number_drawn + 1)
     )
-    return np.asarray(np.where(possible, chance, 0.0), dtype=np.float64)
+    return np.asarray(np.where(is_possible, chance, 0.0), dtype=np.float64)

@@ -54,6 +54,7 @@ def weakest_searchable_value(domain: Domain) -> float:
 
 
 def off_value_below(name: str, domain: Domain) -> float | None:
-    """Return the value below the range that switches the regulariser off; None if there is none, or the range has weak values."""
+    """Return the value below the range that switches the regulariser off; None if there is none, or the range has weak
+    values."""
     lowest = weakest_searchable_value(domain)
     return lowest if has_only_strong_values(name, domain) and lowest == 0 < lowest_and_highest(domain)[0] else None

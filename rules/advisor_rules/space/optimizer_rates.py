@@ -23,8 +23,8 @@ class OptimizerRates(Rule):
 
     ## Why it matters
     The same learning rate or momentum has different effects with different optimizers: a good rate for SGD is about a hundred
-    times a good rate for Adam. A common range of learning rates suits only one optimizer. The other optimizer loses because the
-    range does not suit it, or wastes trials at learning rates at which it cannot train.
+    times a good rate for Adam. A common range of learning rates suits only one optimizer. The others lose because the range
+    does not suit them, or waste trials at learning rates at which they cannot train.
 
     ## What to do
     Run one study for each optimizer, each with hyperparameters and ranges of its own, and all with equally many trials. Then
@@ -60,10 +60,10 @@ class OptimizerRates(Rule):
         require_searched_hyperparameters(study)
         if not any(parameter_kinds.chooses_optimizer(name) for name in study.spec.parameters):
             raise MissingData("no hyperparameter chooses the optimizer", needs="design")
-        shared = optimizers.shared_learning_rate(study.spec)
-        if shared is None or study.probe is not None:
+        shared_rate = optimizers.shared_learning_rate(study.spec)
+        if shared_rate is None or study.probe is not None:
             return
-        chooser, rate = shared
+        chooser, rate = shared_rate
         values = list_message([say("{value}", value=Setting(v)) for v in study.spec.parameters[chooser].options])
         why = say("{values} share one range of {rate}", values=values, rate=Name(rate))
         yield self.finding(

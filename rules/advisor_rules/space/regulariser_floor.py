@@ -21,8 +21,7 @@ from advisor_rules.space import _regularisers
 
 _MIN_SETTINGS = 10
 """Minimum number of settings with a result to test whether high values improve results; with 10, a strong trend (rank
-correlation 0.6) is significant.
-"""
+correlation 0.6) is significant."""
 _FINDING_CONFIDENCE = 0.5
 """The confidence of the finding is one half, because no trial was run with weak regularisation."""
 
@@ -77,8 +76,8 @@ class RegulariserFloor(Rule):
         for name, parameter in strong.items():
             trials = [t for t in study.ranked() if name in t.params]
             positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
-            fine = np.isfinite(positions)
-            p = ranks.p_value_of_fall(positions[fine], costs[fine])
+            is_finite = np.isfinite(positions)
+            p = ranks.p_value_of_fall(positions[is_finite], costs[is_finite])
             if p > self.false_alarms:
                 yield self._build_finding(study, name, parameter, p, count)
 
@@ -87,7 +86,7 @@ class RegulariserFloor(Rule):
         names: dict[str, Name | float] = {"name": Name(name), "low": low}
         why = say("{name} is searched only from {low} upwards, so no trial shows its benefit.", **names)
         text = "{why} {count} do not show whether high values help (p = {p})."
-        off = ", which switches it off" if floor == 0 else ""
+        off_text = ", which switches it off" if floor == 0 else ""
         changes: list[Change] = []
         if floor < low:
             scale: AxisScale = "log" if floor > 0 else "linear"
@@ -97,7 +96,7 @@ class RegulariserFloor(Rule):
                 changes.append(Advise(text=str(say(advice, name=Name(name)))))
         return self.finding(
             say(text, why=why, count=Count(count, "setting"), p=Probability(p)),
-            action=say(f"Start the range of {{name}} at {{floor}}{off}.", name=Name(name), floor=floor),
+            action=say(f"Start the range of {{name}} at {{floor}}{off_text}.", name=Name(name), floor=floor),
             severity="warning" if floor == 0 and name not in study.inferred else "note",
             confidence=_FINDING_CONFIDENCE,
             subject=name,

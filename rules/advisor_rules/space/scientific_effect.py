@@ -84,20 +84,19 @@ class ScientificEffect(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per scientific hyperparameter: the difference between its values, or the largest possible
-        difference.
-        """
+        difference."""
         tried = settings.read_settings(study)
-        repeated = _compare_repeats(study, tried, self.levels)
-        if repeated is not None:
+        comparison = _compare_repeats(study, tried, self.levels)
+        if comparison is not None:
             # The leader is selected as the best of all means, so intervals are corrected for all pairs of values, not only for
             # pairs with the leader.
-            yield self._build_answer_finding(study, repeated, 2 * self.false_alarms / len(repeated.groups))
+            yield self._build_answer_finding(study, comparison, 2 * self.false_alarms / len(comparison.groups))
             return
-        questions, lacking = self._collect_comparisons(study, tried)
+        questions, reasons = self._collect_comparisons(study, tried)
         if not questions:
             settings.require_two_settings(study)
-            if lacking:
-                raise MissingData(lacking[0])
+            if reasons:
+                raise MissingData(reasons[0])
             raise MissingData("the study compares no values of a scientific hyperparameter", needs="design")
         for question in questions:
             finding = self._build_answer_finding(
@@ -107,36 +106,36 @@ class ScientificEffect(Rule):
 
     def _collect_comparisons(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
         """Return the comparisons of values, and messages about missing data for comparisons that could not be made."""
-        found, lacking = [], []
+        candidates, reasons = [], []
         for comparison in _compared_values.find_compared_values(study, tried, levels=self.levels):
             if study.searched[comparison.name].role != "scientific" or len(comparison.values) > self.levels:
                 continue
             settings.require_unpruned(study)
-            fine = np.isfinite(comparison.costs)
-            groups = [g for g in range(len(comparison.values)) if np.sum(fine & (comparison.groups == g)) >= self.each]
+            is_finite = np.isfinite(comparison.costs)
+            groups = [g for g in range(len(comparison.values)) if np.sum(is_finite & (comparison.groups == g)) >= self.each]
             if len(groups) < 2:
-                lacking.append(
+                reasons.append(
                     f"{Name(comparison.name)} needs at least {self.each} settings with a result for each of two values, to tell "
                     "which value is better"
                 )
-            elif np.ptp(comparison.costs[fine]) > 0:
-                found.append((comparison, groups))
+            elif np.ptp(comparison.costs[is_finite]) > 0:
+                candidates.append((comparison, groups))
             else:
-                lacking.append(f"all results are equal; the values of {Name(comparison.name)} need results that differ")
+                reasons.append(f"all results are equal, so they do not show which value of {Name(comparison.name)} is better")
         # Declared hyperparameters come first, then those with the strongest effects of their own.
-        effects = [float(ranks.log_p_values_of_axes([], [c.groups.astype(np.float64)], c.costs)[0]) for c, _ in found]
-        names = [comparison.name for comparison, _ in found]
-        first = sorted(range(len(found)), key=lambda i: (names[i] in study.inferred, effects[i]))[: self.most]
-        return [_compare_values(*found[i], asked=len(found), others=self.others) for i in sorted(first)], lacking
+        effects = [float(ranks.log_p_values_of_axes([], [c.groups.astype(np.float64)], c.costs)[0]) for c, _ in candidates]
+        names = [comparison.name for comparison, _ in candidates]
+        chosen = sorted(range(len(candidates)), key=lambda i: (names[i] in study.inferred, effects[i]))[: self.most]
+        return [_compare_values(*candidates[i], asked=len(candidates), others=self.others) for i in sorted(chosen)], reasons
 
     def _build_answer_finding(self, study: Study, question: _ValueComparison, false_alarms: float) -> Finding:
-        effect, comparison, lead = question.effect, question.comparison, question.effect.leading_group
+        effect, comparison, leader = question.effect, question.comparison, question.effect.leading_group
         level, share = 1 - false_alarms / (len(question.groups) - 1), Percent(1 - self.false_alarms)
-        gaps = {g: effect.difference_to_leading_group(g, level) for g in range(len(question.groups)) if g != lead}
+        gaps = {g: effect.difference_to_leading_group(g, level) for g in range(len(question.groups)) if g != leader}
         worse = sorted((g for g, (_, low, _) in gaps.items() if low > 0), key=lambda g: -gaps[g][0])
-        chance = min((float(np.mean(effect.best_costs[:, g] > effect.best_costs[:, lead])) for g in worse), default=0.0)
+        probability = min((float(np.mean(effect.best_costs[:, g] > effect.best_costs[:, leader])) for g in worse), default=0.0)
         texts = {g: _gap_interval_text(gap, share) for g, gap in gaps.items()}
-        name, best = Name(comparison.name), comparison.value_label(question.groups[lead])
+        name, best = Name(comparison.name), comparison.value_label(question.groups[leader])
         if worse:
             values = [say("{value} by {interval}", value=question.value(g), interval=texts[g]) for g in worse]
             text = say("{best} is better than {values}.", best=best, values=list_message(values, limit=len(values)))
@@ -144,8 +143,8 @@ class ScientificEffect(Rule):
         else:
             others = "" if question.is_only_tuned_parameter else ", with the other hyperparameters tuned"
             largest = max(max(high, -low) for _, low, high in gaps.values())
-            no = f"No difference between the values of {{name}} larger than {{largest}} can be seen ({{share}}){others}."
-            text = say(no, name=name, largest=largest, share=share)
+            template = f"The values of {{name}} differ by at most {{largest}} ({{share}} confidence){others}."
+            text = say(template, name=name, largest=largest, share=share)
             action = say(
                 "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences.", name=name
             )
@@ -154,14 +153,17 @@ class ScientificEffect(Rule):
             say("{text} {noise}", text=text, noise=_seed_variation_text(study, effect)),
             action=action,
             severity="note",
-            confidence=chance if worse else 1 - self.false_alarms,
+            confidence=probability if worse else 1 - self.false_alarms,
             subject=comparison.name,
             trials=[t for g in worse for t in comparison.trials_with_value(question.groups[g])],
-            evidence=(axis_plot(comparison.name, say(caption, name=name)), table(*self._figures(study, question, texts))),
-            changes=_build_changes(study, question, lead, worse, str(text)),
+            evidence=(
+                axis_plot(comparison.name, say(caption, name=name)),
+                table(*self._evidence_table(study, question, texts)),
+            ),
+            changes=_build_changes(study, question, leader, worse, str(text)),
         )
 
-    def _figures(
+    def _evidence_table(
         self, study: Study, question: _ValueComparison, texts: dict[int, Message]
     ) -> Iterator[tuple[str, MessagePart]]:
         for g, group in enumerate(question.groups):
@@ -201,62 +203,64 @@ class _ValueComparison:
 
 
 def _compare_values(comparison: ComparedValues, groups: list[int], *, asked: int, others: int) -> _ValueComparison:
-    mine = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
-    index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
-    costs = comparison.costs[mine]
+    is_used = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
+    index = np.searchsorted(groups, comparison.groups[is_used]).astype(np.int64)
+    costs = comparison.costs[is_used]
     numeric = [
-        u[mine] for n, u in comparison.numeric_positions.items() if has_distinct_values(u[mine]) and not is_training_length(n)
+        u[is_used]
+        for n, u in comparison.numeric_positions.items()
+        if has_distinct_values(u[is_used]) and not is_training_length(n)
     ]
-    choices = [u[mine] for u in comparison.choice_indices.values() if has_distinct_values(u[mine])]
+    choices = [u[is_used] for u in comparison.choice_indices.values() if has_distinct_values(u[is_used])]
     if len(numeric) + len(choices) > others:
-        strongest = np.argsort(ranks.log_p_values_of_axes(numeric, choices, costs), kind="stable")[:others]
-        choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
-        numeric = [u for i, u in enumerate(numeric) if i in strongest]
+        strong_axes = np.argsort(ranks.log_p_values_of_axes(numeric, choices, costs), kind="stable")[:others]
+        choices = [u for i, u in enumerate(choices, len(numeric)) if i in strong_axes]
+        numeric = [u for i, u in enumerate(numeric) if i in strong_axes]
     return _ValueComparison(comparison, tuple(groups), group_effect.compare_groups(index, numeric, choices, costs), asked)
 
 
 def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
     """Return the comparison in a study that only repeats several values of one hyperparameter; None for other studies."""
-    compared = repeats.compared_settings(study)
-    variance = difference.pooled_deviation([s.costs_after_selection for s in compared])
-    names = {n for s in compared for n in s.params}
-    differ = [n for n in names if len({s.params.get(n) for s in compared}) > 1]
-    if variance is None or not variance[0] > 0 or len(differ) != 1:
+    repeated_settings = repeats.compared_settings(study)
+    variance = difference.pooled_deviation([s.costs_after_selection for s in repeated_settings])
+    names = {n for s in repeated_settings for n in s.params}
+    different_names = [n for n in names if len({s.params.get(n) for s in repeated_settings}) > 1]
+    if variance is None or not variance[0] > 0 or len(different_names) != 1:
         return None
     for comparison in _compared_values.find_compared_values(study, tried, levels=levels):
-        costs = {s.params[comparison.name]: s.costs_after_selection for s in compared if comparison.name in s.params}
-        if len(costs) == len(compared) and study.searched[comparison.name].role == "scientific":
+        costs = {s.params[comparison.name]: s.costs_after_selection for s in repeated_settings if comparison.name in s.params}
+        if len(costs) == len(repeated_settings) and study.searched[comparison.name].role == "scientific":
             groups = [g for g, value in enumerate(comparison.values) if value in costs]
             effect = group_effect.compare_repeated_settings([costs[comparison.values[g]] for g in groups])
             return _ValueComparison(comparison, tuple(groups), effect, comparable_parameter_count=1)
     return None
 
 
-def _build_changes(study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
+def _build_changes(study: Study, question: _ValueComparison, leader: int, worse: list[int], why: str) -> tuple[Change, ...]:
     """Return the change that keeps the better of two values; for more values, the change that drops the worse ones."""
     if not worse:
         return ()
     comparison = question.comparison
     name, parameter = comparison.name, study.searched[comparison.name]
     if len(worse) == len(comparison.values) - 1 and not parameter.numeric:
-        return (FixParameter(parameter=name, value=comparison.values[question.groups[lead]], why=why),)
-    lost = tuple(comparison.values[question.groups[g]] for g in worse)
+        return (FixParameter(parameter=name, value=comparison.values[question.groups[leader]], why=why),)
+    worse_values = tuple(comparison.values[question.groups[g]] for g in worse)
     if parameter.choices is not None:
-        return (DropValues(parameter=name, values=lost, why=why),)
-    values = list_message(map(Setting, lost), len(lost))
+        return (DropValues(parameter=name, values=worse_values, why=why),)
+    values = list_message(map(Setting, worse_values), len(worse_values))
     return (Advise(text=str(say("Leave out {name} = {values} in the next comparison.", name=Name(name), values=values))),)
 
 
 def _gap_interval_text(gap: tuple[float, float, float], share: Percent) -> Message:
-    middle, low, high = gap
-    return say("{middle} ({share} interval {low} to {high})", middle=middle, share=share, low=low, high=high)
+    estimate, low, high = gap
+    return say("{middle} ({share} interval {low} to {high})", middle=estimate, share=share, low=low, high=high)
 
 
 def _seed_variation_text(study: Study, effect: group_effect.GroupEffect) -> Message:
     """Return a sentence about the variation between trials, estimated from repeats or else from the fitted response."""
     tried = repeats.full_length_settings(study)
-    known = repeats.variance_between_seeds(tried)
-    if known is not None:
-        return say(f"The standard deviation between {repeats.noun(tried)}s is {{sd}}.", sd=Number(known[0], 2))
+    variance = repeats.variance_between_seeds(tried)
+    if variance is not None:
+        return say(f"The standard deviation between {repeats.noun(tried)}s is {{sd}}.", sd=Number(variance[0], 2))
     text = "No setting was repeated; the fit estimates the standard deviation between seeds as {sd}."
     return say(text, sd=Number(effect.noise_sd, 2))

@@ -31,7 +31,7 @@ from advisor.model.study import Study
 from advisor.stats import boundaries, ranks
 from advisor_rules.space import _extension, _rows
 
-OUTER_FIFTH = 0.8 - 1e-9
+MIN_OUTER_FIFTH_POSITION = 0.8 - 1e-9
 """Minimum position of a trial in the outer fifth of a range."""
 MIN_CLUSTERED_TRIALS = 3
 """Minimum number of best trials in a region that show that good trials cluster there; one or two trials may lie there by
@@ -69,13 +69,13 @@ class SpaceBoundary(Rule):
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. The finding is a
     note if the probability that the best value lies at the end of the range is between 75 % and 90 %, if the corrected
     confidence is below 0.5, or if only the best two trials cluster at the end; but if only one hyperparameter was searched, it
-    suffices that the outermost trial leads all others by more than noise. If only one hyperparameter was searched and
-    results are visibly best inside its range, the rule is quiet. Confidence is one minus the p-value, times the probability
-    that the best value lies at the end, times 0.9 if the range was not declared. In simulations with 5 to 64 trials, the rule
-    fired in 0 to 5 % of studies if no hyperparameter mattered, in 0 to 10 % if the optimum was at 0.65 of the range, and in up
-    to 30 % if the optimum was at 0.8. If the optimum lay 0.1 range widths beyond the end, the new range contained it in all 58
-    simulated studies; at 0.3 range widths, in 80 % of studies. If the optimum lies further out than the new range, the next
-    study extends the range again.
+    suffices that the outermost trial leads all others by more than noise. If only one hyperparameter was searched and results
+    are visibly best inside its range, the rule is quiet. Confidence is one minus the p-value, times the probability that the
+    best value lies at the end, times 0.9 if the range was not declared. In simulations with 5 to 64 trials, the rule fired in 0
+    to 5 % of studies if no hyperparameter mattered, in 0 to 10 % if the optimum was at 0.65 of the range, and in up to 30 % if
+    the optimum was at 0.8. If the optimum lay 0.1 range widths beyond the end, the new range contained it in all 58 simulated
+    studies; at 0.3 range widths, in 80 % of studies. If the optimum lies further out than the new range, the next study extends
+    the range again.
     """
 
     playbook = "Identifying bad search space boundaries"
@@ -151,38 +151,47 @@ class SpaceBoundary(Rule):
         needed = next(n for n in itertools.count(1) if 2 * len(axes) <= level * math.factorial(n))
         tried.require_settings(max(5, needed), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
-        found = boundaries.ends_with_clusters(numeric, choices, tried.costs, self.edge, self.likely, level)
-        if not found:
+        ends = boundaries.ends_with_clusters(numeric, choices, tried.costs, self.edge, self.likely, level)
+        if not ends:
             return
-        shape = boundaries.fit_responses(numeric, choices, boundaries.truncate_at_median(tried.costs), self.edge)
-        for end in found:
-            name, response = axes[end.axis], shape[end.axis]
-            doubted = end.p_value_among_successful_trials > level and end.probability < self.certainty
-            if doubted or _trials_fail_beyond_best(tried, name, end.side) or _optimum_lies_inside(study, tried, name, end.side):
+        responses = boundaries.fit_responses(numeric, choices, boundaries.truncate_at_median(tried.costs), self.edge)
+        for end in ends:
+            name, response = axes[end.axis], responses[end.axis]
+            doubtful = end.p_value_among_successful_trials > level and end.probability < self.certainty
+            if (
+                doubtful
+                or _trials_fail_beyond_best(tried, name, end.side)
+                or _optimum_lies_inside(study, tried, name, end.side)
+            ):
                 continue
             moved = _extension.extend_range_end(study, tried, name, end.side, response)
             if moved is not None:
                 yield self._build_finding(study, tried, name, end, moved)
 
     def _build_finding(
-        self, study: Study, tried: Settings, name: str, crowded: boundaries.ClusterAtEnd, moved: _extension.ExtendedRange
+        self, study: Study, tried: Settings, name: str, end: boundaries.ClusterAtEnd, moved: _extension.ExtendedRange
     ) -> Finding:
-        side, p, sure = crowded.side, crowded.p_value, crowded.probability >= self.certainty
+        side, p, is_sure = end.side, end.p_value, end.probability >= self.certainty
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _build_advice(study, name, side, moved)
-        sure = sure and (
+        is_sure = is_sure and (
             _outermost_leads_beyond_noise(study, tried, name, side)
             or _clusters_without_best_two(tried, name, side, self.false_alarms)
         )
-        zone = mirror_positions(tried.numeric[name], side) >= OUTER_FIFTH
-        chance = "probability by chance of such an improvement towards this end (permutation test of all settings)"
-        inside = say("{n} of the {of} best, {share} of all", n=int(zone[good].sum()), of=len(good), share=Percent(zone.mean()))
+        in_outer_fifth = mirror_positions(tried.numeric[name], side) >= MIN_OUTER_FIFTH_POSITION
+        label = "probability by chance of such an improvement towards this end (permutation test of all settings)"
+        share_text = say(
+            "{n} of the {of} best, {share} of all",
+            n=int(in_outer_fifth[good].sum()),
+            of=len(good),
+            share=Percent(in_outer_fifth.mean()),
+        )
         return self.finding(
             good_end_message(study, tried, name, side, good),
             action=action,
-            severity="warning" if sure and isinstance(change, SetRange) else "note",
-            confidence=(1 - p) * crowded.probability * (0.9 if name in study.inferred else 1),
+            severity="warning" if is_sure and isinstance(change, SetRange) else "note",
+            confidence=(1 - p) * end.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
             trials=best,
@@ -195,9 +204,9 @@ class SpaceBoundary(Rule):
                 ),
                 table(
                     _rows.tried_settings_row(tried),
-                    (f"trials in the {side}est fifth", inside),
-                    _rows.probability_row(chance, p, self.false_alarms),
-                    _rows.share_row("simulated fits whose best value lies at this end", crowded.probability, self.likely),
+                    (f"trials in the {side}est fifth of the range", share_text),
+                    _rows.probability_row(label, p, self.false_alarms),
+                    _rows.share_row("simulated fits whose best value lies at this end", end.probability, self.likely),
                     _rows.range_row(study, name),
                 ),
             ),
@@ -205,69 +214,69 @@ class SpaceBoundary(Rule):
         )
 
 
-def _build_advice(study: Study, name: str, side: RangeSide, moved: _extension.ExtendedRange) -> tuple[Message, Change]:
+def _build_advice(study: Study, name: str, side: RangeSide, new_range: _extension.ExtendedRange) -> tuple[Message, Change]:
     """Return (action, change): a new range or, for batch size and architecture, whose values differ in cost, only advice."""
     if parameter_kinds.is_batch_size(name):
         action = say("Choose {name} by throughput and memory, and tune the optimizer for that batch size.", name=Name(name))
         return action, Advise(text=str(action))
     domain = study.spec.parameters[name]
     if parameter_kinds.searches_architecture(study, name):
-        end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
+        old_end, new_end = (domain.high, new_range.high) if side == "high" else (domain.low, new_range.low)
         beyond = "above" if side == "high" else "below"
         text = (
             f"Decide if {{name}} {beyond} {{end}} is worth its cost. If it is, compare {{end}} and {{to}} in a separate study."
         )
-        action = say(text, name=Name(name), end=Setting(end), to=Setting(to))
+        action = say(text, name=Name(name), end=Setting(old_end), to=Setting(new_end))
         return action, Advise(text=str(action))
-    scale = scale_of_new_range(name, moved.low, moved.high, domain.scale)
-    action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
-    return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
+    scale = scale_of_new_range(name, new_range.low, new_range.high, domain.scale)
+    action = _rows.range_advice(f"Search {side}er values of {{name}}", name, new_range.low, new_range.high)
+    return action, SetRange(parameter=name, low=new_range.low, high=new_range.high, scale=scale, why=new_range.why)
 
 
 def _optimum_lies_inside(study: Study, tried: Settings, name: str, side: RangeSide) -> bool:
     """Return True if only one hyperparameter is searched and results show that its optimum lies inside its range."""
-    fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
-    return len(study.searched) == 1 and boundaries.response_turns_inside(tried.numeric[name][fine], tried.costs[fine], side)
+    known = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
+    return len(study.searched) == 1 and boundaries.response_turns_inside(tried.numeric[name][known], tried.costs[known], side)
 
 
 def _clusters_without_best_two(tried: Settings, name: str, side: RangeSide, level: float) -> bool:
     rest = np.argsort(tried.costs, kind="stable")[2:]
-    known = rest[np.isfinite(tried.numeric[name][rest])]
-    if len(known) < 3 or not np.isfinite(tried.costs[known]).any():
+    finite = rest[np.isfinite(tried.numeric[name][rest])]
+    if len(finite) < 3 or not np.isfinite(tried.costs[finite]).any():
         return False
-    p = boundaries.p_values_of_clusters(tried.numeric[name][known][:, None], ranks.log_rank_scores(tried.costs[known]))
+    p = boundaries.p_values_of_clusters(tried.numeric[name][finite][:, None], ranks.log_rank_scores(tried.costs[finite]))
     return bool(p[0, 0 if side == "low" else 1] <= level)
 
 
 def _outermost_leads_beyond_noise(study: Study, tried: Settings, name: str, side: RangeSide) -> bool:
-    """Return True if only one hyperparameter is searched, and its outermost setting is better than all others by more than noise;
-    all others may be ruined, for example by too high learning rates."""
-    known = np.flatnonzero(np.isfinite(tried.costs) & np.isfinite(tried.numeric[name]))
-    positions = tried.numeric[name][known]
-    outermost = known[np.argmax(positions if side == "high" else -positions)]
+    """Return True if only one hyperparameter is searched, and its outermost setting is better than all others by more than
+    noise; all others may be ruined, for example by too high learning rates."""
+    finite = np.flatnonzero(np.isfinite(tried.costs) & np.isfinite(tried.numeric[name]))
+    positions = tried.numeric[name][finite]
+    outermost = finite[np.argmax(positions if side == "high" else -positions)]
     is_worse = noise.is_worse_beyond_noise(study)
-    others = [t.index for i in known if i != outermost for t in tried.trials[i]]
+    others = [t.index for i in finite if i != outermost for t in tried.trials[i]]
     return len(study.searched) == 1 and bool(others) and bool(is_worse[others].all())
 
 
 def _trials_fail_beyond_best(tried: Settings, name: str, side: RangeSide) -> bool:
     """Return True if at least half of the trials between the best trial and the end of the range failed."""
-    out = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
+    positions = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
     if side == "high" and "momentum" in words_of_name(name):  # Momentum lengthens updates, as higher learning rates do.
-        out += [u for n, u in tried.numeric.items() if is_learning_rate(n)]
-    beyond = [u > u[int(np.nanargmin(tried.costs))] for u in out]
+        positions += [u for n, u in tried.numeric.items() if is_learning_rate(n)]
+    beyond = [u > u[int(np.nanargmin(tried.costs))] for u in positions]
     return any(b.any() and 2 * tried.failed[b].sum() >= b.sum() for b in beyond)
 
 
 def good_end_message(study: Study, tried: Settings, name: str, side: RangeSide, good: IntArray) -> Message:
     """Return a sentence that shows that the good settings lie at the given end of the range."""
     domain, outer = study.spec.parameters[name], mirror_positions(tried.numeric[name], side)
-    fine = np.isfinite(tried.costs) & np.isfinite(outer)
-    turns = boundaries.outermost_is_worse(outer[fine], tried.costs[fine], "high")
-    crowd, of, single = int((outer >= OUTER_FIFTH)[good].sum()), len(good), len(study.searched) == 1
+    is_finite = np.isfinite(tried.costs) & np.isfinite(outer)
+    turns = boundaries.outermost_is_worse(outer[is_finite], tried.costs[is_finite], "high")
+    n_outer, n_good, single = int((outer >= MIN_OUTER_FIFTH_POSITION)[good].sum()), len(good), len(study.searched) == 1
     end = Setting(domain.high if side == "high" else domain.low)
-    if of >= MIN_CLUSTERED_TRIALS and 2 * crowd > of and not (turns and single):
-        trials = f"The {of} best trials are all" if crowd == of else f"{crowd} of the {of} best trials are"
+    if n_good >= MIN_CLUSTERED_TRIALS and 2 * n_outer > n_good and not (turns and single):
+        trials = f"The {n_good} best trials are all" if n_outer == n_good else f"{n_outer} of the {n_good} best trials are"
         towards = "up" if side == "high" else "down"
         return say(f"{trials} in the {side}est fifth of {{name}}, {towards} to {{end}}.", name=Name(name), end=end)
     if turns and single:
@@ -279,10 +288,10 @@ def good_end_message(study: Study, tried: Settings, name: str, side: RangeSide, 
         text = "With the other hyperparameters accounted for, results improve towards {end}, the {side} end of {name}."
         return say(text, end=end, side=side, name=Name(name))
     best = int(np.nanargmin(tried.costs))
-    if outer[best] == outer[fine].max():
+    if outer[best] == outer[is_finite].max():
         return _outermost_value_message(study, tried, name, side, best)
-    order = np.argsort(tried.costs[fine], kind="stable")
-    halves = np.array_split(tried.numeric[name][fine][order], 2)
+    order = np.argsort(tried.costs[is_finite], kind="stable")
+    halves = np.array_split(tried.numeric[name][is_finite][order], 2)
     better, worse = (Number(as_number(domain.value_at_position(float(np.median(h)))), 2) for h in halves)
     text = f"Better trials have {side}er values of {{name}}: the median is {{better}} in the better half of the trials, and "
     return say(f"{text}{{worse}} in the other half.", name=Name(name), better=better, worse=worse)
@@ -299,10 +308,10 @@ def _outermost_value_message(study: Study, tried: Settings, name: str, side: Ran
     others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
     if not len(others):
         return say(f"Only the {side}est {{name}}, {{end}}, leads to a result.", name=Name(name), end=end)
-    reached = np.nanmax(mirror_positions(study.positions(name, study.trials), side))
-    furthest = mirror_positions(tried.numeric[name], side)[best] >= reached - 1e-9
-    of, bound = "that was tried" if furthest else "of the comparable trials", "least" if study.minimize else "most"
-    value, rest = (Objective(study.objective_value(float(c))) for c in (tried.costs[best], others.min()))
-    text = f"The best trial has the {side}est {{name}} {of}, {{end}}: {{metric}} is {{value}}, and at "
-    text += f"{'lower' if side == 'high' else 'higher'} values at {bound} {{rest}}."
-    return say(text, name=Name(name), end=end, metric=Name(study.spec.objective.metric), value=value, rest=rest)
+    outermost = np.nanmax(mirror_positions(study.positions(name, study.trials), side))
+    is_outermost = mirror_positions(tried.numeric[name], side)[best] >= outermost - 1e-9
+    group_text, bound = "that was tried" if is_outermost else "of the comparable trials", "least" if study.minimize else "most"
+    value, best_other = (Objective(study.objective_value(float(c))) for c in (tried.costs[best], others.min()))
+    text = f"The best trial has the {side}est {{name}} {group_text}, {{end}}: {{metric}} is {{value}} there and at "
+    text += f"{bound} {{rest}} at {'lower' if side == 'high' else 'higher'} values."
+    return say(text, name=Name(name), end=end, metric=Name(study.spec.objective.metric), value=value, rest=best_other)

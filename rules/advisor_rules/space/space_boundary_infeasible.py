@@ -99,8 +99,8 @@ class SpaceBoundaryInfeasible(Rule):
                 yield self._build_finding(study, tried, name, region, name == rate)
 
     def _max_threshold_distances(self, domain: Domain) -> tuple[float, float]:
-        """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if no other trial
-        lies between the two."""
+        """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if no other
+        trial lies between the two."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
         return math.log10(self.factor) / domain.decades, 1 / domain.decades
@@ -129,7 +129,7 @@ class SpaceBoundaryInfeasible(Rule):
                 axis_plot(name, failures, [best], lines={"trials fail beyond this line": edge}),
                 table(
                     _rows.tried_settings_row(tried),
-                    _rows.share_row("failed beyond the threshold", region.failed_count / region.trial_count, self.purity),
+                    _rows.share_row("failed share beyond the threshold", region.failed_count / region.trial_count, self.purity),
                     _rows.probability_row("probability of such a threshold by chance", p, self.false_alarms),
                 ),
             ),

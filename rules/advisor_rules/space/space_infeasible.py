@@ -152,7 +152,7 @@ class SpaceInfeasible(Rule):
                 table(
                     ("trials that ended", ended_count),
                     *((what, int(mask.sum())) for what, mask in _masks_by_failure_kind(study, failed)),
-                    _rows.share_row("share that failed", count / ended_count, self.share),
+                    _rows.share_row("share of the trials that failed", count / ended_count, self.share),
                     ("probability of a region this clear by chance", clear),
                 ),
             ),
@@ -223,8 +223,8 @@ def _message(study: Study, failed: failures.FailureMasks, cut: _failure_regions.
 
 
 def _repeated_failures_clause(study: Study, failed: failures.FailureMasks) -> str:
-    same = [g for g in settings.settings_of_all_lengths(study).trials if any(failed.has_failed[t.index] for t in g)]
-    return ", all of them repeats of one setting" if len(same) == 1 and failed.has_failed.sum() > 1 else ""
+    failed_settings = [g for g in settings.settings_of_all_lengths(study).trials if any(failed.has_failed[t.index] for t in g)]
+    return ", all of them repeats of one setting" if len(failed_settings) == 1 and failed.has_failed.sum() > 1 else ""
 
 
 def _advise_on_few_failed_settings(study: Study) -> str:
@@ -259,7 +259,8 @@ def _advise_on_few_failed_settings(study: Study) -> str:
 
 
 def _side_of_failures(positions: FloatArray, failed: BoolArray, is_choice: bool) -> str:
-    """Return the side of the axis on which all failed settings and no others lie ("other" for a choice); "" if there is none."""
+    """Return the side of the axis on which all failed settings and no others lie ("other" for a choice); "" if there is
+    none."""
     known = np.isfinite(positions)
     bad, fine = positions[failed & known], positions[~failed & known]
     if not (len(bad) and len(fine)):

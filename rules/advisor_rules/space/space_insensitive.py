@@ -10,7 +10,7 @@ from advisor.computed.space import importance, sampler
 from advisor.computed.space.importance import Importances
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.change import Advise, FixParameter
 from advisor.model.evidence import axis_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, list_message, say
@@ -76,9 +76,8 @@ class SpaceInsensitive(Rule):
     too uncertain in small studies."""
     false_alarms: Share = 0.05
     """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above this p-value, confidence is
-    lower. The same number is the joint significance level of all tests whether results depend on a hyperparameter only with one
-    value of a categorical hyperparameter.
-    """
+    lower. It is also the joint significance level of the tests whether results depend on a hyperparameter only with one value
+    of a categorical hyperparameter."""
     fewest: Count = 16
     """Minimum number of distinct settings that ended; with fewer settings, simulated studies exceeded the promised error
     rate."""
@@ -89,120 +88,115 @@ class SpaceInsensitive(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that hardly matters, most certain first."""
         try:
-            found = importance.compute_importances(study)
+            importances = importance.compute_importances(study)
         except MissingData as missing:
-            if missing.needs.lack == "trials":  # This rule needs more settings than the importances.
+            if missing.needs.lack == "trials":  # This rule needs more settings than the computation of importances.
                 raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
             raise
-        if len(found.names) < 2:
+        if len(importances.names) < 2:
             raise MissingData(
                 "only one hyperparameter was varied, and importance is relative to that of other hyperparameters",
                 needs="searched",
             )
-        needed = max(self.fewest, self.each * len(found.names))
-        if len(found.tried_settings) < needed:
+        min_settings = max(self.fewest, self.each * len(importances.names))
+        if len(importances.tried_settings) < min_settings:
             raise MissingData(
-                f"{count(len(found.tried_settings), 'distinct setting')} ended; at least {needed} are needed to judge "
-                f"{len(found.names)} hyperparameters",
+                f"{count(len(importances.tried_settings), 'distinct setting')} ended; at least {min_settings} are needed to judge "
+                f"{len(importances.names)} hyperparameters",
                 needs="trials",
-                at_least=needed,
+                at_least=min_settings,
             )
-        greatest, top = found.total_shares.max(axis=1), int(found.total_shares.mean(axis=0).argmax())
-        small = (found.total_shares < self.share * greatest[:, None]).mean(axis=0)
-        bounded = np.quantile(found.total_shares, 0.95, axis=0) <= self.largest
-        for axis in np.argsort(-small, kind="stable").tolist():
-            negligible = small[axis] >= self.certainty and bounded[axis] and axis != top
-            if not negligible or _must_stay_searched(study, found.names[axis]):
+        greatest, top = importances.total_shares.max(axis=1), int(importances.total_shares.mean(axis=0).argmax())
+        p_negligible = (importances.total_shares < self.share * greatest[:, None]).mean(axis=0)
+        is_bounded = np.quantile(importances.total_shares, 0.95, axis=0) <= self.largest
+        for axis in np.argsort(-p_negligible, kind="stable").tolist():
+            negligible = p_negligible[axis] >= self.certainty and is_bounded[axis] and axis != top
+            if not negligible or _must_stay_searched(study, importances.names[axis]):
                 continue
-            choices = _masks_by_choice(found, axis)
+            choices = _masks_by_choice(importances, axis)
             limit = self.false_alarms / max(len(choices), 1)
-            levels = [(n, value) for n, value, among in choices if found.response.p_value_within(axis, among) <= limit]
+            levels = [(n, value) for n, value, among in choices if importances.response.p_value_within(axis, among) <= limit]
             if levels:
-                finding = self._report_dependence_on_choice(found, axis, levels, float(small[axis]))
+                finding = self._report_dependence_on_choice(importances, axis, levels, float(p_negligible[axis]))
             else:
-                finding = self._build_finding(study, found, axis, top, float(small[axis]))
+                finding = self._build_finding(study, importances, axis, top, float(p_negligible[axis]))
             yield sampler.weaken_if_adaptive(study, finding)
 
     def _report_dependence_on_choice(
-        self, found: Importances, axis: int, levels: list[tuple[str, HyperparameterValue]], small: float
+        self, importances: Importances, axis: int, levels: list[tuple[str, HyperparameterValue]], probability: float
     ) -> Finding:
         """Return the finding about a hyperparameter that matters only with some values of a categorical hyperparameter."""
-        name, count, share = Name(found.names[axis]), len(found.tried_settings), found.share_text(axis)
+        name, count, share = Name(importances.names[axis]), len(importances.tried_settings), importances.share_text(axis)
         values = list_message([say("{n} = {v}", n=Name(n), v=Setting(v)) for n, v in levels], 9)
-        only = say("{name} matters only with {values}.", name=name, values=values)
+        statement = say("{name} matters only with {values}.", name=name, values=values)
         text = "{only} Over all {count} settings, this hyperparameter explains {share} of the variation."
         advice = say("Search {name} only with {values}. Fix it elsewhere.", name=name, values=values)
         caption = say("The trials with {values} show the effect of {name}.", values=values, name=name)
         return self.finding(
-            say(text, only=only, count=count, share=share),
+            say(text, only=statement, count=count, share=share),
             action=advice,
             severity="note",
-            confidence=small,
+            confidence=probability,
             subject=name.text,
             evidence=axis_plot(name.text, caption),
             changes=(Advise(text=str(advice)),),
         )
 
-    def _build_finding(self, study: Study, found: Importances, axis: int, top: int, small: float) -> Finding:
-        name, domain = Name(found.names[axis]), study.spec.parameters[found.names[axis]]
+    def _build_finding(self, study: Study, importances: Importances, axis: int, top: int, probability: float) -> Finding:
+        name, domain = Name(importances.names[axis]), study.spec.parameters[importances.names[axis]]
         value = next((t.params[name.text] for t in study.ranked() if name.text in t.params), None)
-        clear, settings_count = found.p_value <= self.false_alarms, len(found.tried_settings)
-        most = Percent(min(float(found.total_shares[:, top].mean()), 1.0))
-        text = "It explains, alone or with others, {share} of the variation between {n} settings; {leader} explains {most}."
-        leader, share = Name(found.names[top]), found.share_text(axis)
-        explains = say(text, share=share, n=settings_count, leader=leader, most=most)
-        where = say("among {choices} choices", choices=len(domain.options))
+        is_clear, settings_count = importances.p_value <= self.false_alarms, len(importances.tried_settings)
+        max_share = Percent(min(float(importances.total_shares[:, top].mean()), 1.0))
+        text = "Alone or with others, it explains {share} of the variation between {n} settings; {leader} explains {most}."
+        leader, share = Name(importances.names[top]), importances.share_text(axis)
+        explains = say(text, share=share, n=settings_count, leader=leader, most=max_share)
+        range_text = say("among {choices} choices", choices=len(domain.options))
         if domain.numeric:
-            where = say("between {low} and {high}", low=Setting(domain.low), high=Setting(domain.high))
-        few = self._untested_choice_text(found, axis)
-        noise = "" if clear else say(MAYBE_NOISE_WARNING, p=Probability(found.p_value))
+            range_text = say("between {low} and {high}", low=Setting(domain.low), high=Setting(domain.high))
+        few_text = self._untested_choice_text(importances, axis)
+        noise = "" if is_clear else say(MAYBE_NOISE_WARNING, p=Probability(importances.p_value))
         text = "{name} hardly matters {where}. {explains}{few}{noise}"
-        message = say(text, name=name, where=where, explains=explains, few=few, noise=noise)
-        less = f"probability of less than {Percent(self.share)} of the greatest importance"
-
+        message = say(text, name=name, where=range_text, explains=explains, few=few_text, noise=noise)
+        label = f"probability that its importance is below {Percent(self.share)} of the greatest"
+        why = f"{explains} It may matter beyond its range or for another model"
         caption = say("Good and bad trials lie in every part of the range of {name}.", name=name)
         return self.finding(
             message,
             action=say(KEEP_CONSTANT_ADVICE, name=name, value="" if value is None else say(" at {at}", at=Setting(value))),
             severity="note",
-            confidence=small * (1 if clear else sampler.ADAPTIVE_CONFIDENCE_FACTOR),
+            confidence=probability * (1 if is_clear else sampler.ADAPTIVE_CONFIDENCE_FACTOR),
             subject=name.text,
             evidence=(
                 axis_plot(name.text, caption),
                 table(
-                    *((f"importance of {Name(n)}", found.share_text(i)) for i, n in enumerate(found.names)),
-                    _rows.probability_row(less, small, self.certainty),
+                    *((f"importance of {Name(n)}", importances.share_text(i)) for i, n in enumerate(importances.names)),
+                    _rows.probability_row(label, probability, self.certainty),
                     _rows.probability_row(
-                        "probability of as much structure in random results", found.p_value, self.false_alarms
+                        "probability of as much structure in random results", importances.p_value, self.false_alarms
                     ),
                 ),
             ),
-            changes=() if value is None else _fix_for_now(name.text, value, explains),
+            changes=() if value is None else (FixParameter(parameter=name.text, value=value, why=why, for_now=True),),
         )
 
     def _untested_choice_text(self, found: Importances, axis: int) -> Message | str:
         """Return a sentence about the categorical value with the fewest settings, if these are too few to show an effect."""
         sizes = [(int(among.sum()), str(n), value) for n, value, among in _masks_by_choice(found, axis)]
-        few, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
-        if few >= self.fewest:
+        fewest, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
+        if fewest >= self.fewest:
             return ""
         choice = say("{name} = {value}", name=Name(name), value=Setting(value))
-        return say(FEW_SETTINGS_WARNING, few=few, value=choice, name=Name(found.names[axis]))
+        return say(FEW_SETTINGS_WARNING, few=fewest, value=choice, name=Name(found.names[axis]))
 
 
 def _masks_by_choice(found: Importances, axis: int) -> list[tuple[str, HyperparameterValue, BoolArray]]:
     """Return (name, value, mask of the settings with this value) for each value of each other categorical hyperparameter."""
     others = {n: u for n, u in found.tried_settings.choices.items() if n in found.names and n != found.names[axis]}
-    places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
-    return [(n, found.tried_settings.trials[int(among.argmax())][0].params[n], among) for n, among in places]
+    masks = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
+    return [(n, found.tried_settings.trials[int(among.argmax())][0].params[n], among) for n, among in masks]
 
 
 def _must_stay_searched(study: Study, name: str) -> bool:
     parameter = study.spec.parameters[name]
-    asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
-    return asked or _regularisers.has_only_strong_values(name, parameter, strong_decay=_regularisers.strong_decay(study))
-
-
-def _fix_for_now(name: str, value: HyperparameterValue, explains: Message) -> tuple[Change, ...]:
-    why = f"{explains} It may matter beyond its range or for another model"
-    return (FixParameter(parameter=name, value=value, why=why, for_now=True),)
+    is_tuned = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
+    return is_tuned or _regularisers.has_only_strong_values(name, parameter, strong_decay=_regularisers.strong_decay(study))

@@ -31,8 +31,7 @@ MIN_POINTS = 8
 N_SIMULATIONS = 399
 COMPARED_RESULTS_SHARE = 0.8
 """Share of the results whose values are compared, best first; all worse results count as equal, so that a few huge losses have
-no effect.
-"""
+no effect."""
 _INVERSE_LENGTH_SCALES = np.exp(np.linspace(-2.5, 8.5, 12))
 """Inverse squared length scales of an axis: from several range widths down to a hundredth of a range width."""
 _NOISE_VARIANCES = (0.01, 0.05, 0.2, 1.0)
@@ -95,9 +94,9 @@ class SpaceScale(Rule):
         """Yield one finding per hyperparameter on the wrong scale, most certain first."""
         tried = settings.read_settings(study)
         others = find_other_scales(study, tried, self.span)
-        fine = np.flatnonzero(~tried.failed)
+        indices = np.flatnonzero(~tried.failed)
         too_few = MissingData(
-            f"{len(fine)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales",
+            f"{len(indices)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales",
             needs="trials",
             at_least=self.fewest,
         )
@@ -110,34 +109,34 @@ class SpaceScale(Rule):
         others = [o for o in others if not (o.domain.scale == "linear" and is_learning_rate(o.name))]
         if not others:
             return
-        if len(fine) < self.fewest:
+        if len(indices) < self.fewest:
             raise too_few
-        costs = tried.costs[fine]
-        axes = {n: axis_coordinates(u[fine], True) for n, u in tried.numeric.items()}
-        axes |= {n: axis_coordinates(u[fine], False) for n, u in tried.choices.items()}
-        wrong: list[tuple[float, str, tuple[float, float], Domain]] = []
+        costs = tried.costs[indices]
+        axes = {n: axis_coordinates(u[indices], True) for n, u in tried.numeric.items()}
+        axes |= {n: axis_coordinates(u[indices], False) for n, u in tried.choices.items()}
+        on_wrong_scale: list[tuple[float, str, tuple[float, float], Domain]] = []
         for other in others:
-            used, new = tried.numeric[other.name][fine], other.positions[fine]
-            room = spans_of_best_values(used, new, costs)
-            if room[0] <= self.cramped and room[1] >= self.wider * room[0]:
-                rest = [block for n, block in axes.items() if n != other.name]
-                p = min(p_value(used, new, rest, costs) * len(others), 1.0)
+            used, new = tried.numeric[other.name][indices], other.positions[indices]
+            spans = spans_of_best_values(used, new, costs)
+            if spans[0] <= self.cramped and spans[1] >= self.wider * spans[0]:
+                other_axes = [block for n, block in axes.items() if n != other.name]
+                p = min(p_value_of_scale(used, new, other_axes, costs) * len(others), 1.0)
                 if p <= tried.corrected_level(self.false_alarms):
-                    wrong.append((p, other.name, room, other.domain))
-        for p, name, room, domain in sorted(wrong, key=lambda w: w[:2]):
-            yield sampler.weaken_if_adaptive(study, self._build_finding(study, name, domain, room, p, len(costs)))
+                    on_wrong_scale.append((p, other.name, spans, other.domain))
+        for p, name, spans, domain in sorted(on_wrong_scale, key=lambda w: w[:2]):
+            yield sampler.weaken_if_adaptive(study, self._build_finding(study, name, domain, spans, p, len(costs)))
 
-    def _build_finding(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int) -> Finding:
+    def _build_finding(self, study: Study, name: str, new: Domain, spans: tuple[float, float], p: float, count: int) -> Finding:
         low, high = as_number(new.low), as_number(new.high)
         old, best = study.spec.parameters[name].scale, study.ranked()[: max(4, count // 8)]
-        follow = "its logarithm" if new.scale == "log" else "the value of the hyperparameter, not its logarithm"
-        why = f"Results follow {follow}; on a {old} scale the best trials are crowded together"
+        cause_text = "its logarithm" if new.scale == "log" else "the value of the hyperparameter, not its logarithm"
+        why = f"Results follow {cause_text}; on a {old} scale the best trials are crowded together"
         text = (
-            f"{{name}} is searched on a {old} scale from {{span}}, but results follow {follow}. The best {{number}} of {{count}} "
-            f"settings take up {{used}} of the range, and {{other}} on a {new.scale} scale."
+            f"{{name}} is searched on a {old} scale from {{span}}, but results follow {cause_text}. The best {{number}} "
+            f"of {{count}} settings take up {{used}} of the range, and {{other}} on a {new.scale} scale."
         )
         numbers = {"number": max(4, count // 8), "count": count}
-        used, other = map(Percent, room)
+        used, other = map(Percent, spans)
         return self.finding(
             say(text, name=Name(name), span=_rows.range_text(study, name), used=used, other=other, **numbers),
             action=_rows.range_advice(f"Search {{name}} on a {new.scale} scale", name, low, high),
@@ -154,8 +153,10 @@ class SpaceScale(Rule):
                 ),
                 table(
                     _rows.probability_row("probability of such a fit if the scale were right", p, self.false_alarms),
-                    _rows.share_row(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
-                    _rows.share_row(f"the same part on a {new.scale} scale", room[1], self.wider * room[0]),
+                    _rows.share_row(f"share of the range with the best settings, {old} scale", spans[0], self.cramped),
+                    _rows.share_row(
+                        f"share of the range with the best settings, {new.scale} scale", spans[1], self.wider * spans[0]
+                    ),
                     _rows.range_row(study, name),
                 ),
             ),
@@ -169,8 +170,8 @@ class ParameterOnOtherScale(NamedTuple):
     name: str
     domain: Domain
     positions: FloatArray
-    """Positions of the settings in the range on the other scale, shape (settings,): NaN without a value, negative below the
-    range."""
+    """Positions of the settings in the range on the other scale, shape (settings,): NaN for a setting without the
+    hyperparameter, negative for a value below the range."""
 
 
 def find_other_scales(study: Study, tried: settings.Settings, span: float) -> list[ParameterOnOtherScale]:
@@ -180,7 +181,7 @@ def find_other_scales(study: Study, tried: settings.Settings, span: float) -> li
     If the range of a positive hyperparameter starts at 0, its log range starts at the power of ten at or below the smallest
     tried value.
     """
-    found = []
+    parameters = []
     for name, used in tried.numeric.items():
         if is_training_length(name) or len(np.unique(used[np.isfinite(used)])) < MIN_DISTINCT_VALUES:
             continue
@@ -189,23 +190,23 @@ def find_other_scales(study: Study, tried: settings.Settings, span: float) -> li
         if domain.scale == "reverse-log":  # On a reverse-log scale, only the distance from 1 matters.
             continue
         low, high = domain.low or 0.0, domain.high or 0.0
-        positive = values[values > 0]
-        if low == 0 and natural_limits_of_name(name, domain.type)[0] == 0 and len(positive):
-            low = 10.0 ** math.floor(math.log10(positive.min()))
+        positive_values = values[values > 0]
+        if low == 0 and natural_limits_of_name(name, domain.type)[0] == 0 and len(positive_values):
+            low = 10.0 ** math.floor(math.log10(positive_values.min()))
         if low > 0 and high >= span * low:
-            other = Domain(type=domain.type, low=low, high=high, scale="linear" if domain.scale == "log" else "log")
-            found.append(ParameterOnOtherScale(name, other, other.to_positions(values)))
-    return found
+            other_domain = Domain(type=domain.type, low=low, high=high, scale="linear" if domain.scale == "log" else "log")
+            parameters.append(ParameterOnOtherScale(name, other_domain, other_domain.to_positions(values)))
+    return parameters
 
 
 def spans_of_best_values(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float, float]:
     """Return the shares of the range, on both scales, that the best eighth (at least 4) of the values (n,) span."""
-    known = np.flatnonzero(np.isfinite(used) & np.isfinite(other))
-    best = known[np.argsort(values[known], kind="stable")[: max(4, len(values) // 8)]]
+    finite = np.flatnonzero(np.isfinite(used) & np.isfinite(other))
+    best = finite[np.argsort(values[finite], kind="stable")[: max(4, len(values) // 8)]]
     return (float(np.ptp(used[best])), float(np.ptp(other[best]))) if len(best) else (1.0, 1.0)
 
 
-def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], values: FloatArray) -> float:
+def p_value_of_scale(used: FloatArray, other: FloatArray, blocks: list[FloatArray], values: FloatArray) -> float:
     """Return the p-value of the hypothesis that the response is smooth on the scale used; 1 if the other scale fits no better.
 
     A Gaussian process model of the response that is smooth along the axis on the scale used is compared with one that is smooth
@@ -220,19 +221,21 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
     y = _standardise_columns(values[keep][:, None])
     if n < MIN_POINTS or not y.any():
         return 1.0
-    rest = [squared_distances(b[keep], b[keep]) for b in blocks]
+    other_distances = [squared_distances(b[keep], b[keep]) for b in blocks]
     axes = [squared_distances(c, c) for c in (axis_coordinates(u[keep], True) for u in (used, other))]
-    at = surface.fit_parameters(y[:, 0], np.array([*rest, axes[0]]), np.array([*np.zeros(len(rest) + 1), 0.0, -2.0]))
-    apart = sum((r * d for r, d in zip(np.exp(at[:-3]), rest, strict=True)), np.zeros((n, n)))
+    log_scales = surface.fit_parameters(
+        y[:, 0], np.array([*other_distances, axes[0]]), np.array([*np.zeros(len(other_distances) + 1), 0.0, -2.0])
+    )
+    distances = sum((r * d for r, d in zip(np.exp(log_scales[:-3]), other_distances, strict=True)), np.zeros((n, n)))
     models = [
-        [_factor_correlation(apart + r * axis, noise) for r, noise in product(_INVERSE_LENGTH_SCALES, _NOISE_VARIANCES)]
+        [_factor_correlation(distances + r * axis, noise) for r, noise in product(_INVERSE_LENGTH_SCALES, _NOISE_VARIANCES)]
         for axis in axes
     ]
     if max(_log_likelihoods(m, y)[0] for m in models[1]) <= max(_log_likelihoods(m, y)[0] for m in models[0]):
         return 1.0
-    likeliest = max(models[0], key=lambda m: float(_log_likelihoods(m, y)[0]))
-    drawn = likeliest[0] @ np.random.default_rng(SEED).standard_normal((n, N_SIMULATIONS))
-    rows = np.hstack([y, _standardise_columns(drawn)])
+    best_model = max(models[0], key=lambda m: float(_log_likelihoods(m, y)[0]))
+    draws = best_model[0] @ np.random.default_rng(SEED).standard_normal((n, N_SIMULATIONS))
+    rows = np.hstack([y, _standardise_columns(draws)])
     first, second = (np.max([_log_likelihoods(m, rows) for m in grid], axis=0) for grid in models)
     gain = second - first
     return float(np.mean(gain >= gain[0] - 1e-9))

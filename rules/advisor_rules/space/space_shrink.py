@@ -113,7 +113,7 @@ class SpaceShrink(Rule):
                 needs="trials" if study.searched else "searched",
                 at_least=_good_region.MIN_POINTS if study.searched else None,
             )
-        tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
+        tolerance = _good_region.max_good_distance(study, tried, self.little, self.little_of_training)
         if len(study.searched) == 1 and tried.result_count:
             u, costs, _ = _settings_with_parameter(tried, axes[0])
             part = _good_region.find_outstanding_region(u, costs, tolerance)
@@ -122,11 +122,11 @@ class SpaceShrink(Rule):
                 yield self._build_finding(study, tried, axes[0], part, span, part.p_value)
                 return
         tried.require_settings(_good_region.MIN_POINTS, _good_region.MIN_GOOD_POINTS)
-        narrow = self._find_wide_ranges(tried, axes, tolerance)
-        tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
-        for p, name, part, kept in sorted(narrow, key=lambda f: f[:2]):
+        wide_ranges = self._find_wide_ranges(tried, axes, tolerance)
+        model_ranges = promising.narrower_ranges(study, study.spec) if wide_ranges else {}
+        for p, name, part, kept in sorted(wide_ranges, key=lambda f: f[:2]):
             yield sampler.weaken_if_adaptive(
-                study, self._build_finding(study, tried, name, part, _tighten_range(study, name, kept, tighter), p)
+                study, self._build_finding(study, tried, name, part, _tighten_range(study, name, kept, model_ranges), p)
             )
 
     def _find_wide_ranges(
@@ -134,27 +134,27 @@ class SpaceShrink(Rule):
     ) -> list[tuple[float, str, GoodRegion, tuple[float, float]]]:
         """Return the ranges that are too wide, as (p-value, name, part with the good trials, part to keep)."""
         level = tried.corrected_level(self.false_alarms)
-        chances = {
+        p_values = {
             name: _good_region.p_of_unrelated_costs(*_settings_with_parameter(tried, name)[:2], level / len(axes)) * len(axes)
             for name in axes
         }
-        mattering = [name for name in axes if chances[name] <= level]
-        narrow = []
+        relevant = [name for name in axes if p_values[name] <= level]
+        wide_ranges = []
         optima: dict[str, tuple[float, float]] = {}
-        for name in mattering:
+        for name in relevant:
             u, costs, failed = _settings_with_parameter(tried, name)
             is_good = _good_region.mask_good_points(costs, self.best, tolerance)
             part = _good_region.find_good_region(u, costs, is_good, self.missed)
             if part is None:
                 continue
-            p, kept = part.p_value * len(mattering), _good_region.range_to_keep(part, u, failed)
+            p, kept = part.p_value * len(relevant), _good_region.range_to_keep(part, u, failed)
             if p > level or kept[1] - kept[0] > self.left:
                 optima = optima or _optimum_intervals(tried)
                 p = 1 - boundaries.OPTIMUM_INTERVAL_PROBABILITY
                 kept = _good_region.range_with_optimum(part, optima[name], u, failed)
             if kept[1] - kept[0] <= self.left:
-                narrow.append((max(p, chances[name]), name, part, _good_region.extend_to_best_points(kept, u, costs)))
-        return narrow
+                wide_ranges.append((max(p, p_values[name]), name, part, _good_region.extend_to_best_points(kept, u, costs)))
+        return wide_ranges
 
     def _build_finding(
         self, study: Study, tried: Settings, name: str, part: GoodRegion, kept_range: tuple[float, float], p: float
@@ -162,16 +162,19 @@ class SpaceShrink(Rule):
         domain, u = study.spec.parameters[name], tried.numeric[name]
         low, high = widening.range_of_span(domain, kept_range)
         first, last = (Number(as_number(domain.value_at_position(x))) for x in (part.low, part.high))
-        where = say("between {first} and {last}", first=first, last=last)
+        place_text = say("between {first} and {last}", first=first, last=last)
         if str(first) == str(last):
-            where = say("at {name} of {first}", name=Name(name), first=first)
-        why = f"The good trials lie {where}"
+            place_text = say("at {name} of {first}", name=Name(name), first=first)
+        why = f"The good trials lie {place_text}"
         if part.low < kept_range[0] or part.high > kept_range[1]:
             why = capitalise(f"{promising.PROMISING_RANGE_REASON} of all settings")
-        having, outside = int(np.isfinite(u).sum()), part.good_outside_count
+        n_settings, n_outside = int(np.isfinite(u).sum()), part.good_outside_count
         shown = [tried.trials[i][0] for i in np.flatnonzero((u >= part.low) & (u <= part.high))[:5]]
+        chance_row: tuple[str, MessagePart] = ("simulated fits with their best value in the kept part", Percent(1 - p))
+        if p <= self.false_alarms:
+            chance_row = _rows.probability_row("probability of such a small part by chance", p, self.false_alarms)
         return self.finding(
-            _good_trials_message(study, name, part, where, having),
+            _good_trials_message(study, name, part, place_text, n_settings),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
@@ -183,20 +186,18 @@ class SpaceShrink(Rule):
                 ),
                 table(
                     _rows.tried_settings_row(tried),
-                    ("good trials", say("{good}, {strays} of them outside the part", good=part.good_count, strays=outside)),
-                    ("trials in the kept part", say("{inside} of {having}", inside=part.inside, having=having)),
-                    self._chance_row(p),
+                    (
+                        "good trials",
+                        say("{good}, {strays} of them outside this part of the range", good=part.good_count, strays=n_outside),
+                    ),
+                    ("trials in this part of the range", say("{inside} of {having}", inside=part.inside, having=n_settings)),
+                    chance_row,
                     _rows.share_row("kept share of the range, including margins", kept_range[1] - kept_range[0], self.left),
                     _rows.range_row(study, name),
                 ),
             ),
             changes=(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),),
         )
-
-    def _chance_row(self, p: float) -> tuple[str, MessagePart]:
-        if p <= self.false_alarms:
-            return _rows.probability_row("probability of such a small part by chance", p, self.false_alarms)
-        return "simulated fits with their best value in the kept part", Percent(1 - p)
 
 
 def _good_trials_message(study: Study, name: str, part: GoodRegion, where: Message, count: int) -> Message:
@@ -207,36 +208,38 @@ def _good_trials_message(study: Study, name: str, part: GoodRegion, where: Messa
         return say(text, n=n, count=count, where=where)
     good = f"{n - part.good_outside_count} of the {n}" if part.good_outside_count else f"All {n}"
     span, share = _rows.range_text(study, name), Percent(min(part.high, 1.0) - max(part.low, 0.0))
-    lie = say(
+    statement = say(
         f"{good} good trials lie {{where}}, in {{share}} of the range of {{name}} ({{span}}).",
         where=where,
         share=share,
         name=Name(name),
         span=span,
     )
-    return say("{lie} Of all {count} trials, {inside} lie there.", lie=lie, count=count, inside=part.inside)
+    return say("{lie} Of all {count} trials, {inside} lie there.", lie=statement, count=count, inside=part.inside)
 
 
 def _tighten_range(
-    study: Study, name: str, kept_range: tuple[float, float], tighter: Mapping[str, tuple[float, float]]
+    study: Study, name: str, kept_range: tuple[float, float], model_ranges: Mapping[str, tuple[float, float]]
 ) -> tuple[float, float]:
     """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters."""
     # `space-boundary` may move an end at which the kept part starts or ends with the range, and then chooses the other end too.
-    if name not in tighter or kept_range[0] <= 0 or kept_range[1] >= 1:
+    if name not in model_ranges or kept_range[0] <= 0 or kept_range[1] >= 1:
         return kept_range
-    first, last = study.spec.parameters[name].to_positions(list(tighter[name]))
+    first, last = study.spec.parameters[name].to_positions(list(model_ranges[name]))
     low, high = max(kept_range[0], float(first)), min(kept_range[1], float(last))
     return (low, high) if low < high else kept_range
 
 
 def _optimum_intervals(tried: Settings) -> dict[str, tuple[float, float]]:
-    """Return the interval that contains the best position on each axis of the fitted response. Categorical hyperparameters
-    with many values are left out until there are at most half as many values as settings."""
+    """Return the interval that contains the best position on each axis of the fitted response. Categorical hyperparameters with
+    many values are left out until there are at most half as many values as settings."""
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
-    fitted = boundaries.fit_responses(list(tried.numeric.values()), used_choices, ranks.log_rank_scores(tried.costs), edge=0.1)
-    return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
+    responses = boundaries.fit_responses(
+        list(tried.numeric.values()), used_choices, ranks.log_rank_scores(tried.costs), edge=0.1
+    )
+    return {name: response.optimum for name, response in zip(tried.numeric, responses, strict=True)}
 
 
 def _settings_with_parameter(tried: Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:

@@ -79,37 +79,37 @@ class SpaceTunedBatch(Rule):
             values = np.unique(sizes[np.isfinite(sizes)])
             if len(values) > 1:
                 groups = sizes if len(values) <= self.values else np.floor(np.log2(sizes))
-                tuned = _count_optimizer_settings(study, groups, sizes)
-                if np.median(tuned) < self.settings:
-                    yield self._build_finding(study, name, sizes, values, tuned)
+                rate_counts = _count_optimizer_settings(study, groups, sizes)
+                if np.median(rate_counts) < self.settings:
+                    yield self._build_finding(study, name, sizes, values, rate_counts)
 
-    def _build_finding(self, study: Study, name: str, sizes: FloatArray, values: FloatArray, tuned: IntArray) -> Finding:
+    def _build_finding(self, study: Study, name: str, sizes: FloatArray, values: FloatArray, rate_counts: IntArray) -> Finding:
         size, reason, fastest = self._choose_batch_size(study, name, float(values[-1]))
-        low, high = max(int(tuned.min()), 1), max(int(tuned.max()), 1)
+        low, high = max(int(rate_counts.min()), 1), max(int(rate_counts.max()), 1)
         rates: MessagePart = CountOf(low, "learning rate")
         if low < high:
             rates = say("{low} to {high} learning rates", low=low, high=high)
-        each = "each" if len(values) <= self.values else "for each doubling"
+        each_text = "each" if len(values) <= self.values else "for each doubling"
         first, last = (Setting(float(x)) for x in values[[0, -1]])
-        text = f"{{count}} values of {{name}} ({{low}} to {{high}}) were compared with {{rates}} {each}."
-        compared = say(text, count=len(values), name=Name(name), low=first, high=last, rates=rates)
-        why = f"{compared} We fix {setting(size)}, {reason}"
+        text = f"{{count}} values of {{name}} ({{low}} to {{high}}) were compared with {{rates}} {each_text}."
+        statement = say(text, count=len(values), name=Name(name), low=first, high=last, rates=rates)
+        why = f"{statement} We fix {setting(size)}, {reason}"
         changes: list[Change] = [FixParameter(parameter=name, value=int(size) if size.is_integer() else size, why=why)]
         if not fastest:
             changes.append(Advise(text="Log the throughput (examples per second) and choose the batch size by it."))
-        text = "{compared} With fewer than {enough}, a batch size may win only because the tried rates happen to suit it."
+        text = "{compared} With fewer than {enough} rates, a batch size may win only because the tried rates happen to suit it."
         action = f"Fix {{name}} at {{size}}, {reason}, and tune the learning rate for it.{'' if fastest else THROUGHPUT_ADVICE}"
         return self.finding(
-            say(text, compared=compared, enough=self.settings),
+            say(text, compared=statement, enough=self.settings),
             action=say(action, name=Name(name), size=Setting(size)),
             severity="warning",
-            confidence=float(np.mean(tuned < self.settings)),
+            confidence=float(np.mean(rate_counts < self.settings)),
             subject=name,
             trials=[t for t in study.trials if math.isfinite(sizes[t.index])],
             evidence=(
                 axis_plot(name, say("Each batch size was tried with {rates}.", rates=rates)),
                 table(
-                    ("learning rates per batch size", ", ".join(map(str, tuned[:20]))),
+                    ("learning rates per batch size", ", ".join(map(str, rate_counts[:20]))),
                     ("minimum number of learning rates for a tuned batch size", self.settings),
                 ),
             ),
@@ -133,11 +133,11 @@ def _count_optimizer_settings(study: Study, groups: FloatArray, sizes: FloatArra
     names = rates or [n for n in study.searched if parameter_kinds.belongs_to_optimizer(n)]
     rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
     for column in rows.T:
-        scaled = [(column / sizes**power)[np.isfinite(column / sizes)] for power in (0.5, 1.0)]
-        if any(len(x) > 1 and np.ptp(x) <= 0.01 * abs(x).max() for x in scaled):
+        ratios = [(column / sizes**power)[np.isfinite(column / sizes)] for power in (0.5, 1.0)]
+        if any(len(x) > 1 and np.ptp(x) <= 0.01 * abs(x).max() for x in ratios):
             column[:] = 0.0  # The value follows from the batch size.
-    each = [np.nan_to_num(rows[groups == g]) for g in np.unique(groups[np.isfinite(groups)])]
-    return np.array([len({tuple(row) for row in part}) for part in each])
+    group_rows = [np.nan_to_num(rows[groups == g]) for g in np.unique(groups[np.isfinite(groups)])]
+    return np.array([len({tuple(row) for row in part}) for part in group_rows])
 
 
 def _search_learning_rate(study: Study, name: str) -> list[Change]:
@@ -150,11 +150,11 @@ def _search_learning_rate(study: Study, name: str) -> list[Change]:
             return [SetRange(parameter=rate, low=value / 10, high=value * 10, scale="log", why=why)]
     if rates or not (best := study.ranked()[:1]):
         return []
-    used = peak_learning_rate(study, best[0])
-    if not math.isfinite(used):
-        used = float(study.curve(best[0], "learning_rate").finite.values.max(initial=-math.inf))
-    if not 0 < used < MAX_FINITE_VALUE:
+    used_rate = peak_learning_rate(study, best[0])
+    if not math.isfinite(used_rate):
+        used_rate = float(study.curve(best[0], "learning_rate").finite.values.max(initial=-math.inf))
+    if not 0 < used_rate < MAX_FINITE_VALUE:
         return []
-    low, high = round_significant(used / 10, 3), round_significant(used * 10, 3)
-    added = Parameter(type="float", low=low, high=high, scale="log", why=why)
-    return [AddParameter(name="learning_rate", parameter=added)]
+    low, high = round_significant(used_rate / 10, 3), round_significant(used_rate * 10, 3)
+    new_parameter = Parameter(type="float", low=low, high=high, scale="log", why=why)
+    return [AddParameter(name="learning_rate", parameter=new_parameter)]

@@ -54,21 +54,23 @@ class SpaceTunedSteps(Rule):
         return settings.require_two_settings_unless(self._findings(study), study)
 
     def _findings(self, study: Study) -> Iterator[Finding]:
-        judged = study.ended & np.array([t.status != "pruned" for t in study.trials], dtype=np.bool_)
+        is_judged = study.ended & np.array([t.status != "pruned" for t in study.trials], dtype=np.bool_)
         batches = np.array([parameter_kinds.batch_size(t) for t in study.trials])
-        named = [name for name in study.spec.parameters if is_training_length(name) or name in study.lengths]
-        for name in named:
+        names = [name for name in study.spec.parameters if is_training_length(name) or name in study.lengths]
+        for name in names:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
             lengths[~(lengths > 0)] = np.nan  # -1 means that another hyperparameter sets the length.
-            if (name in study.searched or name in study.lengths) and self._is_length_tuned(lengths[judged], batches[judged]):
-                yield self._build_finding(study, name, np.where(judged, lengths, np.nan))
-        if named:
+            if (name in study.searched or name in study.lengths) and self._is_length_tuned(
+                lengths[is_judged], batches[is_judged]
+            ):
+                yield self._build_finding(study, name, np.where(is_judged, lengths, np.nan))
+        if names:
             return
-        logged = np.array([t.fact("max_train_steps") for t in study.trials])
-        if self._is_length_tuned(logged[judged], batches[judged]):
-            yield self._build_finding(study, None, np.where(judged, logged, np.nan))
-        ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
-        if not np.isfinite(logged).any() and ends and min(ends) < (1 - self.small) * max(ends):
+        logged_lengths = np.array([t.fact("max_train_steps") for t in study.trials])
+        if self._is_length_tuned(logged_lengths[is_judged], batches[is_judged]):
+            yield self._build_finding(study, None, np.where(is_judged, logged_lengths, np.nan))
+        last_steps = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
+        if not np.isfinite(logged_lengths).any() and last_steps and min(last_steps) < (1 - self.small) * max(last_steps):
             raise MissingData(
                 "trials end at different steps and none logged its planned length; log it as max_train_steps", needs="facts"
             )
@@ -76,20 +78,20 @@ class SpaceTunedSteps(Rule):
     def _is_length_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
         examples = (lengths * batches)[np.isfinite(lengths)]
         # The result is False if a batch size is NaN; trials with an unknown length are left out.
-        follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()
-        return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not follows
+        are_equal = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()
+        return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not are_equal
 
     def _build_finding(self, study: Study, name: str | None, lengths: FloatArray) -> Finding:
         values, counts = np.unique(lengths[study.ended & np.isfinite(lengths)], return_counts=True)
-        stray = counts.sum() - counts.max() == 1 and counts.max() > 3
-        small = stray or values[0] >= (1 - self.small) * values[-1]
+        is_stray = counts.sum() - counts.max() == 1 and counts.max() > 3
+        is_small = is_stray or values[0] >= (1 - self.small) * values[-1]
         best = next((float(lengths[t.index]) for t in study.ranked() if math.isfinite(lengths[t.index])), values[-1])
-        what = Name(name or "max_train_steps")
+        label = Name(name or "max_train_steps")
         low, high, length = (Setting(float(x)) for x in (values[0], values[-1], best))
         text = "{count} trained for {different} different lengths: {what} {low} to {high}."
         trials = Count(int(counts.sum()), "trial")
-        lengths_differ = say(text, count=trials, different=len(values), what=what, low=low, high=high)
-        rows = [(f"{what} {Setting(float(v))}", Count(int(c), "trial")) for v, c in zip(values[:12], counts[:12], strict=True)]
+        lengths_differ = say(text, count=trials, different=len(values), what=label, low=low, high=high)
+        rows = [(f"{label} {Setting(float(v))}", Count(int(c), "trial")) for v, c in zip(values[:12], counts[:12], strict=True)]
         axis: tuple[AxisEvidence, ...] = ()
         if name is not None and name in study.searched:
             axis = (axis_plot(name, "Trials of different lengths cannot be compared."),)
@@ -97,23 +99,23 @@ class SpaceTunedSteps(Rule):
         why = f"{lengths_differ} We use the best trial's length"
         return self.finding(
             say("{lengths_differ} Their results cannot be compared.", lengths_differ=lengths_differ),
-            action=say(action, what=what, length=length),
-            severity="note" if small else "warning",
+            action=say(action, what=label, length=length),
+            severity="note" if is_small else "warning",
             confidence=1.0,
-            subject=what.text,
+            subject=label.text,
             trials=[t for t in study.trials if study.ended[t.index] and math.isfinite(lengths[t.index])],
             evidence=(*axis, table(*rows)),
             changes=_fix_training_length(study, name, lengths == best, best, why),
         )
 
 
-def _fix_training_length(study: Study, name: str | None, alike: BoolArray, length: float, why: str) -> tuple[Change, ...]:
-    trials = [t for t in study.trials if alike[t.index]]
-    planned = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
-    reached = [int(c.steps[-1]) for t in trials if len(c := study.cost_curve(t)) > 1]
-    steps = int(np.median(planned or reached or [0]))
+def _fix_training_length(study: Study, name: str | None, has_length: BoolArray, length: float, why: str) -> tuple[Change, ...]:
+    trials = [t for t in study.trials if has_length[t.index]]
+    planned_steps = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
+    reached_steps = [int(c.steps[-1]) for t in trials if len(c := study.cost_curve(t)) > 1]
+    steps = int(np.median(planned_steps or reached_steps or [0]))
     changes: list[Change] = [SetField(field="max_train_steps", value=steps, why=why)] if steps >= 1 else []
     if name is not None:
-        whole = study.spec.parameters[name].type == "int" or length.is_integer()
-        changes.append(FixParameter(parameter=name, value=int(length) if whole else length, why=why))
+        is_whole = study.spec.parameters[name].type == "int" or length.is_integer()
+        changes.append(FixParameter(parameter=name, value=int(length) if is_whole else length, why=why))
     return tuple(changes)

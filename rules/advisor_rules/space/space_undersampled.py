@@ -93,26 +93,26 @@ class SpaceUndersampled(Rule):
         tried.require_settings(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
-        halves, (seeds, known) = loss_of_halving(tried.costs), noise.noise_between_seeds(study)
-        limit = max(self._acceptable_loss(tried), seeds, 0.0 if known else noise.noise_between_evaluations(study))
+        halving, (seed_noise, is_noise_known) = loss_of_halving(tried.costs), noise.noise_between_seeds(study)
+        limit = max(self._acceptable_loss(tried), seed_noise, 0.0 if is_noise_known else noise.noise_between_evaluations(study))
         on_grid = rerun.is_full_grid(tried)
         if validation.distance_to_perfect_score(study) <= 0:
             return
-        if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
+        if not math.isfinite(limit) or not (on_grid or halving.chance_above(limit) >= self.certainty):
             return
-        if not known and _pure_noise.p_of_pure_noise(tried, self.seed_noise) > self.false_alarms:
+        if not is_noise_known and _pure_noise.p_of_pure_noise(tried, self.seed_noise) > self.false_alarms:
             raise MissingData(
                 f"all differences between {len(tried)} settings may be noise, so they do not show what more trials would gain; "
                 "repeat the best setting with other seeds",
                 needs="repeats",
             )
-        more = rerun.further_results(study)
+        more_results = rerun.further_results(study)
         # Gains shrink with each doubling, so the next one gains at most the upper bound of the gain from the last one.
-        gains = np.minimum(more.gains, min(validation.distance_to_perfect_score(study), halves.interval(0.95)[1]))
-        matters = float(np.mean(gains > (limit if known else np.maximum(limit, more.noise_sd))))
-        if matters >= (0.5 if on_grid else self.possible):
+        gains = np.minimum(more_results.gains, min(validation.distance_to_perfect_score(study), halving.interval(0.95)[1]))
+        probability = float(np.mean(gains > (limit if is_noise_known else np.maximum(limit, more_results.noise_sd))))
+        if probability >= (0.5 if on_grid else self.possible):
             yield sampler.weaken_if_adaptive(
-                study, self._build_finding(study, tried, halves, limit, gains, matters, known=known)
+                study, self._build_finding(study, tried, halving, limit, gains, probability, known=is_noise_known)
             )
 
     def _acceptable_loss(self, tried: settings.Settings) -> float:
@@ -125,7 +125,7 @@ class SpaceUndersampled(Rule):
         self,
         study: Study,
         tried: settings.Settings,
-        halves: HalvingLoss,
+        halving: HalvingLoss,
         limit: float,
         gains: FloatArray,
         matters: float,
@@ -135,42 +135,42 @@ class SpaceUndersampled(Rule):
         """gains: simulated gains from twice as many trials; matters: probability that the gain matters; known: the limit
         includes the noise between seeds."""
         n, count, best = len(tried), len(study.searched), float(np.nanmin(tried.costs))
-        near = np.flatnonzero(tried.costs <= best + halves.expected_loss)
-        amount = _expected_improvement(study, gains, limit, matters, known=known)
-        only = "" if matters >= 0.5 else " only if this probability is worth the cost of the trials"
-        other = ", or search fewer hyperparameters" if count > 1 else ""
+        near_best = np.flatnonzero(tried.costs <= best + halving.expected_loss)
+        gain_text = _expected_improvement(study, gains, limit, matters, known=known)
+        condition = "" if matters >= 0.5 else " only if this probability is worth the cost of the trials"
+        other_advice = ", or search fewer hyperparameters" if count > 1 else ""
         return self.finding(
             say(
-                "{amount}. With half of the {n} trials, the best would be {loss} worse on average; {near} within that distance of "
-                "{best}, too few for the good region of {axes}.",
-                amount=amount,
+                "{amount}. With half of the {n} trials, the best result would be {loss} worse on average. {near} within this "
+                "distance of the best result, {best}: too few for the good region of {axes}.",
+                amount=gain_text,
                 n=n,
-                loss=halves.expected_loss,
-                near=say("only {near} trials lie", near=len(near)) if len(near) > 1 else "only the best trial lies",
+                loss=halving.expected_loss,
+                near=say("Only {near} trials lie", near=len(near_best)) if len(near_best) > 1 else "Only the best trial lies",
                 best=Objective(study.objective_value(best)),
                 axes=say("{count} hyperparameters", count=count) if count > 1 else Name(next(iter(study.searched))),
             ),
-            action=say(f"Run {{trials}} trials in the next study{only}{other}.", trials=2 * n),
+            action=say(f"Run {{trials}} trials in the next study{condition}{other_advice}.", trials=2 * n),
             severity="note",
             confidence=matters,
-            trials=[t for i in near for t in tried.trials[i][:1]],
-            evidence=self._figures(study, tried, halves, limit, float(gains.mean()), matters),
+            trials=[t for i in near_best for t in tried.trials[i][:1]],
+            evidence=self._evidence_table(study, tried, halving, limit, float(gains.mean()), matters),
             changes=(
-                SetField(field="trials", value=2 * n, why=str(amount)),
+                SetField(field="trials", value=2 * n, why=str(gain_text)),
                 *([Advise(text=SMALLER_SPACE_ADVICE)] if count > 1 else []),
             ),
         )
 
-    def _figures(
-        self, study: Study, tried: settings.Settings, halves: HalvingLoss, limit: float, mean_gain: float, matters: float
+    def _evidence_table(
+        self, study: Study, tried: settings.Settings, halving: HalvingLoss, limit: float, mean_gain: float, matters: float
     ) -> FigureEvidence:
-        n, (low, high) = len(tried), halves.interval(0.95)
+        n, (low, high) = len(tried), halving.interval(0.95)
         means = {k: study.objective_value(expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
         gain = value_with_limit(Number(mean_gain, 2), Number(limit, 2))
         return table(
             _rows.tried_settings_row(tried),
-            *((f"mean of the best result of {k}", Objective(v)) for k, v in means.items()),
-            ("loss with half of the trials", value_with_limit(halves.expected_loss, limit)),
+            *((f"expected best result of {k} trials", Objective(v)) for k, v in means.items()),
+            ("expected loss with half of the trials", value_with_limit(halving.expected_loss, limit)),
             ("80 % interval of the loss", say("{low} to {high}", low=low, high=high)),
             ("expected gain from another doubling of the trials", gain),
             ("probability of a gain that matters", Percent(matters)),
@@ -180,10 +180,12 @@ class SpaceUndersampled(Rule):
 def _expected_improvement(study: Study, gains: FloatArray, limit: float, matters: float, *, known: bool) -> Message:
     low, mean, high = (Number(float(x), 2) for x in (np.quantile(gains, 0.1), gains.mean(), np.quantile(gains, 0.9)))
     gain = say("at most about {high}", high=high)
-    if low.value < mean.value < high.value:  # Otherwise, only an upper bound of the gain is known.
+    if (
+        low.value < mean.value < high.value
+    ):  # If the three values are not in this order, only an upper bound of the gain is known.
         gain = say("about {mean} (80 % interval {low} to {high})", mean=mean, low=low, high=high)
     return say(
-        "Twice as many trials would improve the best {metric} by {gain}. The probability that more trials gain more than "
+        "Twice as many trials would improve the best {metric} by {gain}. The probability that they gain more than "
         "{limit}{noise} is {sure}",
         metric=Name(study.spec.objective.metric),
         gain=gain,

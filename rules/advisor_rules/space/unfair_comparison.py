@@ -49,8 +49,8 @@ class UnfairComparison(Rule):
     all values cluster at the same end, only `space-boundary` fires. Confidence is one minus the p-value, reduced by the
     probability that the disadvantage made no difference. In 100 simulated studies of 24 trials with equal sampling, the rule
     fired in 2 % if results were noise, and in 5 to 7 % if the learning rate mattered, nearly always about a small number of
-    trials. A sampler that uses earlier results neglects some values: with such a sampler, the rule fired in 0 to 58 % of
-    studies, as a note.
+    trials. With a sampler that uses earlier results and so neglects some values, the rule fired in 0 to 58 % of studies, as a
+    note.
     """
 
     playbook = "Striking a balance between informative and affordable experiments"
@@ -95,8 +95,8 @@ class UnfairComparison(Rule):
             )
         level = tried.corrected_level(self.false_alarms)
         for comparison in comparisons:
-            found = self._find_disadvantages(study, comparison, level)
-            yield from (sampler.weaken_if_adaptive(study, f) for f in found)
+            findings = self._find_disadvantages(study, comparison, level)
+            yield from (sampler.weaken_if_adaptive(study, f) for f in findings)
 
     def _find_disadvantages(self, study: Study, comparison: ComparedValues, level: float) -> Iterator[Finding]:
         """Yield one finding per kind of disadvantage, about the value with the greatest disadvantage."""
@@ -119,22 +119,23 @@ class UnfairComparison(Rule):
                 yield self._report_too_few_trials(comparison, few)
 
     def _report_partial_range(self, study: Study, comparison: ComparedValues, end: _fairness.PartlyTriedGroup) -> Finding:
-        who, size, shown = comparison.describe_group(end.group)
+        label, size, shown = comparison.describe_group(end.group)
         axis, rest = list(comparison.numeric_positions)[end.axis], len(comparison.groups) - size
-        at = as_number(study.spec.parameters[axis].value_at_position(end.end_position))
+        end_value = as_number(study.spec.parameters[axis].value_at_position(end.end_position))
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
         # Give every value as many trials per unit of range width in the shared range as the value had in its own range.
         trials = math.ceil(len(comparison.values) * size / max(end.range_share, 0.25))
-        why = say(f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}", who=who, axis=Name(axis), at=at)
+        why = say(
+            f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}", who=label, axis=Name(axis), at=end_value
+        )
         text = f"{{why}}. {{count}} of {{rest}} other settings have a {beyond} {{axis}}."
         names = {"name": Name(comparison.name), "axis": Name(axis)}
-        again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
-        again += "each value as densely as {who} was sampled."
-        early = "probability of an end this early if all values are sampled alike"
+        advice = "Compare the values of {name} again in {trials} trials, with one range of {axis} for all values."
+        chance_label = "probability of a range that ends this early if all values are sampled equally"
         return self.finding(
             say(text, why=why, count=end.points_beyond_end, rest=rest, axis=Name(axis)),
-            action=say(again, trials=trials, who=who, **names),
+            action=say(advice, trials=trials, **names),
             severity="warning",
             confidence=(1 - end.p_value) * (1 + end.probability) / 2,
             subject=comparison.name,
@@ -142,14 +143,14 @@ class UnfairComparison(Rule):
             evidence=(
                 axis_plot(
                     axis,
-                    say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
+                    say("{who} was tried in only a part of the range of {axis}.", who=label, axis=Name(axis)),
                     shown,
-                    lines={f"end of the own range of {who}": at},
+                    lines={f"end of the own range of {label}": end_value},
                 ),
                 table(
-                    ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
-                    _rows.probability_row(early, end.p_value, self.false_alarms),
-                    ("simulated fits whose best value lies at that end", Percent(end.probability)),
+                    ("settings", say("{size} of {who}, {rest} others", size=size, who=label, rest=rest)),
+                    _rows.probability_row(chance_label, end.p_value, self.false_alarms),
+                    ("simulated fits whose best value lies at this end", Percent(end.probability)),
                 ),
             ),
             changes=(
@@ -161,81 +162,83 @@ class UnfairComparison(Rule):
     def _report_narrow_range(
         self, study: Study, comparison: ComparedValues, group: int, end: boundaries.ClusterAtEnd
     ) -> Finding:
-        axis, (who, _, shown) = list(comparison.numeric_positions)[end.axis], comparison.describe_group(group)
+        axis, (label, _, shown) = list(comparison.numeric_positions)[end.axis], comparison.describe_group(group)
         domain, name = study.spec.parameters[axis], Name(axis)
         trend = f"is best at the {end.side}est {{axis}} that it was tried with, and still improves in that direction"
-        lost = say(f"{{who}} lost, but {trend}", who=who, axis=name)
-        better = f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}."
-        chance = "probability by chance of such an improvement towards that end (permutation test)"
+        reason = say(f"{{who}} lost, but {trend}", who=label, axis=name)
+        caption = f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}."
+        chance_label = "probability by chance of such an improvement towards this end (permutation test)"
         changes: list[Change] = []
         # Extend the range by the maximum step, because the turning point of the response is not visible.
         if (new := widening.widen_range(axis, domain, end.side, math.inf)) is not None:
             scale = scale_of_new_range(axis, *new, domain.scale)
-            changes.append(SetRange(parameter=axis, low=new[0], high=new[1], scale=scale, why=str(lost)))
+            changes.append(SetRange(parameter=axis, low=new[0], high=new[1], scale=scale, why=str(reason)))
         return self.finding(
-            say("{lost}.", lost=lost),
-            action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", who=who, axis=name),
+            say("{lost}.", lost=reason),
+            action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", who=label, axis=name),
             severity="warning",
             confidence=(1 - end.p_value) * end.probability,
             subject=comparison.name,
             side=end.side,
             trials=shown,
             evidence=(
-                axis_plot(axis, say(better, who=who, axis=name), shown),
+                axis_plot(axis, say(caption, who=label, axis=name), shown),
                 table(
-                    _rows.probability_row(chance, end.p_value, self.false_alarms),
-                    _rows.share_row("simulated fits whose best value lies at that end", end.probability, self.certainty),
+                    _rows.probability_row(chance_label, end.p_value, self.false_alarms),
+                    _rows.share_row("simulated fits whose best value lies at this end", end.probability, self.certainty),
                 ),
             ),
             changes=changes,
         )
 
     def _report_untrained_value(self, study: Study, comparison: ComparedValues, found: _fairness.UntrainedGroup) -> Finding:
-        who, size, shown = comparison.describe_group(found.group)
+        label, size, shown = comparison.describe_group(found.group)
         if found.common_cost is None:
             rest, other = len(comparison.costs) - size, int(np.isnan(comparison.costs).sum()) - found.points
-            text = "{count} of its {size} settings failed, and {other} of {rest} others"
+            text = "{count} of its {size} settings failed, and {other} of the {rest} other settings"
             why = say(text, count=found.points, size=size, other=other, rest=rest)
         else:
-            at = Objective(study.objective_value(found.common_cost))
+            level = Objective(study.objective_value(found.common_cost))
             text = "{count} of its {size} settings end at {at}, as if nothing was learned"
-            why = say(text, count=found.points, size=size, at=at)
-        advice = say("Search lower learning rates or a warmup with {who}, and look for a bug.", who=who)
-        p, chance = found.p_value, "probability of this result if all values train equally well"
+            why = say(text, count=found.points, size=size, at=level)
+        advice = say("Search lower learning rates or a warmup with {who}, and look for a bug.", who=label)
+        p, chance_label = found.p_value, "probability of this result if all values train equally well"
         return self.finding(
-            say("{who} had no fair chance. {why}.", who=who, why=why),
-            action=say("Find settings with which {who} trains before you drop {who}.", who=who),
+            say("{who} had no fair chance. {why}.", who=label, why=why),
+            action=say("Find settings with which {who} trains before you drop {who}.", who=label),
             severity="warning",
             confidence=1 - p,
             subject=comparison.name,
             trials=shown,
             evidence=(
-                axis_plot(comparison.name, say("Nearly all trials with {who} end alike or fail.", who=who), shown),
-                table(("settings", why), _rows.probability_row(chance, p, self.false_alarms / 2)),
+                axis_plot(comparison.name, say("Nearly all trials with {who} end alike or fail.", who=label), shown),
+                table(("settings", why), _rows.probability_row(chance_label, p, self.false_alarms / 2)),
             ),
             changes=(Advise(text=str(advice)),),
         )
 
-    def _report_too_few_trials(self, comparison: ComparedValues, few: _fairness.SmallGroup) -> Finding:
-        (who, _, shown), (winner, _, _) = map(comparison.describe_group, (few.group, few.best_group))
+    def _report_too_few_trials(self, comparison: ComparedValues, group: _fairness.SmallGroup) -> Finding:
+        (label, _, shown), (winner, _, _) = map(comparison.describe_group, (group.group, group.best_group))
         # If every value gets the same number of trials, the total need not exceed the present number of trials.
         trials = len(comparison.values) * math.ceil(len(comparison.groups) / len(comparison.values))
-        own, name = CountOf(few.smaller_group_size, "successful setting"), Name(comparison.name)
-        counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.best_group_size)
-        lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.lead_probability))
-        again = "Compare the values of {name} again with equally many trials each, {trials} in all."
-        rare = "probability of so few trials if both values are tried equally often"
+        own, name = CountOf(group.smaller_group_size, "successful setting"), Name(comparison.name)
+        counts = say("{who} had {own} and {winner} had {many}", who=label, own=own, winner=winner, many=group.best_group_size)
+        lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(group.lead_probability))
+        advice = "Compare the values of {name} again with equally many trials each, {trials} in all."
+        chance_label = "probability of so few trials if both values are tried equally often"
         return self.finding(
             say("{counts}. With equally few trials, {lead}.", counts=counts, lead=lead),
-            action=say(again, name=name, trials=trials),
-            severity="warning" if few.lead_probability < 0.5 else "note",
-            confidence=(1 - few.p_value) * (1 - few.lead_probability / 2),
+            action=say(advice, name=name, trials=trials),
+            severity="warning" if group.lead_probability < 0.5 else "note",
+            confidence=(1 - group.p_value) * (1 - group.lead_probability / 2),
             subject=comparison.name,
             trials=shown,
             evidence=table(
                 ("successful settings", counts),
-                _rows.probability_row(rare, few.p_value, self.false_alarms),
-                _rows.probability_row("probability of the lead with equally few trials", few.lead_probability, self.certainty),
+                _rows.probability_row(chance_label, group.p_value, self.false_alarms),
+                _rows.probability_row(
+                    "probability that the winner leads with equally few trials", group.lead_probability, self.certainty
+                ),
             ),
             changes=(
                 SetField(field="trials", value=trials, why=str(counts)),

@@ -1,4 +1,4 @@
-"""What rules about instability share: their thresholds, and the unstable trials of a study."""
+"""Thresholds and helpers that the rules about instability share."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ class RuleNearBestRate(Rule):
 class UnstableTrials:
     """The unstable trials among the judged trials."""
 
-    near: instability.JudgedTrials
-    judged: int
+    near_best: instability.JudgedTrials
+    """The judged trials, whose learning rates are not far above that of the best trial."""
+    judged_count: int
     instabilities: tuple[TrialInstability, ...]
     """The instability of each unstable trial; trials with learning rates nearest to that of the best trial come first."""
     worst_instability: TrialInstability
@@ -56,7 +57,7 @@ class UnstableTrials:
     @property
     def p_value(self) -> float:
         """p-value of the worst instability, multiplied by the number of judged trials (Bonferroni)."""
-        return min(self.worst_instability.p_value * self.judged, 1.0)
+        return min(self.worst_instability.p_value * self.judged_count, 1.0)
 
     @property
     def confidence(self) -> float:
@@ -72,69 +73,68 @@ class UnstableTrials:
         `false_alarms`) without getting worse again before it. Second, the best rate is the lowest tried rate and most of the
         judged trials are unstable.
         """
-        name, best = self.near.learning_rate_name, self.near.best_learning_rate
+        name, best = self.near_best.learning_rate_name, self.near_best.best_learning_rate
         domain = study.spec.parameters.get(name or "")
         rates = self._rates_best_first(study)
         if name is None or domain is None or not domain.numeric or not domain.low or len(rates) < 2:
             return None
-        at_end = domain.to_positions([best])[0] <= RANGE_END_SHARE or best <= MAX_LOW_END_RATIO * min(rates)
-        improve = kendalltau(range(len(rates)), rates, alternative="greater").pvalue <= false_alarms
-        mostly_unstable = best <= min(rates) and 2 * len(self.trials) > self.judged
-        if not mostly_unstable and not (self.near.are_above_best_rate(self.trials) and at_end and improve):
+        is_at_low_end = domain.to_positions([best])[0] <= RANGE_END_SHARE or best <= MAX_LOW_END_RATIO * min(rates)
+        improves_down = kendalltau(range(len(rates)), rates, alternative="greater").pvalue <= false_alarms
+        most_are_unstable = best <= min(rates) and 2 * len(self.trials) > self.judged_count
+        if not most_are_unstable and not (self.near_best.are_above_best_rate(self.trials) and is_at_low_end and improves_down):
             return None
         if self._worsens_towards_lowest_rate(study, domain):
             return None
-        end, room = "the lowest rate that was tried", 10.0
+        end_text, factor = "the lowest rate that was tried", 10.0
         if best > min(rates):
-            end, room = "among the lowest rates that were tried", HALF_DECADE
-        why = f"Results improve down to {Number(best)}, {end}, and higher rates are unstable"
-        if not improve:
-            why = f"The best trial has {Number(best)}, {end}, and most of the higher rates are unstable"
-        above = (r for t in self.trials if (r := float(self.near.learning_rates[t.index])) > best)
-        middle = round_significant(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2)
-        low, high = round_significant(domain.low / room, 2), max(middle, best)
+            end_text, factor = "among the lowest rates that were tried", HALF_DECADE
+        why = f"Results improve down to {Number(best)}, {end_text}, and higher rates are unstable"
+        if not improves_down:
+            why = f"The best trial has {Number(best)}, {end_text}, and most of the higher rates are unstable"
+        unstable_rates = (r for t in self.trials if (r := float(self.near_best.learning_rates[t.index])) > best)
+        new_high = round_significant(min(2 * best, math.sqrt(best * min(unstable_rates, default=math.inf))), 2)
+        low, high = round_significant(domain.low / factor, 2), max(new_high, best)
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
     def _rates_best_first(self, study: Study) -> list[float]:
-        return [r for t in study.ranked() if math.isfinite(r := float(self.near.learning_rates[t.index]))]
+        return [r for t in study.ranked() if math.isfinite(r := float(self.near_best.learning_rates[t.index]))]
 
     def _worsens_towards_lowest_rate(self, study: Study, domain: Parameter) -> bool:
         """Return True if results of the stable trials at rates below all unstable rates get worse again towards the lowest
-        rate. If several hyperparameters are searched, the learning rates alone do not explain the results: return False.
-        """
-        lowest_unstable = min(float(self.near.learning_rates[t.index]) for t in self.trials)
-        stable = [t for t in study.ranked() if float(self.near.learning_rates[t.index]) < lowest_unstable]
-        positions = domain.to_positions([float(self.near.learning_rates[t.index]) for t in stable])
+        rate. If several hyperparameters are searched, the learning rates alone do not explain the results: return False."""
+        lowest_unstable = min(float(self.near_best.learning_rates[t.index]) for t in self.trials)
+        stable = [t for t in study.ranked() if float(self.near_best.learning_rates[t.index]) < lowest_unstable]
+        positions = domain.to_positions([float(self.near_best.learning_rates[t.index]) for t in stable])
         costs = study.costs[[t.index for t in stable]]
         return len(study.searched) == 1 and boundaries.response_turns_inside(positions, costs, "low")
 
     def improves_with_higher_rates(self, study: Study, false_alarms: float) -> bool:
         """Return True if results improve up to the highest tried learning rate (Kendall's rank test) and no trial above the
         best rate is unstable."""
-        domain = study.spec.parameters.get(self.near.learning_rate_name or "")
+        domain = study.spec.parameters.get(self.near_best.learning_rate_name or "")
         rates = self._rates_best_first(study)
         if domain is None or not domain.numeric or len(rates) < 2:
             return False
-        at_end = domain.to_positions([self.near.best_learning_rate])[0] >= 1 - RANGE_END_SHARE
-        none_above = all(self.near.learning_rates[t.index] <= self.near.best_learning_rate for t in self.trials)
-        trend = kendalltau(range(len(rates)), rates, alternative="less")
-        return bool(at_end and none_above and trend.pvalue <= false_alarms)
+        is_at_high_end = domain.to_positions([self.near_best.best_learning_rate])[0] >= 1 - RANGE_END_SHARE
+        none_is_above = all(self.near_best.learning_rates[t.index] <= self.near_best.best_learning_rate for t in self.trials)
+        rank_test = kendalltau(range(len(rates)), rates, alternative="less")
+        return bool(is_at_high_end and none_is_above and rank_test.pvalue <= false_alarms)
 
     @property
     def instability_message(self) -> Message:
         """Sentences about the worst instability and the number of other unstable trials."""
-        what = self.worst_instability.sentence(self.near.rate_text(self.worst_instability.trial))
-        others = instability.describe_other_unstable_trials(len(self.instabilities), self.judged)
-        return say("{what}.{others}", what=what, others=others)
+        statement = self.worst_instability.sentence(self.near_best.rate_text(self.worst_instability.trial))
+        others_text = instability.describe_other_unstable_trials(len(self.instabilities), self.judged_count)
+        return say("{what}.{others}", what=statement, others=others_text)
 
     def curve_evidence(self, label: str, *more: str) -> CurveEvidence:
         """Return the curves of the first unstable trials, marked with `label`. more: further metrics to show."""
-        shown_blowups, limit = self.instabilities[:5], self.worst_instability.noise_limit
+        shown, limit = self.instabilities[:5], self.worst_instability.noise_limit
         return curve_plot(
             (self.worst_instability.metric, *more),
             say("{what}.", what=self.worst_instability.sentence()),
-            [b.trial for b in shown_blowups],
-            marks=tuple(Mark(trial=b.trial.id, step=b.step, label=label) for b in shown_blowups),
+            [b.trial for b in shown],
+            marks=tuple(Mark(trial=b.trial.id, step=b.step, label=label) for b in shown),
             lines={"limit of noise": limit} if math.isfinite(limit) else {},
         )
 
@@ -142,7 +142,7 @@ class UnstableTrials:
         """Return the table of the instability. The other arguments are labels, the thresholds, and further rows."""
         worst = self.worst_instability
         return table(
-            ("trials judged", say(f"{{judged}} ({{n}} {noun})", judged=self.judged, n=len(self.instabilities))),
+            ("trials judged", say(f"{{judged}} ({{n}} {noun})", judged=self.judged_count, n=len(self.instabilities))),
             (points, say("{n} of {trial}", n=worst.judged_point_count, trial=Name(worst.trial.name))),
             (levels, worst.levels_row),
             ("p-value over all judged trials", Probability(self.p_value)),
@@ -161,7 +161,7 @@ def advise_lower_rates(change: SetRange) -> Message:
 
 
 def find_unstable_trials(
-    near: instability.JudgedTrials,
+    near_best: instability.JudgedTrials,
     candidates: Sequence[TrialInstability],
     *,
     false_alarms: float,
@@ -173,4 +173,4 @@ def find_unstable_trials(
     `severity` is the sort key of an instability, smallest for the worst one.
     """
     blowups = tuple(b for b in candidates if b.p_value * len(candidates) <= false_alarms and b.share >= material)
-    return UnstableTrials(near, len(candidates), blowups, min(blowups, key=severity)) if blowups else None
+    return UnstableTrials(near_best, len(candidates), blowups, min(blowups, key=severity)) if blowups else None

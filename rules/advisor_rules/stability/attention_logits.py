@@ -41,8 +41,8 @@ class _LogitLevels:
     def p_value(self, reference: MeanLevel, factor: float) -> float:
         """Return the largest p-value of three tests: that the results are worse, that the late logits exceed `factor` times the
         reference, and that the logits have grown."""
-        shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
-        return max(self.p_worse, shifted.p_value_above_other(reference), self.late.p_value_above_other(self.earlier))
+        scaled_level = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
+        return max(self.p_worse, scaled_level.p_value_above_other(reference), self.late.p_value_above_other(self.earlier))
 
 
 class AttentionLogits(Rule):
@@ -60,9 +60,9 @@ class AttentionLogits(Rule):
     diverged. A trial with large logits and a good result therefore prevents a finding.
 
     ## Why it matters
-    Attention with very large logits chooses a single position, and its gradient vanishes. Large models often diverge with such
-    logits; small models stop improving. The rule names the cause of instability at high learning rates; its advice does not
-    improve the best trial.
+    Attention with very large logits chooses a single position, and its gradient vanishes. Large models often diverge with very
+    large logits; small models stop improving. The rule names the cause of instability at high learning rates; its advice does
+    not improve the best trial.
 
     ## What to do
     Stay below the learning rates of the trials with large logits. If you need higher rates, normalise queries and keys before
@@ -78,9 +78,9 @@ class AttentionLogits(Rule):
     loss at the same rate and seed, by 0.30 or more. At the best of four rates, the loss was lower with QK-norm in 15 of 20
     studies, by 0.02 in the median; in another tiny transformer, the loss was higher with QK-norm in ten of ten studies, by 0.04
     to 0.10. Which logits are normal differs between models, so the rule has no absolute limit: it compares trials of one study.
-    In simulated studies whose late logits are exactly ten times those of the good trials, the rule fired in 1 to 4 %. The rule
-    fires more often if neighbouring points are correlated and few: at a correlation of 0.8, it fired in 3 % of studies with 400
-    points, but in 8 to 27 % with 80 or 160 points. Confidence is 0.9 times one minus the p-value.
+    In simulated studies with late logits at exactly ten times the level of the good trials, the rule fired in 1 to 4 %. If
+    neighbouring points were correlated by 0.8, the rule fired in 3 % of studies with 400 points, and in 8 to 27 % with 80 or
+    160 points. Confidence is 0.9 times one minus the p-value.
     """
 
     playbook = "Potential fixes for common instability patterns"
@@ -96,16 +96,16 @@ class AttentionLogits(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = self._read_logits(study)
-        limit = self.false_alarms / len(judged)
-        good = [e for e in judged if e.p_worse > limit]
+        levels = self._read_logits(study)
+        limit = self.false_alarms / len(levels)
+        good = [e for e in levels if e.p_worse > limit]
         reference = max((e.late for e in good), key=lambda late: late.mean)
-        p_values = {e.trial.index: e.p_value(reference, self.factor) for e in judged}
-        grown = [e for e in judged if p_values[e.trial.index] <= limit]
-        if not grown:
+        p_values = {e.trial.index: e.p_value(reference, self.factor) for e in levels}
+        large_levels = [e for e in levels if p_values[e.trial.index] <= limit]
+        if not large_levels:
             return
-        worst, largest = max(grown, key=lambda e: e.size), math.exp(reference.mean)
-        p = max(p_values[e.trial.index] for e in grown)
+        worst, largest = max(large_levels, key=lambda e: e.size), math.exp(reference.mean)
+        p = max(p_values[e.trial.index] for e in large_levels)
         metric, caption = study.signals["attention_logit"], "The logits grow in trials that end worse."
         yield self.finding(
             say(
@@ -114,20 +114,20 @@ class AttentionLogits(Rule):
                 size=Number(round_significant(worst.size), 2),
                 trial=Name(worst.trial.name),
                 normal=Number(largest, 2),
-                n=len(grown),
-                of=Count(len(judged), "trial"),
+                n=len(large_levels),
+                of=Count(len(levels), "trial"),
             ),
-            action=_choose_action(study, good, grown),
+            action=_choose_action(study, good, large_levels),
             severity="note",
             confidence=_FINDING_CONFIDENCE * (1 - p),
             subject=metric,
-            trials=[e.trial for e in grown],
+            trials=[e.trial for e in large_levels],
             evidence=(
-                curve_plot(metric, caption, [e.trial for e in [*grown[:4], good[0]]]),
+                curve_plot(metric, caption, [e.trial for e in [*large_levels[:4], good[0]]]),
                 table(
-                    ("late logits of these trials", join_items(Number(round_significant(e.size), 2) for e in grown[:5])),
+                    ("late logits of these trials", join_items(Number(round_significant(e.size), 2) for e in large_levels[:5])),
                     ("largest late logit of a good trial", Number(largest, 2)),
-                    ("smallest ratio", Number(min(e.size for e in grown) / largest, 2), self.factor),
+                    ("smallest ratio of the two", Number(min(e.size for e in large_levels) / largest, 2), self.factor),
                     ("p-value", Probability(p), limit),
                 ),
             ),
@@ -136,30 +136,31 @@ class AttentionLogits(Rule):
     def _read_logits(self, study: Study) -> list[_LogitLevels]:
         """Return the logit levels of all trials that can be compared, best trial first."""
         ranked = study.ranked()
-        logged = []
+        levels = []
         for trial in [*ranked, *(t for t in study.trials if t.status in ("diverged", "not_learned"))] if ranked else []:
             curve = study.peaks(trial, "attention_logit").finite
             values = np.log(curve.values[(curve.values > 0) & (curve.steps <= _last_step_before_divergence(study, trial))])
             p, quarter = _p_value_of_worse_results(study, trial, ranked[0], self.material), len(values) // 4
             if len(values) >= _MIN_POINTS and p is not None:
                 earlier, late = mean_level_with_trend(values[quarter : 2 * quarter]), mean_level_with_trend(values[-quarter:])
-                logged.append(_LogitLevels(trial, earlier, late, p))
-        if not logged:
+                levels.append(_LogitLevels(trial, earlier, late, p))
+        if not levels:
             raise MissingData(
                 f"no trial logged {_MIN_POINTS} values of the model's largest attention logit; log it as "
                 "train/max_attention_logit (the maximum over all layers, in one metric), for example at each step",
                 needs="design",
             )
-        if logged[0].trial != ranked[0] or len(logged) < 2:
+        if levels[0].trial != ranked[0] or len(levels) < 2:
             raise MissingData(
-                "attention logits of the best trial and of a second one are needed to compare them", needs="trials"
+                "the rule compares the attention logits of the best trial with those of another trial; log them in both",
+                needs="trials",
             )
-        return logged
+        return levels
 
 
 def _last_step_before_divergence(study: Study, trial: Trial) -> float:
-    """Return the last step at which the training loss was at most its initial value; infinite if no loss was logged. After it,
-    weights and logits may explode with the loss, whatever the cause."""
+    """Return the last step at which the training loss was at most its initial value; infinite if no loss was logged. After this
+    step, weights and logits may explode with the loss, whatever the cause."""
     losses = study.curve(trial, "train_loss").finite
     if not len(losses):
         return math.inf
@@ -173,19 +174,21 @@ def _p_value_of_worse_results(study: Study, trial: Trial, best: Trial, material:
         return 0.0
     if trial == best:
         return 1.0
-    cost, least = study.cost_curve(trial).finite, study.cost_curve(best).finite
-    gain = float(least.values[0] - least.values.min())
-    late = slice(len(cost) // 2, None)
-    differences: FloatArray = cost.values[late] - np.interp(cost.steps[late], least.steps, least.values)
+    costs, best_costs = study.cost_curve(trial).finite, study.cost_curve(best).finite
+    gain = float(best_costs.values[0] - best_costs.values.min())
+    second_half = slice(len(costs) // 2, None)
+    differences: FloatArray = costs.values[second_half] - np.interp(
+        costs.steps[second_half], best_costs.steps, best_costs.values
+    )
     return mean_level(differences).p_value_above(material * gain) if len(differences) >= 2 else None
 
 
-def _choose_action(study: Study, good: Sequence[_LogitLevels], grown: Sequence[_LogitLevels]) -> Message:
-    """Return the advice. It names the lowest learning rate with grown logits if all good trials have lower rates."""
-    high, low = ([peak_learning_rate(study, e.trial) for e in part] for part in (grown, good))
-    if not all(map(math.isfinite, (*high, *low))) or len({*high, *low}) == 1:
+def _choose_action(study: Study, good: Sequence[_LogitLevels], large_levels: Sequence[_LogitLevels]) -> Message:
+    """Return the advice, with the lowest learning rate that has large logits if all good trials have lower rates."""
+    large_rates, good_rates = ([peak_learning_rate(study, e.trial) for e in part] for part in (large_levels, good))
+    if not all(map(math.isfinite, (*large_rates, *good_rates))) or len({*large_rates, *good_rates}) == 1:
         return say("Normalise queries and keys (QK-norm).")
     rates = say("Keep to the learning rates of the good trials.")
-    if max(low) < min(high):
-        rates = say("Keep the learning rate below {rate}.", rate=Number(min(high)))
+    if max(good_rates) < min(large_rates):
+        rates = say("Keep the learning rate below {rate}.", rate=Number(min(large_rates)))
     return say("{rates} Before you search higher rates, normalise queries and keys (QK-norm).", rates=rates)

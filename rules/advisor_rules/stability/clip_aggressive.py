@@ -67,7 +67,8 @@ class ClipAggressive(Rule):
     """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
     during training."""
     false_alarms: Share = 0.05
-    """Maximum probability of a finding in a study in which the share of clipped updates is exactly the maximum in all trials."""
+    """Maximum probability of a finding in a study in which the share of clipped updates is exactly the maximum in all
+    trials."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = good_trials(study, self.reach)[: self.best]
@@ -79,20 +80,24 @@ class ClipAggressive(Rule):
                 "does both)",
                 needs="grad_norm",
             )
-        sensitive = [c for c in judged if not _ignores_gradient_scale(c.trial)]
-        if not sensitive:
+        sensitive_trials = [c for c in judged if not _ignores_gradient_scale(c.trial)]
+        if not sensitive_trials:
             optimizer = optimizer_name(judged[0].trial.params, judged[0].trial.facts)
             raise MissingData(
                 f"steps of {optimizer} do not depend on the scale of the gradients, so clipping hardly changes them"
             )
-        clipped = [c for c in sensitive if c.clipped_share > self.most and c.p_value(self.most) <= self.false_alarms]
-        if judged[0] in clipped and 2 * len(clipped) > len(judged):
-            yield self._build_finding(study, judged, clipped)
+        mostly_clipped = [
+            c for c in sensitive_trials if c.clipped_share > self.most and c.p_value(self.most) <= self.false_alarms
+        ]
+        if judged[0] in mostly_clipped and 2 * len(mostly_clipped) > len(judged):
+            yield self._build_finding(study, judged, mostly_clipped)
 
-    def _build_finding(self, study: Study, judged: list[clipping.Clipping], clipped: list[clipping.Clipping]) -> Finding:
-        first, norms = clipped[0], clipping.unclipped_gradient_norms(study)
-        others = say(
-            " Most updates are also clipped in {hard} of the {judged} best trials.", hard=len(clipped), judged=len(judged)
+    def _build_finding(self, study: Study, judged: list[clipping.Clipping], mostly_clipped: list[clipping.Clipping]) -> Finding:
+        first, norms = mostly_clipped[0], clipping.unclipped_gradient_norms(study)
+        others_text = say(
+            " Most updates are also clipped in {hard} of the {judged} best trials.",
+            hard=len(mostly_clipped),
+            judged=len(judged),
         )
         return self.finding(
             say(
@@ -101,24 +106,24 @@ class ClipAggressive(Rule):
                 trial=Name(first.trial.name),
                 best="the best trial" if first.trial == study.ranked()[0] else "the best trial that logged its clipping",
                 at=say(" at a norm of {norm}", norm=Number(first.threshold)) if math.isfinite(first.threshold) else "",
-                others=others if len(clipped) > 1 else "",
+                others=others_text if len(mostly_clipped) > 1 else "",
             ),
             action=_choose_action(norms),
             severity="warning",
-            confidence=(1 - first.p_value(self.most)) * len(clipped) / len(judged),
-            trials=[c.trial for c in clipped],
+            confidence=(1 - first.p_value(self.most)) * len(mostly_clipped) / len(judged),
+            trials=[c.trial for c in mostly_clipped],
             evidence=self._evidence(study, judged, first),
             changes=instability.clipping_changes(norms, first.threshold),
         )
 
     def _evidence(self, study: Study, judged: list[clipping.Clipping], first: clipping.Clipping) -> tuple[Evidence, ...]:
-        share, trial, most = Percent(first.clipped_share), Name(first.trial.name), Percent(self.most)
-        p = say("{p} if {most} were clipped", p=Probability(first.p_value(self.most)), most=most)
+        share, trial, max_share = Percent(first.clipped_share), Name(first.trial.name), Percent(self.most)
+        p = say("{p} if {most} were clipped", p=Probability(first.p_value(self.most)), most=max_share)
         figures = table(
             ("share of clipped updates", join_items(Percent(c.clipped_share) for c in judged)),
             ("logged points", join_items(Number(c.point_count) for c in judged)),
-            ("p-value of the excess of this share", p),
-            ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=self.false_alarms)),
+            ("p-value of so large a share", p),
+            ("thresholds", say("more than {most} clipped, p ≤ {p}", most=max_share, p=self.false_alarms)),
         )
         if not study.has("grad_norm") or not math.isfinite(first.threshold):
             return (figures,)
@@ -134,11 +139,11 @@ def _ignores_gradient_scale(trial: Trial) -> bool:
 
 
 def _choose_action(norms: FloatArray) -> Message:
-    to = say("the 90th percentile of the best trials' norms before clipping, after the first tenth of training")
+    threshold_text = say("the 90th percentile of the best trials' norms before clipping, after the first tenth of training")
     if len(norms):
-        to = say("{norm}, {percentile}", norm=Number(float(np.quantile(norms, 0.9))), percentile=to)
+        threshold_text = say("{norm}, {percentile}", norm=Number(float(np.quantile(norms, 0.9))), percentile=threshold_text)
     text = (
         "Raise the clipping threshold to {to}{later}. Lower the learning rates in proportion, so that the length of updates "
         "stays the same."
     )
-    return say(text, to=to, later="" if len(norms) else ", once the norms are logged")
+    return say(text, to=threshold_text, later="" if len(norms) else ", once the norms are logged")

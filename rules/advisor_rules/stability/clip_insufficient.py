@@ -14,7 +14,7 @@ from advisor.stats import tails
 from advisor_rules.stability._unstable import RuleNearBestRate
 
 
-class _Instability(NamedTuple):
+class _WorstInstability(NamedTuple):
     """The worst instability of a trial that clips its gradients."""
 
     clipping: clipping.Clipping
@@ -65,14 +65,16 @@ class ClipInsufficient(RuleNearBestRate):
     """Maximum probability of a finding in a study whose trials are all stable: half of it for losses, half for norms."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        near = instability.trials_near_best_rate(study, self.reach)
-        known = [c for t in near.trials[: self.trials] if (c := clipping.read_clipping_threshold(study, t)) is not None]
-        if not known:
+        near_best = instability.trials_near_best_rate(study, self.reach)
+        thresholds = [
+            c for t in near_best.trials[: self.trials] if (c := clipping.read_clipping_threshold(study, t)) is not None
+        ]
+        if not thresholds:
             raise MissingData(
                 "no trial recorded its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)",
                 needs="facts",
             )
-        clipped = [c for c in known if math.isfinite(c.threshold) or c.clipped_share > 0]
+        clipped = [c for c in thresholds if math.isfinite(c.threshold) or c.clipped_share > 0]
         if not clipped:
             return
         losses = loss_blowups.study_instability(
@@ -87,68 +89,73 @@ class ClipInsufficient(RuleNearBestRate):
         if losses.unstable:
             first = losses.unstable[0]
             own = next(c for c in clipped if c.trial == first.trial)
-            what = first.sentence(near.rate_text(first.trial))
-            worst = _Instability(own, what, first.metric, first.step, losses.p_value, len(losses.unstable))
-        elif (outlier := self._find_norm_outlier(study, clipped, near)) is not None:
+            text = first.sentence(near_best.rate_text(first.trial))
+            worst = _WorstInstability(own, text, first.metric, first.step, losses.p_value, len(losses.unstable))
+        elif (outlier := self._find_norm_outlier(study, clipped, near_best)) is not None:
             worst = outlier
         else:
             return
         yield self._build_finding(study, worst, len(clipped))
 
     def _find_norm_outlier(
-        self, study: Study, clipped: list[clipping.Clipping], near: instability.JudgedTrials
-    ) -> _Instability | None:
+        self, study: Study, clipping_trials: list[clipping.Clipping], near: instability.JudgedTrials
+    ) -> _WorstInstability | None:
         """Return the largest outlier of the norm in trials whose outliers are mostly below their clipping threshold."""
-        chance = self.false_alarms / 2 / len(clipped)
-        passed = []
-        for trial in (c for c in clipped if math.isfinite(c.threshold)):
+        alpha = self.false_alarms / 2 / len(clipping_trials)
+        outlier_trials = []
+        for trial in (c for c in clipping_trials if math.isfinite(c.threshold)):
             curve = instability.late_gradient_norm_curve(study, trial.trial)
-            outliers = tails.find_outliers(curve.values, chance, self.factor)
+            outliers = tails.find_outliers(curve.values, alpha, self.factor)
             if outliers is not None and len(outliers.indices):
-                passing = curve.values[outliers.indices] < trial.threshold
-                if 2 * passing.sum() > len(passing):
-                    passed.append((trial, outliers, int(curve.steps[outliers.indices[0]])))
-        if not passed:
+                is_below = curve.values[outliers.indices] < trial.threshold
+                if 2 * is_below.sum() > len(is_below):
+                    outlier_trials.append((trial, outliers, int(curve.steps[outliers.indices[0]])))
+        if not outlier_trials:
             return None
-        worst, outliers, step = max(passed, key=lambda s: s[1].largest_ratio)
+        worst_trial, outliers, step = max(outlier_trials, key=lambda s: s[1].largest_ratio)
         text = "The gradient norm of {trial}{at} reaches {times} times its running median"
-        what = say(text, trial=Name(worst.trial.name), at=near.rate_text(worst.trial), times=outliers.largest_ratio)
-        p = min(outliers.p_value * 2 * len(clipped), 1.0)
-        return _Instability(worst, what, study.signals["grad_norm"], step, p, len(passed))
+        statement = say(
+            text, trial=Name(worst_trial.trial.name), at=near.rate_text(worst_trial.trial), times=outliers.largest_ratio
+        )
+        p = min(outliers.p_value * 2 * len(clipping_trials), 1.0)
+        return _WorstInstability(worst_trial, statement, study.signals["grad_norm"], step, p, len(outlier_trials))
 
-    def _build_finding(self, study: Study, worst: _Instability, clip: int) -> Finding:
-        """`clip` is the number of trials that clip their gradients."""
-        finite = math.isfinite(worst.clipping.threshold)
-        at = say(" at a norm of {norm}", norm=Number(worst.clipping.threshold)) if finite else ""
-        others = say(" {many} of the {clip} trials that clip gradients are unstable.", many=worst.trials, clip=clip)
+    def _build_finding(self, study: Study, worst: _WorstInstability, clip_count: int) -> Finding:
+        """`clip_count` is the number of trials that clip their gradients."""
+        is_known = math.isfinite(worst.clipping.threshold)
+        at = say(" at a norm of {norm}", norm=Number(worst.clipping.threshold)) if is_known else ""
+        others_text = say(" {many} of the {clip} trials that clip gradients are unstable.", many=worst.trials, clip=clip_count)
         action, changes = clipping.clipping_remedy(study, worst.clipping, self.extreme)
         text = "{what}, although gradients are clipped{at}.{others}"
         return self.finding(
-            say(text, what=worst.description, at=at, others=others if worst.trials > 1 else ""),
+            say(text, what=worst.description, at=at, others=others_text if worst.trials > 1 else ""),
             action=action,
             severity="warning",
             confidence=min(1 - worst.p_value, 0.99),
             trials=[worst.clipping.trial],
-            evidence=self._evidence(worst, clip, at),
+            evidence=self._evidence(worst, clip_count, at),
             changes=changes,
         )
 
-    def _evidence(self, worst: _Instability, clip: int, at: Message | str) -> tuple[Evidence, ...]:
-        clips = worst.clipping
-        limit_is_known = "norm" in worst.metric and math.isfinite(clips.threshold)
+    def _evidence(self, worst: _WorstInstability, clip_count: int, at: Message | str) -> tuple[Evidence, ...]:
+        trial_clipping = worst.clipping
+        limit_is_known = "norm" in worst.metric and math.isfinite(trial_clipping.threshold)
         text = "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median"
         limits = say(text, p=self.false_alarms, rise=Percent(self.material), factor=self.factor)
         return (
             curve_plot(
                 worst.metric,
-                say("{trial} is unstable despite clipping{at}.", trial=Name(clips.trial.name), at=at),
-                [clips.trial],
-                marks=[Mark(trial=clips.trial.id, step=worst.step, label="unstable")],
-                lines={"clipping threshold": clips.threshold} if limit_is_known else {},
+                say("{trial} is unstable despite clipping{at}.", trial=Name(trial_clipping.trial.name), at=at),
+                [trial_clipping.trial],
+                marks=[Mark(trial=trial_clipping.trial.id, step=worst.step, label="unstable")],
+                lines={"clipping threshold": trial_clipping.threshold} if limit_is_known else {},
             ),
             table(
-                ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
-                ("share of clipped updates", Percent(clips.clipped_share, 1) if clips.point_count else "unknown"),
+                ("trials that clip", say("{clip} ({n} unstable)", clip=clip_count, n=worst.trials)),
+                (
+                    "share of clipped updates",
+                    Percent(trial_clipping.clipped_share, 1) if trial_clipping.point_count else "unknown",
+                ),
                 ("p-value over all trials judged", Probability(worst.p_value)),
                 ("thresholds", limits),
             ),

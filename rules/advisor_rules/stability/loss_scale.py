@@ -52,9 +52,9 @@ class LossScale(Rule):
     The rule reads the loss scale and the skipped steps of the gradient scaler, and the gradient norm, in all trials whose
     training loss did not end above its start. A gradient scaler halves the loss scale after each overflow. Halving the loss
     scale helps only if the scaled gradient was too large. The rule counts skipped steps in the second half of training at which
-    even the largest gradient norm until then, times the loss scale, was 128 times below the largest float16, 65,504. Such an
-    overflow does not come from the loss scale, but from the forward pass or from a batch with extreme values. Without a logged
-    gradient norm, only steps skipped at a loss scale below 1 count.
+    even the largest gradient norm until then, times the loss scale, was 128 times below the largest float16, 65,504. An
+    overflow at a scaled gradient this small comes from the forward pass or from a batch with extreme values, not from the loss
+    scale. Without a logged gradient norm, only steps skipped at a loss scale below 1 count.
 
     ## Why it matters
     Each overflow halves the loss scale, and doubling it again takes 2,000 steps without overflow. The loss scale therefore
@@ -88,31 +88,31 @@ class LossScale(Rule):
     extreme batches do no harm. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        ended = [t for t in study.trials if study.ended[t.index]]
-        logged = [s for t in ended if (s := _read_skipped_steps(study, t, self.room)) is not None]
-        if not logged:
+        ended_trials = [t for t in study.trials if study.ended[t.index]]
+        skips = [s for t in ended_trials if (s := _read_skipped_steps(study, t, self.room)) is not None]
+        if not skips:
             raise MissingData(
                 "no trial logged its loss scale and skipped steps; training without a gradient scaler has none; with one, "
                 "log them as train/loss_scale and train/skipped_steps (the advisor's training hook does)",
                 needs="design",
             )
-        judged = [s for s in logged if not _has_loss_exploded(study, s.trial)]
-        if not judged:
+        judged_skips = [s for s in skips if not _has_loss_exploded(study, s.trial)]
+        if not judged_skips:
             raise MissingData("the training loss of each trial with a gradient scaler ended above its start", needs="design")
-        affected = [s for s in judged if s.late_in_vain >= self.fewest]
-        if affected:
-            yield self._build_finding(study, affected, len(judged))
+        reported = [s for s in judged_skips if s.late_in_vain >= self.fewest]
+        if reported:
+            yield self._build_finding(study, reported, len(judged_skips))
 
-    def _build_finding(self, study: Study, affected: list[_SkippedSteps], judged: int) -> Finding:
-        worst, shown, metric = max(affected, key=lambda s: s.late_in_vain), affected[:5], study.signals["loss_scale"]
+    def _build_finding(self, study: Study, reported: list[_SkippedSteps], judged: int) -> Finding:
+        worst, shown_skips, metric = max(reported, key=lambda s: s.late_in_vain), reported[:5], study.signals["loss_scale"]
         caption = "The loss scale keeps falling, because lowering it does not prevent the overflow."
         label = "skipped in vain"
-        marks = [Mark(trial=s.trial.id, step=s.first_step_after, label=label, lasting=True) for s in shown]
+        marks = [Mark(trial=s.trial.id, step=s.first_step_after, label=label, lasting=True) for s in shown_skips]
         return self.finding(
             say(
                 "In {n} of {trials} in float16, overflows continue although the loss scale is low: {name} skipped {skipped} of "
                 "{steps} steps, and its scale fell to {scale}.",
-                n=len(affected),
+                n=len(reported),
                 trials=Counted(judged, "trial"),
                 name=Name(worst.trial.name),
                 skipped=worst.skipped,
@@ -121,28 +121,31 @@ class LossScale(Rule):
             ),
             action=_BFLOAT16_ADVICE,
             severity="warning",
-            confidence=0.9 if 2 * len(affected) > judged else 0.7,
+            confidence=0.9 if 2 * len(reported) > judged else 0.7,
             subject=metric,
             side="low",
-            trials=[s.trial for s in affected],
+            trials=[s.trial for s in reported],
             evidence=(
-                curve_plot(metric, caption, [s.trial for s in shown], marks=marks, lines={"scale 1": 1.0}),
+                curve_plot(metric, caption, [s.trial for s in shown_skips], marks=marks, lines={"scale 1": 1.0}),
                 table(
-                    ("steps skipped in vain in the second half, by trial", join_items(str(s.late_in_vain) for s in shown)),
-                    ("minimum for a finding", self.fewest),
-                    ("largest gradient norm", join_items(Number(s.largest_norm) for s in shown)),
-                    ("65,504 / (scale × largest gradient) at the end", join_items(Number(s.room) for s in shown)),
+                    (
+                        "steps skipped in vain in the second half, by trial",
+                        join_items(str(s.late_in_vain) for s in shown_skips),
+                    ),
+                    ("minimum number of such steps for a finding", self.fewest),
+                    ("largest gradient norm", join_items(Number(s.largest_norm) for s in shown_skips)),
+                    ("65,504 / (scale × largest gradient) at the end", join_items(Number(s.room) for s in shown_skips)),
                 ),
             ),
         )
 
 
-def _read_skipped_steps(study: Study, trial: Trial, room: float) -> _SkippedSteps | None:
+def _read_skipped_steps(study: Study, trial: Trial, min_room: float) -> _SkippedSteps | None:
     """Return the skipped steps of a trial; None if it did not log both the loss scale and the skipped steps, or completed too
     few steps.
 
-    A step was skipped in vain if the largest gradient norm so far, multiplied by the loss scale, was still `room` times below
-    the largest float16 number. If gradient norms are unknown, a step was skipped in vain if the loss scale was below 1.
+    A step was skipped in vain if the largest gradient norm so far, multiplied by the loss scale, was still `min_room` times
+    below the largest float16 number. If gradient norms are unknown, a step was skipped in vain if the loss scale was below 1.
     """
     scales, skips = study.curve(trial, "loss_scale").finite, study.curve(trial, "skipped_steps").finite
     if len(scales) < 2 or len(scales) != len(skips):
@@ -150,27 +153,27 @@ def _read_skipped_steps(study: Study, trial: Trial, room: float) -> _SkippedStep
     norms = study.peaks(trial, "grad_norm").finite
     limits = np.ones(1)
     if len(norms) and norms.values.max() > 0:
-        at = np.clip(np.searchsorted(norms.steps, scales.steps, side="right") - 1, 0, None)
-        limits = _LARGEST_FLOAT16 / (room * np.maximum(np.maximum.accumulate(norms.values)[at], 1e-300))
+        indices = np.clip(np.searchsorted(norms.steps, scales.steps, side="right") - 1, 0, None)
+        limits = _LARGEST_FLOAT16 / (min_room * np.maximum(np.maximum.accumulate(norms.values)[indices], 1e-300))
     counts = np.rint(skips.values * np.diff(skips.steps, prepend=skips.steps[0] - 1)).clip(min=0)
-    unlogged = max(float(np.nan_to_num(trial.fact("skipped_steps"))) - counts.sum(), 0.0)
+    unlogged_skips = max(float(np.nan_to_num(trial.fact("skipped_steps"))) - counts.sum(), 0.0)
     # The j-th skip before a logged row, counted backwards from the row, happened at 2^j times the row's scale. The j-th skip
     # after the last row happened at 2^(1 - j) times the scale of that row.
-    far = np.floor(np.log2(limits / np.maximum(scales.values, 1e-300)))
-    in_vain = np.clip(far, 0, counts)
-    last_in_vain = max(unlogged - max(-far[-1], 0.0), 0.0)
+    halvings = np.floor(np.log2(limits / np.maximum(scales.values, 1e-300)))
+    in_vain = np.clip(halvings, 0, counts)
+    last_in_vain = max(unlogged_skips - max(-halvings[-1], 0.0), 0.0)
     attempts = skips.steps - skips.steps[0] + 1 + np.cumsum(counts)
-    total = float(attempts[-1] + unlogged)
-    late = attempts > total / 2
-    hits = np.flatnonzero(late & (in_vain > 0))
-    late_share = min(max((total / 2 - float(attempts[-1])) / max(unlogged, 1.0), 0.0), 1.0)
+    attempt_count = float(attempts[-1] + unlogged_skips)
+    is_late = attempts > attempt_count / 2
+    late_skips = np.flatnonzero(is_late & (in_vain > 0))
+    late_share = min(max((attempt_count / 2 - float(attempts[-1])) / max(unlogged_skips, 1.0), 0.0), 1.0)
     return _SkippedSteps(
         trial=trial,
-        steps=round(total),
-        skipped=round(float(counts.sum() + unlogged)),
-        late_in_vain=round(float(in_vain[late].sum() + last_in_vain * (1 - late_share))),
-        first_step_after=int(skips.steps[hits[0]] if len(hits) else skips.steps[-1]),
-        final_scale=float(scales.values[-1] * 0.5 ** min(unlogged, 1000.0)),
+        steps=round(attempt_count),
+        skipped=round(float(counts.sum() + unlogged_skips)),
+        late_in_vain=round(float(in_vain[is_late].sum() + last_in_vain * (1 - late_share))),
+        first_step_after=int(skips.steps[late_skips[0]] if len(late_skips) else skips.steps[-1]),
+        final_scale=float(scales.values[-1] * 0.5 ** min(unlogged_skips, 1000.0)),
         largest_norm=float(norms.values.max()) if len(norms) else math.nan,
     )
 

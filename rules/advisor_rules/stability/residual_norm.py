@@ -59,57 +59,57 @@ class ResidualNorm(RuleNearBestRate):
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        near = instability.trials_near_best_rate(study, self.reach)
+        near_best = instability.trials_near_best_rate(study, self.reach)
         limits = {"material": self.material, "false_alarms": self.false_alarms}
-        found = loss_blowups.study_instability(study, near.trials[: self.trials], lasting=self.lasting, **limits)
-        if not found.judged_count:
+        result = loss_blowups.study_instability(study, near_best.trials[: self.trials], lasting=self.lasting, **limits)
+        if not result.judged_count:
             raise MissingData(
                 "no trial logged enough losses to show instability; log the training loss at every step", needs="train_loss"
             )
-        if not found.unstable:
+        if not result.unstable:
             return
-        known = [(b, kind) for b in found.unstable if (kind := _normalisation_order(b.trial)) is not None]
-        if not known:
+        known_orders = [(b, kind) for b in result.unstable if (kind := _normalisation_order(b.trial)) is not None]
+        if not known_orders:
             raise MissingData(
                 "training is unstable, but no unstable trial recorded where its model normalises; pass the loss to the advisor's "
                 "training hook, which then detects the position",
                 needs="facts",
             )
-        faulty = [(b, kind) for b, kind in known if kind in _NORMALISATION_FAULTS]
-        if 2 * len(faulty) > len(known):
-            yield self._build_finding(near, found, faulty, len(known))
+        faulty_models = [(b, kind) for b, kind in known_orders if kind in _NORMALISATION_FAULTS]
+        if 2 * len(faulty_models) > len(known_orders):
+            yield self._build_finding(near_best, result, faulty_models, len(known_orders))
 
     def _build_finding(
         self,
         near: instability.JudgedTrials,
-        found: loss_blowups.StudyInstability,
+        result: loss_blowups.StudyInstability,
         faulty: list[tuple[loss_blowups.TrialInstability, str]],
-        known: int,
+        known_count: int,
     ) -> Finding:
-        """`known` is the number of unstable trials whose model is known."""
+        """`known_count` is the number of unstable trials whose model is known."""
         worst, kind = faulty[0]
         trials = [b.trial for b, _ in faulty]
-        what, unstable = worst.sentence(near.rate_text(worst.trial)), len(found.unstable)
+        statement, unstable_count = worst.sentence(near.rate_text(worst.trial)), len(result.unstable)
         marks = [Mark(trial=b.trial.id, step=b.step, label="unstable") for b, _ in faulty[:5]]
         return self.finding(
-            say("{what}, and the model {fault}.", what=what, fault=_NORMALISATION_FAULTS[kind]),
+            say("{what}, and the model {fault}.", what=statement, fault=_NORMALISATION_FAULTS[kind]),
             action=_NORMALISATION_ADVICE[kind],
             severity="warning",
-            confidence=0.8 * (1 - found.p_value),
+            confidence=0.8 * (1 - result.p_value),
             subject=worst.trial.facts.get("model"),
             trials=trials,
             evidence=(
-                curve_plot(worst.metric, say("{what}.", what=what), trials[:5], marks=marks),
+                curve_plot(worst.metric, say("{what}.", what=statement), trials[:5], marks=marks),
                 table(
-                    ("trials judged", say("{n} ({unstable} unstable)", n=found.judged_count, unstable=unstable)),
-                    ("unstable trials with such a model", say("{n} of {known}", n=len(faulty), known=known)),
-                    ("p-value of the instability", Probability(found.p_value), self.false_alarms),
+                    ("trials judged", say("{n} ({unstable} unstable)", n=result.judged_count, unstable=unstable_count)),
+                    ("unstable trials with such a model", say("{n} of {known}", n=len(faulty), known=known_count)),
+                    ("p-value of the instability", Probability(result.p_value), self.false_alarms),
                 ),
             ),
         )
 
 
 def _normalisation_order(trial: Trial) -> str | None:
-    """Return TAG_NORM_ORDER, or "bare" for neither residual blocks nor normalisation layers; None if unknown."""
+    """Return where the model normalises, as logged; "bare" for neither residual blocks nor normalisation; None if unknown."""
     order = trial.facts.get("norm_order")
     return "bare" if order == "no-residuals" and trial.facts.get("norm_layers") == "{}" else order

@@ -104,11 +104,11 @@ class StabilityEarly(RuleNearBestRate):
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        near = instability.trials_near_best_rate(study, self.reach)
-        starts = [loss_blowups.blowup_at_start(study, t, self.lasting) for t in near.trials[: self.trials]]
+        near_best = instability.trials_near_best_rate(study, self.reach)
+        starts = [loss_blowups.blowup_at_start(study, t, self.lasting) for t in near_best.trials[: self.trials]]
         blowups = [b for b in starts if b is not None]
         unstable = find_unstable_trials(
-            near,
+            near_best,
             blowups,
             false_alarms=self.false_alarms,
             material=self.material,
@@ -117,51 +117,55 @@ class StabilityEarly(RuleNearBestRate):
         if unstable is None:
             _require_early_losses(study, blowups)
             return
-        what, lower = unstable.instability_message, unstable.search_lower_rates(study, self.false_alarms)
-        severity, harmless = _choose_severity(study, unstable), _HARMLESS_INSTABILITY_ADVICE
+        message, lower_rates = unstable.instability_message, unstable.search_lower_rates(study, self.false_alarms)
+        severity, note_advice = _choose_severity(study, unstable), _HARMLESS_INSTABILITY_ADVICE
         if unstable.improves_with_higher_rates(study, self.false_alarms):
-            severity, harmless = "note", _HIGHER_RATES_ADVICE
+            severity, note_advice = "note", _HIGHER_RATES_ADVICE
         several_settings = len({repeats.key(t) for t in study.trials}) > 1
-        advice = harmless if severity == "note" else _WARMUP_ADVICE if several_settings else _LOWER_RATES_ADVICE
+        advice = note_advice if severity == "note" else _WARMUP_ADVICE if several_settings else _LOWER_RATES_ADVICE
         lowest_rate = min((peak_learning_rate(study, t) for t in unstable.trials), default=math.nan)
         changes = () if severity == "note" else instability.warmup_changes(lowest_rate)
         text = "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps"
         limits = say(text, p=self.false_alarms, rise=Percent(self.material), steps=self.lasting)
         levels = "first value, worst level, limit of noise"
         yield self.finding(
-            say("{why}. {what}", why=lower.why, what=what) if lower else what,
-            action=advise_lower_rates(lower) if lower else advice,
+            say("{why}. {what}", why=lower_rates.why, what=message) if lower_rates else message,
+            action=advise_lower_rates(lower_rates) if lower_rates else advice,
             severity=severity,
             confidence=unstable.confidence,
-            side=near.side_of_best_rate(unstable.trials),
+            side=near_best.side_of_best_rate(unstable.trials),
             trials=unstable.trials,
             evidence=(
                 unstable.curve_evidence("unstable"),
                 unstable.figures("unstable early", "points early in training", levels, limits),
             ),
-            changes=(lower,) if lower else changes,
+            changes=(lower_rates,) if lower_rates else changes,
         )
 
 
 def _choose_severity(study: Study, unstable: UnstableTrials) -> Severity:
-    if not unstable.near.are_above_best_rate(unstable.trials):
+    if not unstable.near_best.are_above_best_rate(unstable.trials):
         return "critical"
-    best_first, (noise, noise_is_known) = study.ranked(), noise_between.noise_between_seeds(study)
-    worst = max(float(study.costs[t.index]) if t in best_first else math.inf for t in unstable.trials)
-    harmless = noise_is_known and worst <= study.costs[best_first[0].index] + DIFFERENCE_BOUND_IN_SDS * noise
-    return "note" if harmless else "warning"
+    ranked, (noise, noise_is_known) = study.ranked(), noise_between.noise_between_seeds(study)
+    worst = max(float(study.costs[t.index]) if t in ranked else math.inf for t in unstable.trials)
+    is_harmless = noise_is_known and worst <= study.costs[ranked[0].index] + DIFFERENCE_BOUND_IN_SDS * noise
+    return "note" if is_harmless else "warning"
 
 
 def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInstability]) -> None:
     """Raise MissingData if no trial logged enough early points to be called stable."""
     if any(b.judged_point_count for b in blowups):
         return
-    start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
+    start_text = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
     if loss_blowups.may_losses_rise(study):
         metric = study.spec.objective.metric
         raise MissingData(
             f"the training losses of such runs need not fall, and no trial evaluated {metric} {loss_blowups.MIN_EARLY_POINTS} "
-            f"times within {start}; evaluate more often in this part"
+            f"times within {start_text}; evaluate more often in this part"
         )
-    what = f"no trial logged {loss_blowups.MIN_EARLY_POINTS} losses within {start}" if blowups else "no trial logged a loss"
-    raise MissingData(f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss")
+    reason = (
+        f"no trial logged {loss_blowups.MIN_EARLY_POINTS} losses within {start_text}" if blowups else "no trial logged a loss"
+    )
+    raise MissingData(
+        f"{reason}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss"
+    )

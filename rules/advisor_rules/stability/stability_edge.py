@@ -25,7 +25,8 @@ _MAX_UNDECIDED_P_VALUE = 0.5
 """Maximum p-value at which it is undecided whether results turn worse before the lowest unstable learning rate; with a larger
 p-value, they probably do."""
 _MIN_STABLE_SETTINGS = 4
-"""Minimum number of successful settings below the lowest unstable learning rate to determine if results turn worse before it."""
+"""Minimum number of successful settings below the lowest unstable learning rate to determine if results turn worse before
+it."""
 
 
 class _StabilityLimit(NamedTuple):
@@ -35,9 +36,10 @@ class _StabilityLimit(NamedTuple):
     best: float
     failure_region: outliers.FailureRegion
     turn_p_value: float
-    """p-value: probability of an improvement towards the edge that is at least as strong if results turn worse before the edge."""
+    """p-value: probability of an improvement towards the edge that is at least as strong if results turn worse before the
+    edge."""
     stable: int
-    """Number of stable settings below the edge."""
+    """Number of stable settings below the lowest unstable learning rate."""
 
 
 class StabilityEdge(Rule):
@@ -63,11 +65,11 @@ class StabilityEdge(Rule):
 
     ## How sure
     The first test permutes failed, best and other trials over the learning rates that were tried. The p-value is the
-    probability that, by chance, as many trials fail beyond an edge with the best trial next to this edge. The second test is a
-    t-test of whether results improve up to half of the edge. Confidence is one minus the larger of the two p-values. In
-    simulations, the rule fired in at most 5 % of studies if failures did not depend on the learning rate, and in 0 to 2 % of
-    studies of 6 to 30 trials if the best rate lay 0.4 decades below the edge. If results improved up to the edge, the rule
-    fired in 3 % of simulated studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
+    probability that, by chance, as many trials fail beyond an edge with the best trial next to this edge. A t-test then checks
+    if results improve up to half of the edge. Confidence is one minus the larger of the two p-values. In simulations, the rule
+    fired in at most 5 % of studies if failures did not depend on the learning rate, and in 0 to 2 % of studies of 6 to 30
+    trials if the best rate lay 0.4 decades below the edge. If results improved up to the edge, the rule fired in 3 % of
+    simulated studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
     """
 
     playbook = "Identifying unstable workloads"
@@ -98,7 +100,8 @@ class StabilityEdge(Rule):
     next: Factor = 10.0
     """Maximum ratio of the edge to the best learning rate above which the rule asks for rates in between if none was tried."""
     gain: Factor = 2.0
-    """Ratio of the edge to the learning rate up to which results must improve, for example 2 for half of the edge."""
+    """Ratio of the edge (the lowest unstable learning rate) to the rate up to which results must improve; 2 means half of the
+    edge."""
     improves: Share = 0.1
     """Maximum p-value of the test whether results improve up to the learning rate 1 / `gain` times the edge."""
     raise_to: Factor = 10.0
@@ -117,13 +120,13 @@ class StabilityEdge(Rule):
             )
         name, rates = searched_rates
         tried = settings.read_settings(study)
-        crashed = failures.failure_masks(study).crashed
-        rows = [i for i, group in enumerate(tried.trials) if not all(crashed[t.index] for t in group)]
-        logs = np.log10([rates[tried.trials[i][0].index] for i in rows])
-        has_failed, costs = tried.failed[rows], tried.costs[rows]
-        if len(rows) < 4 or has_failed.all():
+        has_crashed = failures.failure_masks(study).crashed
+        indices = [i for i, group in enumerate(tried.trials) if not all(has_crashed[t.index] for t in group)]
+        logs = np.log10([rates[tried.trials[i][0].index] for i in indices])
+        has_failed, costs = tried.failed[indices], tried.costs[indices]
+        if len(indices) < 4 or has_failed.all():
             raise MissingData(
-                f"{count(len(rows), 'setting')} ended without a crash, {int((~has_failed).sum())} of them with a result; "
+                f"{count(len(indices), 'setting')} ended without a crash, {int((~has_failed).sum())} of them with a result; "
                 "the rule needs 4, and 1 with a result",
                 needs="trials",
                 at_least=4,
@@ -132,12 +135,11 @@ class StabilityEdge(Rule):
         for edge in self._find_stability_limits(logs, has_failed, costs, best):
             near_best = edge.edge_rate <= self.factor * edge.best
             if edge.turn_p_value <= self.improves and near_best and not self._is_best_far_from_failures(tried, name, edge):
-                yield self._build_finding(study, name, edge, tried.trials[rows[best]][0])
+                yield self._build_finding(study, name, edge, tried.trials[indices[best]][0])
             elif edge.turn_p_value < _MAX_UNDECIDED_P_VALUE or edge.stable < _MIN_STABLE_SETTINGS:
                 raise MissingData(
-                    f"trials fail from {name} {plain_number(edge.edge_rate, 3)} on; to see if results improve up to that "
-                    f"rate, the rule needs more trials between {plain_number(edge.best, 3)} and "
-                    f"{plain_number(edge.edge_rate, 3)}",
+                    f"trials fail from {name} {plain_number(edge.edge_rate, 3)} on; to see if results improve up to that rate, "
+                    f"the rule needs more trials between {plain_number(edge.best, 3)} and {plain_number(edge.edge_rate, 3)}",
                     needs="design",
                 )
 
@@ -145,9 +147,9 @@ class StabilityEdge(Rule):
         self, logs: FloatArray, has_failed: BoolArray, costs: FloatArray, best: int
     ) -> Iterator[_StabilityLimit]:
         """Yield each significant edge. `logs` holds the logarithms of the rates, shape (n,)."""
-        near = np.log10([[self.factor, self.next]])
+        max_distances = np.log10([[self.factor, self.next]])
         for region in outliers.find_failure_regions(
-            logs[:, None], has_failed, purity=self.purity, best=best, near=near, sides=(("high",),)
+            logs[:, None], has_failed, purity=self.purity, best=best, near=max_distances, sides=(("high",),)
         ):
             if region.p_value <= self.false_alarms:
                 stable = ~has_failed & (logs < region.edge_position)
@@ -156,8 +158,7 @@ class StabilityEdge(Rule):
 
     def _is_best_far_from_failures(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
         """Return True if momentum is searched and no failed setting beyond the edge is near the best setting in terms of lr /
-        (1 - momentum).
-        """
+        (1 - momentum)."""
         momentum = next((n for n in tried.numeric if "momentum" in words_of_name(n)), None)
         if momentum is None:
             return False
@@ -170,29 +171,30 @@ class StabilityEdge(Rule):
     def _higher_rate_range(self, study: Study, name: str, edge: float, rate: float) -> SetRange:
         """Return the learning rates to search once training is stable at the lowest unstable rate."""
         high = float(f"{self.raise_to * edge:.3g}")
-        stable = f"Training fails at {plain_number(edge, 3)}; once it is stable,"
-        why = f"{stable} up to {plain_number(self.raise_to, 3)} times that may train"
+        condition = f"Training fails at {plain_number(edge, 3)}; once it is stable there,"
+        why = f"{condition} rates up to {plain_number(self.raise_to, 3)} times as high may train"
         usual_rates = extension.usual_rates(study, name)
         if usual_rates is not None and high > (limit := max(usual_rates.high, extension.MIN_EXTENSION_FACTOR * edge)):
             high = float(f"{limit:.3g}")
-            unusual = f"Rates above {plain_number(usual_rates.high, 3)} are unusual for {usual_rates.training}"
-            why = f"{stable} higher rates may train. {unusual}"
+            warning = f"Rates above {plain_number(usual_rates.high, 3)} are unusual for {usual_rates.training}"
+            why = f"{condition} higher rates may train. {warning}"
         return SetRange(parameter=name, low=float(f"{rate / 2:.3g}"), high=high, scale="log", why=why)
 
     def _build_finding(self, study: Study, name: str, limit: _StabilityLimit, best: Trial) -> Finding:
         edge, rate, region, p_turn, _ = limit
         higher = self._higher_rate_range(study, name, edge, rate)
         failed_trials = [t for t in study.trials if failures.failure_masks(study).has_failed[t.index] and t.id != best.id]
-        below = say("a factor {times} below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
+        below_text = say("{times} times below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
         failed, total = region.failed_count, region.trial_count
-        fails = say("{edge}, from which {failed} of {total} settings fail", edge=Number(edge), failed=failed, total=total)
-        text = "The best {name}, {rate}, lies {below} {fails}. Results improve up to that rate."
+        text = "{edge}; {failed} of {total} settings fail at this rate or above it"
+        failure_text = say(text, edge=Number(edge), failed=failed, total=total)
+        text = "The best {name}, {rate}, lies {below} {fails}. Results improve up to this rate."
         action = (
             "Make training stable, with a warmup first, then search {name} up to {high}. Lower the rate only as a last resort."
         )
-        share = say("{n} of {of} (at least {limit})", n=failed, of=total, limit=Percent(self.purity))
+        share_text = say("{n} of {of} (at least {limit})", n=failed, of=total, limit=Percent(self.purity))
         return self.finding(
-            say(text, name=Name(name), rate=Number(rate), below=below, fails=fails),
+            say(text, name=Name(name), rate=Number(rate), below=below_text, fails=failure_text),
             action=say(action, name=Name(name), high=Number(higher.high)),
             severity="critical",
             confidence=1 - max(region.p_value, p_turn),
@@ -202,7 +204,7 @@ class StabilityEdge(Rule):
             evidence=(
                 AxisEvidence(
                     parameter=higher.parameter,
-                    caption=say("The best trial lies right below {fails}.", fails=fails),
+                    caption=say("The best trial lies right below {fails}.", fails=failure_text),
                     trials=(best.id,),
                     lines=(Line(value=edge, label="trials are unstable beyond this line"),),
                     next_low=higher.low,
@@ -211,9 +213,9 @@ class StabilityEdge(Rule):
                 table(
                     ("best learning rate", Number(rate)),
                     ("lowest unstable learning rate", Number(edge)),
-                    ("failed trials from this rate on", share),
+                    ("failed trials at this rate or above it", share_text),
                     ("p-value of this arrangement of failures", Probability(region.p_value), self.false_alarms),
-                    (f"p-value that results turn before 1/{self.gain:g} of that rate", Probability(p_turn), self.improves),
+                    (f"p-value that results get worse before 1/{self.gain:g} of this rate", Probability(p_turn), self.improves),
                 ),
             ),
             changes=self._choose_instability_remedy(study, failed_trials, edge, higher),
@@ -226,7 +228,7 @@ class StabilityEdge(Rule):
         probe of early training."""
         starts = [b for t in failed_trials if (b := loss_blowups.blowup_at_start(study, t, self.lasting)) is not None]
         jumps = [b for t in failed_trials if (b := loss_blowups.blowup_in_mid_training(study, t)) is not None]
-        early, mid = (any(b.p_value <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
+        early, mid = (any(b.p_value <= self.false_alarms and b.share > 0 for b in blowups) for blowups in (starts, jumps))
         if mid and not early:
             clip = instability.clipping_changes(clipping.unclipped_gradient_norms(study))
             # Without a clipping threshold, the next study would only repeat the failures at higher rates.

@@ -87,19 +87,18 @@ class StabilityMid(RuleNearBestRate):
     tenfold."""
     rare: Share = 0.1
     """Maximum share of unstable trials for a note instead of a critical finding, if none of the unstable trials is among the
-    best three. The finding is a warning if the learning rates of the unstable trials are all above that of the best trial.
-    """
+    best three. The finding is a warning if the learning rates of the unstable trials are all above that of the best trial."""
     false_alarms: Share = 0.05
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        near = instability.trials_near_best_rate(study, self.reach)
-        by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in near.trials[: self.trials]]
+        near_best = instability.trials_near_best_rate(study, self.reach)
+        by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in near_best.trials[: self.trials]]
         blowups = [b for b in by_trial if b is not None]
         if not blowups:
             raise _missing_curves(study)
         unstable = find_unstable_trials(
-            near,
+            near_best,
             blowups,
             false_alarms=self.false_alarms,
             material=self.material,
@@ -107,8 +106,9 @@ class StabilityMid(RuleNearBestRate):
         )
         if unstable is None:
             return
-        best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
-        spared, rare = near.are_above_best_rate(unstable.trials), len(unstable.trials) <= self.rare * unstable.judged
+        best_fails = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
+        all_above = near_best.are_above_best_rate(unstable.trials)
+        rare = len(unstable.trials) <= self.rare * unstable.judged_count
         worst, lower = unstable.worst_instability, unstable.search_lower_rates(study, self.false_alarms)
         action, changes = (advise_lower_rates(lower), (lower,)) if lower else _advise_clipping(study, worst.trial)
         limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=self.false_alarms, jump=Percent(self.material))
@@ -118,9 +118,9 @@ class StabilityMid(RuleNearBestRate):
         yield self.finding(
             unstable.instability_message,
             action=action,
-            severity="critical" if best or not (spared or rare) else "warning" if spared else "note",
+            severity="critical" if best_fails or not (all_above or rare) else "warning" if all_above else "note",
             confidence=unstable.confidence,
-            side=near.side_of_best_rate(unstable.trials),
+            side=near_best.side_of_best_rate(unstable.trials),
             trials=unstable.trials,
             evidence=(
                 unstable.curve_evidence("jump", *([study.signals["grad_norm"]] if ratio else [])),
@@ -156,10 +156,10 @@ def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change,
 def _largest_norm_ratio(study: Study, blowup: loss_blowups.TrialInstability) -> float | None:
     """Return the largest ratio of gradient norm to running median within 5 points of the jump; None if no norms were logged."""
     curve = study.peaks(blowup.trial, "grad_norm").finite
-    positive = curve.values > 0
-    outliers = tails.find_outliers(curve.values[positive], 0.5, 1.0)
+    is_positive = curve.values > 0
+    outliers = tails.find_outliers(curve.values[is_positive], 0.5, 1.0)
     if outliers is None:
         return None
-    at = int(np.searchsorted(curve.steps[positive], blowup.step))
-    around = outliers.ratios_to_median[max(at - 3, 0) : at + 2]
-    return float(around.max()) if len(around) else None
+    at = int(np.searchsorted(curve.steps[is_positive], blowup.step))
+    ratios = outliers.ratios_to_median[max(at - 3, 0) : at + 2]
+    return float(ratios.max()) if len(ratios) else None

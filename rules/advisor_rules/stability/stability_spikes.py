@@ -59,13 +59,13 @@ class StabilitySpikes(RuleNearBestRate):
 
     ## How sure
     Outliers are ratios beyond the tail of the other ratios. Two tails are used: an exponential tail from the median, and one
-    from the upper quartile. The second one also requires more rises than falls of that size. Norms of healthy runs are
-    approximately log-normal and have a lighter tail. The 1st, 2nd, 4th, 8th and 16th largest ratios are tested. Confidence is
-    one minus the p-value. The p-value is corrected for the five tests and, by Benjamini and Hochberg, for all judged trials, so
-    that moderate outliers in several trials count together. On simulated norms without outliers, the rule fired in 0 to 2 % of
-    studies (log-normal, log-Laplace, gamma, Gumbel, autocorrelated), and in 5 % if the logarithm of the norm was heavy-tailed.
-    The rule found eightfold outliers in 90 % of studies, and outliers of 26 to 50 times the median at 1 % of the steps in 95 %
-    of 60 studies.
+    from the upper quartile. The tail from the upper quartile also requires more rises than falls of the same size. Norms of
+    healthy runs are approximately log-normal and have a lighter tail. The 1st, 2nd, 4th, 8th and 16th largest ratios are
+    tested. Confidence is one minus the p-value. The p-value is corrected for the five tests and, by Benjamini and Hochberg, for
+    all judged trials, so that moderate outliers in several trials count together. On simulated norms without outliers, the rule
+    fired in 0 to 2 % of studies (log-normal, log-Laplace, gamma, Gumbel, autocorrelated), and in 5 % if the logarithm of the
+    norm was heavy-tailed. The rule found eightfold outliers in 90 % of studies, and outliers of 26 to 50 times the median at 1
+    % of the steps in 95 % of 60 studies.
     """
 
     playbook = "How can optimization failures be debugged and mitigated?"
@@ -83,24 +83,24 @@ class StabilitySpikes(RuleNearBestRate):
     """Maximum probability, per study, that norms without outliers raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        near = instability.trials_near_best_rate(study, self.reach)
-        curves = self._norm_curves(study, near.trials)
-        tested = [tails.find_outliers(c.values, self.false_alarms, self.factor) for _, c in curves]
+        near_best = instability.trials_near_best_rate(study, self.reach)
+        curves = self._norm_curves(study, near_best.trials)
+        tests = [tails.find_outliers(c.values, self.false_alarms, self.factor) for _, c in curves]
         # The p-values of all trials are tested together (Benjamini-Hochberg).
-        corrected = tails.corrected_p_values(tested)
-        level = int((corrected <= self.false_alarms).sum()) * self.false_alarms / len(curves)
-        judged = ((t, c, tails.find_outliers(c.values, level, self.factor)) for t, c in curves if level)
-        spiky = [_TrialWithOutliers(t, c, o) for t, c, o in judged if o is not None and len(o.indices)]
+        p_values = tails.corrected_p_values(tests)
+        alpha = int((p_values <= self.false_alarms).sum()) * self.false_alarms / len(curves)
+        outliers = ((t, c, tails.find_outliers(c.values, alpha, self.factor)) for t, c in curves if alpha)
+        spiky = [_TrialWithOutliers(t, c, o) for t, c, o in outliers if o is not None and len(o.indices)]
         if spiky:
-            yield self._build_finding(study, near, spiky, len(curves), level, float(corrected.min()))
+            yield self._build_finding(study, near_best, spiky, len(curves), alpha, float(p_values.min()))
 
     def _build_finding(
-        self, study: Study, near: instability.JudgedTrials, spiky: list[_TrialWithOutliers], judged: int, level: float, p: float
+        self, study: Study, near: instability.JudgedTrials, spiky: list[_TrialWithOutliers], judged: int, alpha: float, p: float
     ) -> Finding:
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest_ratio))
-        trials, norms, metric = [s.trial for s in spiky], clipping.unclipped_gradient_norms(study), study.signals["grad_norm"]
-        harmless, action = self._are_outliers_harmless(study, trials), instability.clipping_advice(norms)
-        if harmless and len(norms) >= tails.MIN_POINTS:
+        trials, norms, metric = ([s.trial for s in spiky], clipping.unclipped_gradient_norms(study), study.signals["grad_norm"])
+        is_harmless, action = self._are_outliers_harmless(study, trials), instability.clipping_advice(norms)
+        if is_harmless and len(norms) >= tails.MIN_POINTS:
             action = say(_CLIP_ADVICE, norm=Number(float(np.quantile(norms, 0.9))))
         return self.finding(
             say(
@@ -112,10 +112,10 @@ class StabilitySpikes(RuleNearBestRate):
                 where=worst.count,
                 largest=Number(worst.outliers.largest_ratio),
                 others=instability.describe_other_unstable_trials(len(spiky), judged),
-                loss=" The loss does not jump at these steps." if harmless else "",
+                loss=" The loss does not jump at these steps." if is_harmless else "",
             ),
             action=action,
-            severity="note" if harmless else "warning",
+            severity="note" if is_harmless else "warning",
             confidence=min(1 - p, 0.99),
             subject=metric,
             trials=trials,
@@ -124,21 +124,21 @@ class StabilitySpikes(RuleNearBestRate):
                 _gradient_norm_histogram(metric, instability.late_gradient_norms(study, trials), norms),
                 table(
                     ("trials judged", say("{judged} ({n} with outliers)", judged=judged, n=len(spiky))),
-                    *_norm_ratio_rows(worst, level),
+                    *_norm_ratio_rows(worst, alpha),
                     ("p-value over all judged trials", Probability(p)),
                     ("minimum ratio", self.factor),
                 ),
             ),
-            changes=None if harmless else instability.clipping_changes(norms),
+            changes=None if is_harmless else instability.clipping_changes(norms),
         )
 
     def _norm_curves(self, study: Study, trials: Sequence[Trial]) -> list[tuple[Trial, Curve]]:
-        every = ((t, instability.late_gradient_norm_curve(study, t)) for t in trials[: self.trials])
-        curves = [(t, c) for t, norms in every if len(c := instability.drop_small_batches(t, norms)) >= tails.MIN_POINTS]
+        norm_curves = ((t, instability.late_gradient_norm_curve(study, t)) for t in trials[: self.trials])
+        curves = [(t, c) for t, norms in norm_curves if len(c := instability.drop_small_batches(t, norms)) >= tails.MIN_POINTS]
         if not curves:
-            what = instability.reason_for_missing_norms(study, trials)
+            reason = instability.reason_for_missing_norms(study, trials)
             raise MissingData(
-                f"{what}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}", needs="grad_norm"
+                f"{reason}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}", needs="grad_norm"
             )
         return curves
 
@@ -158,15 +158,15 @@ def _gradient_norm_curves(metric: str, worst: _TrialWithOutliers, trials: Sequen
     return curve_plot(metric, say(caption, trial=Name(worst.trial.name), where=worst.count), trials[:5], marks=marks)
 
 
-def _norm_ratio_rows(worst: _TrialWithOutliers, level: float) -> tuple[tuple[str, MessagePart], ...]:
+def _norm_ratio_rows(worst: _TrialWithOutliers, alpha: float) -> tuple[tuple[str, MessagePart], ...]:
     ratios, early = worst.outliers, Percent(instability.EARLY_TRAINING_SHARE)
     text = "{n} of {trial}, after the first {early} of its steps"
     points = "one point" if ratios.count == 1 else say("{n} points", n=ratios.count)
-    chance = "{limit} at {count}, with probability {p}"
+    limit_text = "{limit} at {count}, with probability {p}"
     return (
         ("norms judged", say(text, n=len(worst.norms), trial=Name(worst.trial.name), early=early)),
         ("largest ratio of the norm to its running median", Number(ratios.largest_ratio)),
-        ("largest ratio expected by chance", say(chance, limit=ratios.limit, count=points, p=Probability(level))),
+        ("largest ratio expected by chance", say(limit_text, limit=ratios.limit, count=points, p=Probability(alpha))),
     )
 
 

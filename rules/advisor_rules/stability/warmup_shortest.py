@@ -73,24 +73,25 @@ class WarmupShortest(Rule):
                 "needed",
                 needs="design",
             )
-        tried = self._warmups_by_length(study, name)
-        if not tried:
+        trials = self._warmups_by_length(study, name)
+        if not trials:
             raise MissingData(
                 "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat the study"
             )
-        result = _WarmupTrials(study, name, max(peak_learning_rate(study, t.trial) for t in tried), tried)
+        result = _WarmupTrials(study, name, max(peak_learning_rate(study, t.trial) for t in trials), trials)
         yield self._report_shortest_warmup(result) if result.stable_trials else self._report_no_stable_warmup(result)
 
     def _warmups_by_length(self, study: Study, name: str) -> list[_Warmup]:
         failed = failures.failure_masks(study)
-        ran = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
-        starts = {t.index: loss_blowups.blowup_at_start(study, t, self.lasting) for t in ran}
+        ended_trials = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
+        starts = {t.index: loss_blowups.blowup_at_start(study, t, self.lasting) for t in ended_trials}
         blowups = [b for b in starts.values() if b is not None]
         unstable = {b.trial.index for b in blowups if b.p_value * len(blowups) <= self.doubt and b.share >= self.material}
-        tried = [
-            _Warmup(t, as_number(t.params.get(name)), not failed.has_failed[t.index] and t.index not in unstable) for t in ran
+        trials = [
+            _Warmup(t, as_number(t.params.get(name)), not failed.has_failed[t.index] and t.index not in unstable)
+            for t in ended_trials
         ]
-        return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
+        return sorted((t for t in trials if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
     def _report_shortest_warmup(self, result: _WarmupTrials) -> Finding:
         stable, unstable = result.stable_trials, result.unstable_lengths
@@ -103,7 +104,7 @@ class WarmupShortest(Rule):
                 rate=result.learning_rate_text,
                 name=Name(result.name),
                 length=length,
-                shorter=say(" A warmup of {steps} is too short.", steps=Number(max(unstable))) if unstable else "",
+                shorter=say(" A warmup of {steps} steps is too short.", steps=Number(max(unstable))) if unstable else "",
             ),
             action=say(action, length=length, rate=result.rate),
             severity="note",
@@ -133,25 +134,25 @@ class WarmupShortest(Rule):
         return tuple(changes)
 
     def _report_no_stable_warmup(self, result: _WarmupTrials) -> Finding:
-        noted = (result.study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
-        unstable = noted if noted > 0 else result.rate / instability.WARMUP_RATE_FACTOR
-        lower = [times for times in _RETRY_RATE_FACTORS if times < (1 - _RATE_TOLERANCE) * result.rate / unstable]
-        retry = bool(lower) and result.study.spec.baseline is not None
-        if retry:
+        recorded_rate = (result.study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
+        unstable = recorded_rate if recorded_rate > 0 else result.rate / instability.WARMUP_RATE_FACTOR
+        lower_factors = [times for times in _RETRY_RATE_FACTORS if times < (1 - _RATE_TOLERANCE) * result.rate / unstable]
+        should_retry = bool(lower_factors) and result.study.spec.baseline is not None
+        if should_retry:
             text = "Try the same warmups at {rate}: {times} times {unstable}, which fails without a warmup."
-            action = say(text, rate=lower[0] * unstable, times=Number(lower[0], 2), unstable=unstable)
-            changes = instability.warmup_changes(unstable, lower[0])
+            action = say(text, rate=lower_factors[0] * unstable, times=Number(lower_factors[0], 2), unstable=unstable)
+            changes = instability.warmup_changes(unstable, lower_factors[0])
         else:
             action = say("Clip gradients instead of a longer warmup. If clipping is not enough, try another optimizer.")
             changes = _clip_and_limit_rates(result, unstable)
-        tried, text = result.tried, "No {name} of up to {longest} lets {rate} train stably."
+        trials, text = result.trials, "No {name} of up to {longest} lets {rate} train stably."
         return self.finding(
-            say(text, name=Name(result.name), longest=int(tried[-1].steps), rate=result.learning_rate_text),
+            say(text, name=Name(result.name), longest=int(trials[-1].steps), rate=result.learning_rate_text),
             action=action,
-            severity="note" if retry else "warning",
-            confidence=(len(tried) + 0.5) / (len(tried) + 1),
+            severity="note" if should_retry else "warning",
+            confidence=(len(trials) + 0.5) / (len(trials) + 1),
             subject=result.name,
-            trials=[t.trial for t in tried],
+            trials=[t.trial for t in trials],
             evidence=self._evidence((), result.unstable_lengths),
             changes=changes,
         )
@@ -181,16 +182,16 @@ class _WarmupTrials:
     """Name of the hyperparameter for the warmup length."""
     rate: float
     """Learning rate of all trials of the warmup study."""
-    tried: Sequence[_Warmup]
+    trials: Sequence[_Warmup]
 
     @property
     def unstable_lengths(self) -> list[float]:
-        return [t.steps for t in self.tried if not t.is_stable]
+        return [t.steps for t in self.trials if not t.is_stable]
 
     @property
     def stable_trials(self) -> list[_Warmup]:
         """Stable trials whose warmup is longer than every unstable warmup."""
-        return [t for t in self.tried if t.is_stable and t.steps > max(self.unstable_lengths, default=-1)]
+        return [t for t in self.trials if t.is_stable and t.steps > max(self.unstable_lengths, default=-1)]
 
     @property
     def learning_rate_text(self) -> Message:
@@ -211,13 +212,13 @@ class _WarmupTrials:
 
 def _clip_and_limit_rates(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
     why = (
-        f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train stably, so the range "
+        f"No warmup of up to {result.trials[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train stably, so the range "
         "ends where training fails without a warmup"
     )
     norms = clipping.unclipped_gradient_norms(result.study)
-    tip = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."
+    advice = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."
     return (
         *result.range_ending_at(float(f"{unstable:.3g}"), why, only_lower=True),
         *instability.clipping_changes(norms),
-        Advise(text=tip),
+        Advise(text=advice),
     )

@@ -58,8 +58,8 @@ class DecayTooLow(Rule):
     most: Share = 0.5
     """Minimum share of the steps at a tiny learning rate for a finding."""
     gain: Share = 0.05
-    """Maximum improvement of the objective in the steps at a tiny rate, as a share of the whole improvement; if these steps
-    improve it more, they are useful. Our choice."""
+    """Maximum improvement of the objective in the steps at a tiny rate, as a share of the whole improvement; more improvement
+    makes these steps useful. Our choice."""
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
@@ -67,18 +67,18 @@ class DecayTooLow(Rule):
     during training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        good = schedules_of_good_trials(study, self.reach, self.best)
-        judged_schedules = [s for s in good if len(s.rates) >= schedules.MIN_LOGGED_RATES]
+        good_schedules = schedules_of_good_trials(study, self.reach, self.best)
+        judged_schedules = [s for s in good_schedules if len(s.rates) >= schedules.MIN_LOGGED_RATES]
         if not judged_schedules:
             raise MissingData(
-                f"{schedules.reason_schedule_unknown(study, [s.trial for s in good])}; "
+                f"{schedules.reason_schedule_unknown(study, [s.trial for s in good_schedules])}; "
                 "log it at every step, as train/learning_rate (the advisor's training hook does)",
                 needs="learning_rate",
             )
         phases = [self._tiny_rate_phase(study, s) for s in judged_schedules]
-        wasted = [p for p in phases if p is not None]
-        if phases[0] is not None and 2 * len(wasted) > len(judged_schedules):
-            yield self._build_finding(study, len(judged_schedules), wasted)
+        wasted_phases = [p for p in phases if p is not None]
+        if phases[0] is not None and 2 * len(wasted_phases) > len(judged_schedules):
+            yield self._build_finding(study, len(judged_schedules), wasted_phases)
 
     def _tiny_rate_phase(self, study: Study, schedule: schedules.Schedule) -> _TinyRatePhase | None:
         phase = schedule.final_low_phase(self.tiny)
@@ -89,50 +89,50 @@ class DecayTooLow(Rule):
         gain = gain_share_after(costs.steps, costs.values, after=phase[1])
         return _TinyRatePhase(schedule, *phase, share, gain) if share > self.most and gain <= self.gain else None
 
-    def _plot_rates(self, study: Study, wasted: list[_TinyRatePhase]) -> Evidence:
-        tiny, peak = Percent(self.tiny), float(np.median([w.schedule.rates.values.max() for w in wasted]))
+    def _plot_rates(self, study: Study, phases: list[_TinyRatePhase]) -> Evidence:
+        tiny, peak = Percent(self.tiny), float(np.median([w.schedule.rates.values.max() for w in phases]))
         return curve_plot(
             study.signals["learning_rate"],
             say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
-            [w.schedule.trial for w in wasted],
-            marks=[Mark(trial=w.schedule.trial.id, step=w.start, label="tiny rate from here on") for w in wasted],
+            [w.schedule.trial for w in phases],
+            marks=[Mark(trial=w.schedule.trial.id, step=w.start, label="tiny rate from here on") for w in phases],
             lines={f"{tiny} of the peak": self.tiny * peak},
         )
 
-    def _build_finding(self, study: Study, judged_count: int, wasted: list[_TinyRatePhase]) -> Finding:
-        share, gain = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
-        decay = round_up_steps(float(np.median([w.start - w.last_peak_step for w in wasted])))
-        total = round(float(np.median([w.schedule.rates.steps[-1] for w in wasted]))) + 1
-        plan: dict[str, HyperparameterValue] = {"constant_steps": max(total - decay, 0), "decay_steps": min(decay, total)}
-        kind = wasted[0].schedule.logged_kind
-        schedule = plan if kind in (None, "other") else {"kind": kind, **plan}
-        trials, limits = [w.schedule.trial for w in wasted], "more than {most} of the steps, at most {gain} of the gain"
-        many = say("{n} of the {judged} good trials", n=len(wasted), judged=judged_count)
-        where, tiny = many if judged_count > 1 else Name(trials[0].name), Percent(self.tiny)
+    def _build_finding(self, study: Study, judged_count: int, phases: list[_TinyRatePhase]) -> Finding:
+        share, gain = (float(np.median([getattr(w, key) for w in phases])) for key in ("share", "gained"))
+        decay = round_up_steps(float(np.median([w.start - w.last_peak_step for w in phases])))
+        steps = round(float(np.median([w.schedule.rates.steps[-1] for w in phases]))) + 1
+        plan: dict[str, HyperparameterValue] = {"constant_steps": max(steps - decay, 0), "decay_steps": min(decay, steps)}
+        logged_kind = phases[0].schedule.logged_kind
+        schedule = plan if logged_kind in (None, "other") else {"kind": logged_kind, **plan}
+        trials, limits = [w.schedule.trial for w in phases], "more than {most} of the steps, at most {gain} of the improvement"
+        trials_text = say("{n} of the {judged} good trials", n=len(phases), judged=judged_count)
+        which_trials, tiny = trials_text if judged_count > 1 else Name(trials[0].name), Percent(self.tiny)
         text = "The learning rate lies below {tiny} of its peak for {share} of the steps in {where}"
-        what = say(text, tiny=tiny, share=Percent(share), where=where)
+        statement = say(text, tiny=tiny, share=Percent(share), where=which_trials)
         return self.finding(
-            say("{what}. The objective gains {gained} of its whole gain in these steps.", what=what, gained=Percent(gain, 1)),
+            say("{what}; these steps bring {gained} of the total improvement.", what=statement, gained=Percent(gain, 1)),
             action=say(
-                "Keep the decay at {decay} after {constant} at the peak rate, or train for fewer steps.",
+                "Decay the learning rate over {decay}, after {constant} at the peak rate, or train for fewer steps.",
                 decay=study.length(decay),
-                constant=max(total - decay, 0),
+                constant=max(steps - decay, 0),
             ),
             severity="warning",
-            confidence=len(wasted) / judged_count * (1 - 0.5 * max(gain, 0.0) / self.gain),
+            confidence=len(phases) / judged_count * (1 - 0.5 * max(gain, 0.0) / self.gain),
             subject=study.signals["learning_rate"],
             side="low",
             trials=trials,
             evidence=(
-                self._plot_rates(study, wasted),
+                self._plot_rates(study, phases),
                 table(
-                    ("steps at a tiny rate, as a share of all steps", join_items(Percent(w.share) for w in wasted)),
-                    ("gain in these steps, as a share of the whole gain", join_items(Percent(w.gained, 1) for w in wasted)),
+                    ("steps at a tiny rate, as a share of all steps", join_items(Percent(w.share) for w in phases)),
+                    ("improvement in these steps, as a share of the total", join_items(Percent(w.gained, 1) for w in phases)),
                     ("thresholds", say(limits, most=Percent(self.most), gain=Percent(self.gain))),
                 ),
             ),
             changes=(
-                SetSchedule(schedule=schedule, why=f"{what}."),
+                SetSchedule(schedule=schedule, why=f"{statement}."),
                 Advise(
                     text="When a training is made longer, spend the extra steps at the peak learning rate, before the decay."
                 ),

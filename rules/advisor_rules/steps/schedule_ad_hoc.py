@@ -60,47 +60,51 @@ class ScheduleAdHoc(Rule):
     """Maximum probability of a finding in a study with fixed schedules."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        good = schedules_of_good_trials(study, self.reach, self.best)
-        if all(s.logged_kind is None and len(s.rates) < schedules.MIN_LOGGED_RATES for s in good):
+        good_schedules = schedules_of_good_trials(study, self.reach, self.best)
+        if all(s.logged_kind is None and len(s.rates) < schedules.MIN_LOGGED_RATES for s in good_schedules):
             raise MissingData(
                 "the schedule of the learning rate is unknown; log the rate at every step, as train/learning_rate (the advisor's "
                 "training hook does)",
                 needs="learning_rate",
             )
-        watching = [s for s in good if s.logged_kind == "plateau"]
-        if watching and 2 * len(watching) >= len(good):
-            how = say("lowered by a scheduler that watches a metric, so chance decides when the rate falls")
-            yield self._build_finding(study, good, watching, how, 0.95 * len(watching) / len(good))
+        watching_schedules = [s for s in good_schedules if s.logged_kind == "plateau"]
+        if watching_schedules and 2 * len(watching_schedules) >= len(good_schedules):
+            predicate = say("lowered by a scheduler that watches a metric, so chance decides when the rate falls")
+            yield self._build_finding(
+                study, good_schedules, watching_schedules, predicate, 0.95 * len(watching_schedules) / len(good_schedules)
+            )
             return
-        unstated = [s for s in good if s.logged_kind is None]
-        found = _find_metric_reaction(study, unstated)
-        if found is None or found.p_value > self.false_alarms or found.hits < self.agree * found.falls:
+        unlogged = [s for s in good_schedules if s.logged_kind is None]
+        reaction = _find_metric_reaction(study, unlogged)
+        if reaction is None or reaction.p_value > self.false_alarms or reaction.hits < self.agree * reaction.falls:
             return
         text = "lowered each time after {wait} without an improvement of {metric}"
-        how = say(text, wait=Counted(found.patience, "evaluation"), metric=Name(found.metric))
-        hits = say("{hits} of {falls}", hits=found.hits, falls=found.falls)
-        rows = (("falls that came after exactly this wait", hits), ("p-value", Probability(found.p_value)))
-        falling = [s for s in unstated if len(s.stair_fall_steps())]
-        yield self._build_finding(study, good, falling, how, 1 - found.p_value, rows)
+        predicate = say(text, wait=Counted(reaction.patience, "evaluation"), metric=Name(reaction.metric))
+        hits = say("{hits} of {falls}", hits=reaction.hits, falls=reaction.falls)
+        rows = (("falls of the learning rate after exactly this wait", hits), ("p-value", Probability(reaction.p_value)))
+        falling_schedules = [s for s in unlogged if len(s.stair_fall_steps())]
+        yield self._build_finding(study, good_schedules, falling_schedules, predicate, 1 - reaction.p_value, rows)
 
     def _build_finding(
         self,
         study: Study,
-        good: list[Schedule],
-        which: list[Schedule],
-        how: Message,
+        good_schedules: list[Schedule],
+        reported: list[Schedule],
+        predicate: Message,
         confidence: float,
         rows: tuple[tuple[str, MessagePart], ...] = (),
     ) -> Finding:
-        trials, metric = [s.trial for s in which], study.signals.get("learning_rate")
-        evidence: list[Evidence] = [table(("noted schedules", join_items(s.logged_kind or "none" for s in good)), *rows)]
+        trials, metric = [s.trial for s in reported], study.signals.get("learning_rate")
+        evidence: list[Evidence] = [
+            table(("logged schedules", join_items(s.logged_kind or "none" for s in good_schedules)), *rows)
+        ]
         if metric is not None:
-            marks = [Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.stair_fall_steps()[:4]]
-            evidence.insert(0, curve_plot(metric, say("The learning rate is {how}.", how=how), trials, marks=marks))
-        many = say("{many} of the {good} best trials", many=len(which), good=len(good))
-        of = many if len(good) > 1 else Name(trials[0].name)
+            marks = [Mark(trial=s.trial.id, step=int(at), label="lowered") for s in reported for at in s.stair_fall_steps()[:4]]
+            evidence.insert(0, curve_plot(metric, say("The learning rate is {how}.", how=predicate), trials, marks=marks))
+        trials_text = say("{many} of the {good} best trials", many=len(reported), good=len(good_schedules))
+        which_trials = trials_text if len(good_schedules) > 1 else Name(trials[0].name)
         return self.finding(
-            say("The learning rate of {trials} is {how}.", trials=of, how=how),
+            say("The learning rate of {trials} is {how}.", trials=which_trials, how=predicate),
             action="Fix the schedule before training: a cosine or a straight line to zero. Otherwise document the rule by "
             "which you lower the rate.",
             severity="note",
@@ -109,7 +113,7 @@ class ScheduleAdHoc(Rule):
             trials=trials,
             evidence=evidence,
             changes=(
-                SetSchedule(schedule={"kind": "cosine"}, why=f"The learning rate was {how}."),
+                SetSchedule(schedule={"kind": "cosine"}, why=f"The learning rate was {predicate}."),
                 Advise(text="Before you publish results, log the learning rate and make its schedule repeatable."),
             ),
         )
@@ -133,10 +137,10 @@ class _MetricReaction(NamedTuple):
     """p-value of the hypothesis that falls come at random evaluations."""
 
 
-def _find_metric_reaction(study: Study, unstated: Sequence[Schedule]) -> _MetricReaction | None:
-    """Return the reaction of the learning rates to a metric; None if the rates fall too seldom, or all at the same steps as in a
-    fixed schedule."""
-    staircases = [(s, falls) for s in unstated if len(falls := s.stair_fall_steps())]
+def _find_metric_reaction(study: Study, unlogged: Sequence[Schedule]) -> _MetricReaction | None:
+    """Return the reaction of the learning rates to a metric; None if the rates fall too seldom, or all at the same steps as in
+    a fixed schedule."""
+    staircases = [(s, falls) for s in unlogged if len(falls := s.stair_fall_steps())]
     if sum(len(f) for _, f in staircases) < 3 or len({f[0] for _, f in staircases}) < 2:
         return None
     names = [study.signals.get(signal) for signal in ("valid_loss", "train_eval_loss", "train_objective")]
@@ -148,20 +152,20 @@ def _find_metric_reaction(study: Study, unstated: Sequence[Schedule]) -> _Metric
 
 def _reaction_to_metric(study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]) -> _MetricReaction | None:
     waits: list[int] = []
-    counts: list[FloatArray] = []
+    since_best_of_falls: list[FloatArray] = []
     for schedule, falls in staircases:
         curve = study.metric(schedule.trial, metric).finite
         costs = curve if study.minimize or metric != study.spec.objective.metric else -curve
         if len(costs) < schedules.MIN_LOGGED_RATES:
             continue
         indices = np.searchsorted(curve.steps, falls) - 1  # index of the last evaluation before each fall
-        since = _evaluations_since_best(costs.values, set(indices.tolist()))
-        waits += [int(since[i]) for i in indices if i >= 0]
-        counts += [since] * int((indices >= 0).sum())
+        evaluations_since_best = _evaluations_since_best(costs.values, set(indices.tolist()))
+        waits += [int(evaluations_since_best[i]) for i in indices if i >= 0]
+        since_best_of_falls += [evaluations_since_best] * int((indices >= 0).sum())
     if len(waits) < 3:
         return None
     patience = max(sorted(set(waits)), key=waits.count)
-    chances = np.array([np.mean(since == patience) for since in counts])
+    chances = np.array([np.mean(evaluations_since_best == patience) for evaluations_since_best in since_best_of_falls])
     hits = waits.count(patience)
     # The patience is estimated from the first fall, so only later falls can test it.
     p = chance_of_at_least(hits - 1, np.sort(chances)[::-1][1:])
@@ -170,12 +174,12 @@ def _reaction_to_metric(study: Study, metric: str, staircases: Sequence[tuple[Sc
 
 def _evaluations_since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
     """Return, for each of n evaluations, how many came since the metric last improved or the learning rate last fell."""
-    best, since_last = math.inf, 0
-    since = np.empty(len(costs))
+    best_cost, count = math.inf, 0
+    counts = np.empty(len(costs))
     for i, cost in enumerate(costs.tolist()):
-        improved = cost < best - _MIN_RELATIVE_IMPROVEMENT * abs(best) if math.isfinite(best) else True
-        best, since_last = (cost, 0) if improved else (best, since_last + 1)
-        since[i] = since_last
+        is_better = cost < best_cost - _MIN_RELATIVE_IMPROVEMENT * abs(best_cost) if math.isfinite(best_cost) else True
+        best_cost, count = (cost, 0) if is_better else (best_cost, count + 1)
+        counts[i] = count
         if i in falls:
-            since_last = 0
-    return since
+            count = 0
+    return counts

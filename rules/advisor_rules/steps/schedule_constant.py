@@ -20,9 +20,9 @@ class ScheduleConstant(Rule):
     ## What it looks at
     The rule examines the logged learning rate or, without it, the logged schedule of the five best trials that achieved at
     least half of the best trial's improvement during training. The rate is constant if it stays within 1 % of its peak after
-    reaching this peak. Two kinds of trials are left out: those cut short before a possible decay, and those with an optimizer
-    that needs no schedule. The rule does not fire if any trial of the study decays its learning rate, nor in a first round
-    whose study file asks for a constant rate.
+    the peak. Two kinds of trials are left out: those cut short before a possible decay, and those with an optimizer that needs
+    no schedule. The rule does not fire if any trial of the study decays its learning rate, nor in a first round whose study
+    file asks for a constant rate.
 
     ## Why it matters
     Different learning rates are best at different times of training, and some decay is better than none. A constant rate also
@@ -59,9 +59,9 @@ class ScheduleConstant(Rule):
         judged_schedules = [s for s in complete if s.is_constant is not None]
         if not judged_schedules:
             reason = schedules.reason_schedule_unknown(study, [s.trial for s in good])
-            cut = ", and the best trials were cut short" if good and not complete else f": {reason}" if reason else ""
+            cut_text = ", and the best trials were cut short" if good and not complete else f": {reason}" if reason else ""
             raise MissingData(
-                f"the schedule of the learning rate is unknown{cut}; log the rate at every step, as train/learning_rate (the "
+                f"the schedule of the learning rate is unknown{cut_text}; log the rate at every step, as train/learning_rate (the "
                 "advisor's training hook does)",
                 needs="learning_rate",
             )
@@ -73,23 +73,23 @@ class ScheduleConstant(Rule):
             raise MissingData("the study file asks for a constant learning rate, which is your choice", needs="design")
         if any(schedules.read_schedule(study, t).is_constant is False for t in study.trials if study.ended[t.index]):
             return
-        later, trials = study.spec.round > 1, [s.trial for s in constant]
+        is_later_round, trials = study.spec.round > 1, [s.trial for s in constant]
         metric = study.signals.get("learning_rate")
         curves = () if metric is None else (curve_plot(metric, "The learning rate never falls.", trials),)
-        rows = (
+        table_rows = (
             ("best trials judged", len(judged_schedules)),
-            ("noted schedules", join_items(sorted({s.logged_kind or "none" for s in judged_schedules}))),
-            ("number of the study's round", study.spec.round),
+            ("logged schedules", join_items(sorted({s.logged_kind or "none" for s in judged_schedules}))),
+            ("round of the study", study.spec.round),
         )
-        which = say("all {n} best trials", n=len(trials)) if len(trials) > 1 else "the best trial"
+        which_trials = say("all {n} best trials", n=len(trials)) if len(trials) > 1 else "the best trial"
         text = "The learning rate stays constant from its peak to the last step in {which}, and no trial decays it."
         yield self.finding(
-            say(text, which=which),
+            say(text, which=which_trials),
             action="Decay the learning rate to zero over the training, linearly or by a cosine, and tune the base rate with it.",
-            severity="warning" if later else "note",
-            confidence=(0.9 if later else 0.75) * len(constant) / len(complete),
+            severity="warning" if is_later_round else "note",
+            confidence=(0.9 if is_later_round else 0.75) * len(constant) / len(complete),
             subject=metric,
             trials=trials,
-            evidence=(*curves, table(*rows)),
+            evidence=(*curves, table(*table_rows)),
             changes=(SetSchedule(schedule={"kind": "cosine"}, why="The learning rate was constant in every trial so far."),),
         )

@@ -99,173 +99,180 @@ class StepPosition(Rule):
     """Maximum probability, per study, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        stopped, ended = sum(t.status == "early_stopped" for t in study.trials), int(study.ended.sum())
-        if stopped > self.stopped * ended:
+        n_stopped, n_ended = sum(t.status == "early_stopped" for t in study.trials), int(study.ended.sum())
+        if n_stopped > self.stopped * n_ended:
             raise MissingData(
-                f"{stopped} of {ended} trials stopped early, so their patience sets the distance of the best step from the end; "
-                "train to the planned end and choose the best checkpoint afterwards",
+                f"{n_stopped} of {n_ended} trials stopped early, so the patience of early stopping decides where the "
+                "best step lies; train to the planned end and choose the best checkpoint afterwards",
                 needs="full_length",
             )
-        placed = self._find_best_steps(study)
-        if len(placed) < 2:
+        best_steps = self._find_best_steps(study)
+        if len(best_steps) < 2:
             raise MissingData(
-                f"{len(placed)} of the best trials ran to their end with {study.spec.objective.metric} at {self.evaluations} "
-                "steps or more; the rule needs 2 (early) or 3 (late): run more trials, or evaluate more often",
+                f"{len(best_steps)} of the best trials ran to their end with {study.spec.objective.metric} at {self.evaluations} "
+                "steps or more; the rule needs 2 such trials to find early best steps and 3 to find late ones: run more trials, or "
+                "evaluate more often",
                 needs="evaluations",
                 at_least=self.evaluations,
             )
-        late = [b for b in placed if b.best_position > 1 - self.late]
-        last = max(b.best_position for b in placed)
-        p_late = estimates.chance_of_at_least(len(late), np.array([b.chance_of_late_best(self.late) for b in placed]))
-        if last <= self.early and self.early ** len(placed) <= self.false_alarms:
-            yield self._report_early_best(study, placed, self.early ** len(placed))
-        elif last <= self.half and last ** len(placed) <= self.false_alarms and self._most_trials_overfit(study, placed):
+        late = [b for b in best_steps if b.best_position > 1 - self.late]
+        latest = max(b.best_position for b in best_steps)
+        p_late = estimates.chance_of_at_least(len(late), np.array([b.chance_of_late_best(self.late) for b in best_steps]))
+        if latest <= self.early and self.early ** len(best_steps) <= self.false_alarms:
+            yield self._report_early_best(study, best_steps, self.early ** len(best_steps))
+        elif (
+            latest <= self.half
+            and latest ** len(best_steps) <= self.false_alarms
+            and self._most_trials_overfit(study, best_steps)
+        ):
             settings.require_unpruned(study)
-            fewer = round_up_steps(self.spare * _latest_best_step(study))
-            if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]):
-                yield self._report_steps_after_best(study, placed, fewer)
-        elif len(late) >= self.consistent * len(placed) and p_late <= self.false_alarms:
-            yield from self._report_late_best(study, placed, late, p_late)
+            new_steps = round_up_steps(self.spare * _latest_best_step(study))
+            if new_steps <= (1 - self.saved) * np.median([b.steps for b in best_steps]):
+                yield self._report_steps_after_best(study, best_steps, new_steps)
+        elif len(late) >= self.consistent * len(best_steps) and p_late <= self.false_alarms:
+            yield from self._report_late_best(study, best_steps, late, p_late)
 
     def _find_best_steps(self, study: Study) -> list[_BestStep]:
         """Return the best steps of the best good trials, best trial first, except trials with few evaluations and trials that
         were cut short soon after their best step. Raises MissingData if there is no good trial."""
-        placed = []
+        best_steps = []
         for trial in good_trials(study, self.reach)[: self.best]:
             curve = study.cost_curve(trial).finite
             if len(np.unique(curve.steps)) < self.evaluations:
                 continue
             last = int(curve.steps[-1])
             total = max(study.planned_length(trial, last), 1)
-            place, tied = trend.best_step_position(curve.steps, curve.values, total=total)
-            if not study.cut_short(trial) or place * total <= 0.5 * last:
-                placed.append(_BestStep(trial, total, place, tied))
-        return placed
+            best_position, first_tied_position = trend.best_step_position(curve.steps, curve.values, total=total)
+            if not study.cut_short(trial) or best_position * total <= 0.5 * last:
+                best_steps.append(_BestStep(trial, total, best_position, first_tied_position))
+        return best_steps
 
-    def _report_early_best(self, study: Study, placed: Sequence[_BestStep], p: float) -> Finding:
-        last, early = max(b.best_position for b in placed), Percent(self.early)
-        curves = [study.cost_curve(b.trial).finite.values for b in placed]
-        unlearned = all(values[0] == values.min() for values in curves)
-        if unlearned:
+    def _report_early_best(self, study: Study, best_steps: Sequence[_BestStep], p: float) -> Finding:
+        latest, early = max(b.best_position for b in best_steps), Percent(self.early)
+        curves = [study.cost_curve(b.trial).finite.values for b in best_steps]
+        is_first_best = all(values[0] == values.min() for values in curves)
+        if is_first_best:
             action = say("Fix training before choosing its length: search lower learning rates and check the pipeline.")
             change: Change = Advise(text=str(action))
         else:
-            steps = round(np.median([b.steps for b in placed]))
-            fewer = min(round_up_steps(max(self.room * last * steps, _latest_best_step(study))), steps)
+            steps = round(np.median([b.steps for b in best_steps]))
+            new_steps = min(round_up_steps(max(self.room * latest * steps, _latest_best_step(study))), steps)
             text = "Train for {fewer} instead of {steps}, and regularise if validation gets worse later."
-            action = say(text, fewer=study.length(fewer), steps=steps)
+            action = say(text, fewer=study.length(new_steps), steps=steps)
             why = (
-                f"No best trial is at its best after {last:.1%} of {study.length(steps)}; the new length is at least "
-                f"{self.room:g} times that, and none of the better half of the trials is at its best later"
+                f"All best trials reach their best result within {latest:.1%} of {study.length(steps)}; the new length is at "
+                f"least {self.room:g} times as long, and the better half of all trials reach their best result within it"
             )
-            change = change_training_length(study, fewer, why=why)
+            change = change_training_length(study, new_steps, why=why)
         return self.finding(
             say(
                 "The best step lies in the first {early} of training in {trials}, at or before {last} of the steps.{unlearned}",
                 early=early,
-                trials="both best trials" if len(placed) == 2 else say("all {n} best trials", n=len(placed)),
-                last=Percent(last, 1),
-                unlearned=" Their first evaluation is their best, so training improved nothing." if unlearned else "",
+                trials="both best trials" if len(best_steps) == 2 else say("all {n} best trials", n=len(best_steps)),
+                last=Percent(latest, 1),
+                unlearned=" Their first evaluation is their best, so training improved nothing." if is_first_best else "",
             ),
             action=action,
             severity="warning",
             confidence=1 - p,
             side="low",
-            trials=[b.trial for b in placed],
+            trials=[b.trial for b in best_steps],
             evidence=self._build_evidence(
-                placed, p, say("Every one of the best trials is at its best in the first {early} of training.", early=early)
+                best_steps,
+                p,
+                say("Each of the best trials reaches its best result in the first {early} of training.", early=early),
             ),
             changes=(change,),
         )
 
-    def _most_trials_overfit(self, study: Study, placed: Sequence[_BestStep]) -> bool:
+    def _most_trials_overfit(self, study: Study, best_steps: Sequence[_BestStep]) -> bool:
         overfits = measure_overfitting_of_trials(
             study,
-            [b.trial for b in placed],
+            [b.trial for b in best_steps],
             study.spec.objective.metric,
             study.cost_curve,
             material=curve_tails.MIN_WORTHWHILE_GAIN,
         )
-        return 2 * sum(o.p_value <= self.false_alarms for o in overfits) > len(placed)
+        return 2 * sum(o.p_value <= self.false_alarms for o in overfits) > len(best_steps)
 
-    def _report_steps_after_best(self, study: Study, placed: Sequence[_BestStep], fewer: int) -> Finding:
-        steps, last = round(np.median([b.steps for b in placed])), Percent(max(b.best_position for b in placed))
+    def _report_steps_after_best(self, study: Study, best_steps: Sequence[_BestStep], new_steps: int) -> Finding:
+        steps, latest = (round(np.median([b.steps for b in best_steps])), Percent(max(b.best_position for b in best_steps)))
         why = (
-            f"{study.length(fewer)} are {self.spare:g} times the latest best step of the better half of the trials, and none of "
-            f"the best trials improves after {last} of {steps:,}"
+            f"{study.length(new_steps)} are {self.spare:g} times the latest best step of the better half of the trials, and none "
+            f"of the best trials improves after {latest} of {steps:,}"
         )
-        p, length = last.value ** len(placed), study.length(steps)
+        p, length = latest.value ** len(best_steps), study.length(steps)
         return self.finding(
-            say("None of the {n} best trials improves after {last} of {steps}.", n=len(placed), last=last, steps=length),
-            action=say("Shorten the training from {steps} to {fewer}.", steps=steps, fewer=study.length(fewer)),
+            say("None of the {n} best trials improves after {last} of {steps}.", n=len(best_steps), last=latest, steps=length),
+            action=say("Shorten the training from {steps} to {fewer}.", steps=steps, fewer=study.length(new_steps)),
             severity="note",
             confidence=1 - p,
             side="low",
-            trials=[b.trial for b in placed],
+            trials=[b.trial for b in best_steps],
             evidence=self._build_evidence(
-                placed, p, say("All best trials are at their best by {last} of training.", last=last)
+                best_steps, p, say("All best trials reach their best result within the first {last} of training.", last=latest)
             ),
-            changes=(change_training_length(study, fewer, why=why),),
+            changes=(change_training_length(study, new_steps, why=why),),
         )
 
     def _report_late_best(
-        self, study: Study, placed: Sequence[_BestStep], late: Sequence[_BestStep], p: float
+        self, study: Study, best_steps: Sequence[_BestStep], late: Sequence[_BestStep], p: float
     ) -> Iterator[Finding]:
         """Yield the finding, unless the schedule explains the late best steps."""
         endings = [curve_tails.curve_end_before_decay(study, b.trial) for b in late]
         rates = [schedules.final_rate_share(study, b.trial) for b in late]
         improving = [e for e in endings if e is not None and e.is_improving(self.material, self.false_alarms)]
         advised_elsewhere = curve_tails.needs_longer_training(study, self.false_alarms)
-        longer = 2 * len(improving) > len(placed) and not advised_elsewhere
-        decayed = [self._decays_to_zero(study, b.trial, rate) for b, rate in zip(late, rates, strict=True)]
-        if not longer and 2 * sum(decayed) > len(late):
+        train_longer = 2 * len(improving) > len(best_steps) and not advised_elsewhere
+        has_decayed = [
+            rate < self.decayed
+            if np.isfinite(rate)
+            else schedules.read_schedule(study, b.trial).logged_kind in _SCHEDULES_TO_ZERO
+            for b, rate in zip(late, rates, strict=True)
+        ]
+        if not train_longer and 2 * sum(has_decayed) > len(late):
             return
         gain, part = (float(np.median(x)) for x in zip(*(self._gain_in_last_part(study, b) for b in late), strict=True))
-        many, of, share = len(late), len(placed), Percent(self.late)
-        where = say("in the last {share} of training in {many} of the {of} best trials", share=share, many=many, of=of)
-        if longer:
+        n_late, n_trials, share = len(late), len(best_steps), Percent(self.late)
+        where = say("in the last {share} of training in {many} of the {of} best trials", share=share, many=n_late, of=n_trials)
+        if train_longer:
             action, change = _advise_longer_training(study, late, improving, where)
         else:
             shape = "flat" if gain <= self.material else "open" if np.isfinite(rates).any() else "unknown"
-            which = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"
+            which = "setting" if len({repeats.key(b.trial) for b in best_steps}) == 1 else "two best settings"
             action = say(_LATE_BEST_ADVICE["improving" if advised_elsewhere else shape].format(settings=which))
             change = Advise(text=str(action))
-        median = Percent(float(np.median([b.best_position for b in placed])))
-        text = "The best step lies {where} (median {median}). The last {part} of training brought {gain} of the gain."
+        median = Percent(float(np.median([b.best_position for b in best_steps])))
+        text = "The best step lies {where} (median {median}). The last {part} of training brought {gain} of the total gain."
         rows = _forecast_rows(endings, rates)
         yield self.finding(
             say(text, where=where, median=median, part=Percent(part), gain=Percent(gain, 1)),
             action=action,
-            severity="warning" if longer else "note",
-            confidence=min((1 - p) * many / of, 1 if longer else 1 - self.false_alarms),
+            severity="warning" if train_longer else "note",
+            confidence=min((1 - p) * n_late / n_trials, 1 if train_longer else 1 - self.false_alarms),
             side="high",
             trials=[b.trial for b in late],
             evidence=self._build_evidence(
-                placed, p, say("In {many} of {of} best trials, the best step is late.", many=many, of=of), rows
+                best_steps, p, say("In {many} of {of} best trials, the best step is late.", many=n_late, of=n_trials), rows
             ),
             changes=(change,),
         )
 
-    def _decays_to_zero(self, study: Study, trial: Trial, final_rate: float) -> bool:
-        if np.isfinite(final_rate):
-            return final_rate < self.decayed
-        return schedules.read_schedule(study, trial).logged_kind in _SCHEDULES_TO_ZERO
-
-    def _gain_in_last_part(self, study: Study, placed: _BestStep) -> tuple[float, float]:
+    def _gain_in_last_part(self, study: Study, best_step: _BestStep) -> tuple[float, float]:
         """Return (share of the trial's improvement, share of its steps) of the last part of training, which starts at an
         evaluation and may therefore be longer than `late`."""
-        curve = study.cost_curve(placed.trial).finite
-        after = (1 - self.late) * placed.steps
-        start = int(max(curve.steps[curve.steps <= after], default=0))
-        return gain_share_after(curve.steps, curve.values, after=after), 1 - start / placed.steps
+        curve = study.cost_curve(best_step.trial).finite
+        late_start = (1 - self.late) * best_step.steps
+        start = int(max(curve.steps[curve.steps <= late_start], default=0))
+        return gain_share_after(curve.steps, curve.values, after=late_start), 1 - start / best_step.steps
 
     def _build_evidence(
-        self, placed: Sequence[_BestStep], p: float, caption: Message, rows: Sequence[tuple[str, Message]] = ()
+        self, best_steps: Sequence[_BestStep], p: float, caption: Message, rows: Sequence[tuple[str, Message]] = ()
     ) -> tuple[Evidence, ...]:
-        at = np.array([b.best_position for b in placed])
-        counts, edges = np.histogram(at, bins=20, range=(0, 1))
-        low, middle, high = (Percent(float(x), 1) for x in (at.min(), np.median(at), at.max()))
-        text = "p ≤ {p}; all trials early, or at least {share} of them late"
+        positions = np.array([b.best_position for b in best_steps])
+        counts, edges = np.histogram(positions, bins=20, range=(0, 1))
+        low, middle, high = (Percent(float(x), 1) for x in (positions.min(), np.median(positions), positions.max()))
+        text = "p ≤ {p}; all best steps early, or at least {share} of them late"
         return (
             HistogramEvidence(
                 quantity="best step, as a share of the planned steps",
@@ -278,12 +285,12 @@ class StepPosition(Rule):
                 ),
             ),
             table(
-                ("best trials", len(at)),
+                ("best trials", len(positions)),
                 (
                     "best steps, as a share of the training",
                     say("{low} to {high}, median {middle}", low=low, high=high, middle=middle),
                 ),
-                ("p-value of as many best steps in that part (exact)", Probability(p)),
+                ("exact p-value: chance of as many best steps in this part of training", Probability(p)),
                 ("thresholds", say(text, p=self.false_alarms, share=Percent(self.consistent))),
                 *rows,
             ),
@@ -329,19 +336,19 @@ def _latest_best_step(study: Study) -> float:
 def _advise_longer_training(
     study: Study, late: Sequence[_BestStep], improving: Sequence[trend.CurveEnd], where: Message
 ) -> tuple[Message, Change]:
-    middle = np.median([b.steps for b in late])
-    steps = round_up_steps(middle * float(np.median([e.recommended_length_factor for e in improving])))
+    median_steps = np.median([b.steps for b in late])
+    steps = round_up_steps(median_steps * float(np.median([e.recommended_length_factor for e in improving])))
     text = "Train for {longer} instead of {steps}, and tune the decay of the learning rate again."
-    action = say(text, longer=study.length(steps), steps=round(middle))
+    action = say(text, longer=study.length(steps), steps=round(median_steps))
     why = f"The best step lies {where}, and {len(improving)} of these trials still improve when they end."
     return action, change_training_length(study, steps, why=why)
 
 
 def _forecast_rows(endings: Sequence[trend.CurveEnd | None], rates: Sequence[float]) -> tuple[tuple[str, Message], ...]:
-    forecasts: list[MessagePart] = ["unknown" if e is None else Percent(e.forecast_gain, 1) for e in endings]
+    gains: list[MessagePart] = ["unknown" if e is None else Percent(e.forecast_gain, 1) for e in endings]
     final_rates: list[MessagePart] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in rates]
-    rows = (
-        ("forecast for twice the steps, as a share of the gain", forecasts),
+    table_rows = (
+        ("forecast gain of twice the steps, as a share of the gain so far", gains),
         ("learning rate at the end, as a share of its peak", final_rates),
     )
-    return tuple((label, join_items(x[:1] if len(set(map(str, x))) == 1 else x)) for label, x in rows)
+    return tuple((label, join_items(x[:1] if len(set(map(str, x))) == 1 else x)) for label, x in table_rows)

@@ -20,7 +20,7 @@ _COMPUTE_BOUND_ADVICE = (
     "Keep warmup and initialisation from the short runs. Check the architecture, the optimizer's hyperparameters and the "
     "regularisation again, and tune the learning-rate schedule anew for the long runs.",
 )
-_LONG_RUNS_PLAN = RunPlan(plan="rounds", why="Training is limited by compute: very few long runs follow the short ones")
+_LONG_RUNS_PLAN = RunPlan(plan="rounds", why="Compute limits the training, so a few long runs follow the short runs")
 _NOT_COMPUTE_BOUND_ADVICE = (
     "Fix one max_train_steps for all trials, with enough steps to reach the best step of each trial and not many more. "
     "Change max_train_steps between studies, never within one.",
@@ -41,9 +41,8 @@ class StepsComputeBound(Rule):
     the cost on the training data is flat or near its minimum. If most trials satisfy neither condition, the rule does not fire.
 
     ## Why it matters
-    Compute-bound trainings need another plan than other trainings. If compute is the limit, longer training is better, and
-    tuning uses shorter runs than the final one. Otherwise, a fixed and sufficient number of steps makes tuning easier, and
-    additional trials help more than longer ones.
+    If compute is the limit, longer training is better, and tuning uses shorter runs than the final one. Otherwise, a fixed and
+    sufficient number of steps makes tuning easier, and additional trials help more than longer ones.
 
     ## What to do
     If training is compute-bound, choose settings with short runs, then finish with a few long runs, and tune the schedule again
@@ -52,7 +51,7 @@ class StepsComputeBound(Rule):
     steps (`step-position`).
 
     ## How sure
-    Confidence is the share of the best trials that agree. It is multiplied by the probability that their forecasts exceed the
+    Confidence is the share of the best trials that agree, multiplied by the probability that their forecasts exceed the
     threshold (if compute-bound) or by 0.95 (if not). In simulated studies, the rule called training compute-bound in at most 3
     % of studies with flat curves, and not compute-bound in at most 0.5 % of studies whose curves fall to the end.
     """
@@ -68,7 +67,8 @@ class StepsComputeBound(Rule):
     """Maximum difference in the objective between an examined trial and the best trial, as a share of the best trial's
     improvement during training."""
     material: Share = 0.01
-    """Minimum improvement in the forecast of a curve that counts as still improving, as a share of the run's whole improvement."""
+    """Minimum improvement in the forecast of a curve that counts as still improving, as a share of the run's whole
+    improvement."""
     rest: Share = 0.05
     """Maximum improvement that a flat part of a curve may hide (95 % bound), as a share of the run's whole improvement; on
     training data, twice this share is allowed."""
@@ -76,8 +76,7 @@ class StepsComputeBound(Rule):
     """Minimum share of the steps that a flat curve could have saved."""
     floor: Share = 0.01
     """Maximum final distance from a perfect score on the training data, as a share of the initial distance, that counts as a
-    perfect fit.
-    """
+    perfect fit."""
     false_alarms: Share = 0.05
     """Significance level of each trial's test; most trials must be significant."""
 
@@ -92,22 +91,24 @@ class StepsComputeBound(Rule):
             improve = "improves" if len(improving_endings) == 1 else "improve"
             training = ", on training data too" if any(e.train_end for e in improving_endings) else ""
             place = study.at(improving_endings[0].last_constant_rate_step)
-            what = say(f"still {improve} at {{place}}{training}", place=place)
-            yield self._report_compute_limit(study, True, what, judged_endings, improving_endings, confidence)
+            predicate = say(f"still {improve} at {{place}}{training}", place=place)
+            yield self._report_compute_limit(study, True, predicate, judged_endings, improving_endings, confidence)
         elif 2 * len(flat_endings) > len(judged_endings):
             settings.require_unpruned(study)
             if curve_tails.are_on_one_plateau(study, flat_endings):
                 level = study.objective_value(float(study.costs[flat_endings[0].trial.index]))
                 raise MissingData(
                     f"different settings stop at the same {study.spec.objective.metric}, {plain_number(level, 4)}, at once: "
-                    "if they are stuck on a plateau, it cannot be told whether compute is the limit; this needs trials that train"
+                    "if they are stuck on a plateau, they do not show whether compute limits the training; run trials that learn"
                 )
             perfect_fits = sum(e.train_distance_left <= self.floor for e in flat_endings)
-            fits = say(", and {fitted} of them fit the training data nearly perfectly", fitted=perfect_fits)
-            are, share = "is" if len(flat_endings) == 1 else "are", Percent(max(map(_flat_from, flat_endings)))
-            what = say(f"{are} flat from {{share}} of the steps on{{fits}}", share=share, fits=fits if perfect_fits else "")
+            fits_text = say(", and {fitted} of them fit the training data nearly perfectly", fitted=perfect_fits)
+            verb, share = "is" if len(flat_endings) == 1 else "are", Percent(max(map(_flat_start_share, flat_endings)))
+            predicate = say(
+                f"{verb} flat from {{share}} of the steps on{{fits}}", share=share, fits=fits_text if perfect_fits else ""
+            )
             confidence = 0.95 * len(flat_endings) / len(judged_endings)
-            yield self._report_compute_limit(study, False, what, judged_endings, flat_endings, confidence)
+            yield self._report_compute_limit(study, False, predicate, judged_endings, flat_endings, confidence)
 
     def _still_improves(self, ending: curve_tails.CurveEnding) -> bool:
         train = ending.train_end is None or ending.train_end.is_improving(self.material, self.false_alarms)
@@ -118,25 +119,25 @@ class StepsComputeBound(Rule):
     def _report_compute_limit(
         self,
         study: Study,
-        bound: bool,
-        what: Message,
+        is_bound: bool,
+        predicate: Message,
         judged: Sequence[curve_tails.CurveEnding],
         agreeing: Sequence[curve_tails.CurveEnding],
         confidence: float,
     ) -> Finding:
-        """bound: training is compute-bound; what: the predicate of the sentence about the agreeing trials."""
-        many, of, trials = len(agreeing), len(judged), [e.trial for e in agreeing]
-        advice = _COMPUTE_BOUND_ADVICE if bound else _NOT_COMPUTE_BOUND_ADVICE
+        """predicate: the predicate of the sentence about the agreeing trials."""
+        n, n_judged, trials = len(agreeing), len(judged), [e.trial for e in agreeing]
+        advice = _COMPUTE_BOUND_ADVICE if is_bound else _NOT_COMPUTE_BOUND_ADVICE
         # Until the study states the final length of training, the plan asks for this length, so further advice about long runs
         # would be too early.
-        notes = advice if not bound or study.spec.final_train_steps else ()
-        text = "forecast {forecast}, flat part {rest}, perfect fit {floor}"
+        notes = advice if not is_bound or study.spec.final_train_steps else ()
+        text = "forecast gain above {forecast}; gain in a flat part up to {rest}; distance from a perfect fit up to {floor}"
         limits = say(text, forecast=Percent(self.material), rest=Percent(self.rest), floor=Percent(self.floor))
-        end = "still improve" if bound else "are flat"
-        caption = say(f"{{many}} of {{of}} best trials {end} at their end.", many=many, of=of)
-        agree = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
+        end_text = "still improve" if is_bound else "are flat"
+        caption = say(f"{{many}} of {{of}} best trials {end_text} at their end.", many=n, of=n_judged)
+        who = say("{many} of the best {of} trials", many=n, of=n_judged) if n_judged > 1 else "the best trial"
         return self.finding(
-            say(f"Training is {'' if bound else 'not '}compute-bound: {{agree}} {{what}}.", agree=agree, what=what),
+            say(f"Training is {'' if is_bound else 'not '}compute-bound: {{agree}} {{what}}.", agree=who, what=predicate),
             action=advice[0],
             severity="note",
             confidence=confidence,
@@ -144,19 +145,19 @@ class StepsComputeBound(Rule):
             evidence=(
                 curve_plot(study.spec.objective.metric, caption, trials),
                 table(
-                    ("forecast for twice the steps", join_items(Percent(e.end.forecast_gain, 1) for e in judged)),
+                    ("forecast gain of twice the steps", join_items(Percent(e.end.forecast_gain, 1) for e in judged)),
                     (
                         "step from which the curve is flat, as a share of the steps",
-                        join_items(Percent(_flat_from(e)) for e in judged),
+                        join_items(Percent(_flat_start_share(e)) for e in judged),
                     ),
                     ("distance from a perfect fit", join_items(Percent(e.train_distance_left, 1) for e in judged)),
                     ("thresholds", limits),
                 ),
             ),
-            changes=(*([_LONG_RUNS_PLAN] if bound else []), *(Advise(text=text) for text in notes)),
+            changes=(*([_LONG_RUNS_PLAN] if is_bound else []), *(Advise(text=text) for text in notes)),
         )
 
 
-def _flat_from(ending: curve_tails.CurveEnding) -> float:
+def _flat_start_share(ending: curve_tails.CurveEnding) -> float:
     """Return the step from which the curve is flat, as a share of the steps."""
     return ending.plateau.settled_share * ending.last_constant_rate_step / ending.steps

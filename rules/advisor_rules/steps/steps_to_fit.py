@@ -51,8 +51,7 @@ class StepsToFit(Rule):
 
     perfect: Share = 0.01
     """Maximum distance from a perfect score on the training data, as a share of the initial distance, that counts as a perfect
-    fit.
-    """
+    fit."""
     smooth: Count = 5
     """Number of values whose median must reach a perfect fit; more than 1, so that one lucky batch does not count as a perfect
     fit."""
@@ -85,54 +84,58 @@ class StepsToFit(Rule):
 
     def _runs_by_rate(self, study: Study) -> list[_SweepRun]:
         """Return the trials that did not crash, lowest learning rate first."""
-        crashed = failures.failure_masks(study).crashed
+        has_crashed = failures.failure_masks(study).crashed
         runs = []
         for trial in study.trials:
             curve, rate = study.train_cost_curve(trial).finite, peak_learning_rate(study, trial)
-            if study.ended[trial.index] and not crashed[trial.index] and len(curve) >= self.smooth and rate > 0:
+            if study.ended[trial.index] and not has_crashed[trial.index] and len(curve) >= self.smooth and rate > 0:
                 runs.append(_SweepRun(trial, rate, self._steps_to_perfect_fit(curve.steps.astype(float), curve.values)))
         return sorted(runs, key=lambda r: r.rate)
 
     def _steps_to_perfect_fit(self, steps: FloatArray, costs: FloatArray) -> float:
         """Return the first step at which the running median reaches a perfect fit; infinite if it never does."""
         windows = np.lib.stride_tricks.sliding_window_view(costs, self.smooth)
-        middle = np.median(windows, axis=1)
+        running_medians = np.median(windows, axis=1)
         if costs.min() < -1 or (costs.min() < 0 < costs.max()):
             return math.inf
         floor = 0.0 if costs.min() >= 0 else -1.0
-        reached = np.flatnonzero(middle - floor <= self.perfect * (costs[0] - floor))
-        return float(steps[reached[0] + self.smooth - 1]) if len(reached) and costs[0] > floor else math.inf
+        perfect_indices = np.flatnonzero(running_medians - floor <= self.perfect * (costs[0] - floor))
+        return float(steps[perfect_indices[0] + self.smooth - 1]) if len(perfect_indices) and costs[0] > floor else math.inf
 
-    def _advise_steps_of_fastest(self, study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> _Advice:
-        steps, at = round_up_steps(fastest.steps), runs.index(fastest)
-        beside = [*runs[max(at - 1, 0) : at], *runs[at + 1 : at + 2]]
-        name, fitted = Name(_learning_rate_name(study)), round(fastest.steps)
-        text = "Training with {name} {rate} fits the training data in {steps} steps, the fastest of {runs}"
-        what = say(text, name=name, rate=fastest.rate, steps=fitted, runs=len(runs))
+    def _advise_steps_of_fastest(self, study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> _SweepAdvice:
+        steps, fastest_index = round_up_steps(fastest.steps), runs.index(fastest)
+        neighbours = [*runs[max(fastest_index - 1, 0) : fastest_index], *runs[fastest_index + 1 : fastest_index + 2]]
+        name, fitted_steps = Name(_learning_rate_name(study)), round(fastest.steps)
+        text = (
+            "Training with {name} {rate} fits the training data in {steps} steps, the fastest of {runs} constant learning rates"
+        )
+        statement = say(text, name=name, rate=fastest.rate, steps=fitted_steps, runs=len(runs))
         advice = "Train for {steps} steps to begin with, and refine this number by the position of the best steps."
-        why = f"{what} constant learning rates"
-        return _Advice(
-            say("{what}.", what=what),
+        why = str(statement)
+        return _SweepAdvice(
+            say("{what}.", what=statement),
             say(advice, steps=steps),
-            sum(r.steps > fastest.steps for r in beside) / len(beside) if beside else 0.5,
+            sum(r.steps > fastest.steps for r in neighbours) / len(neighbours) if neighbours else 0.5,
             (
                 SetField(field="max_train_steps", value=steps, why=why),
                 SetField(field="evaluate_every", value=max(steps // self.evaluations, 1), why=why),
             ),
         )
 
-    def _advise_more_steps(self, study: Study, runs: list[_SweepRun]) -> _Advice:
+    def _advise_more_steps(self, study: Study, runs: list[_SweepRun]) -> _SweepAdvice:
         steps = study.spec.max_train_steps or 0
         text = "None of {n} constant learning rates fits the training data within {steps} steps."
         advice = "Repeat the sweep with {times} times the steps. If that is too expensive, compute limits this training."
         why = f"No learning rate fits the training data within {steps:,} steps"
         plan = _repeat_sweep(study, runs[0].rate, runs[-1].rate, self.more, why)
-        return _Advice(say(text, n=len(runs), steps=steps), say(advice, times=self.more), 0.95, (plan,))
+        return _SweepAdvice(say(text, n=len(runs), steps=steps), say(advice, times=self.more), 0.95, (plan,))
 
-    def _build_finding(self, study: Study, runs: list[_SweepRun], shown: list[_SweepRun], advice: _Advice) -> Finding:
+    def _build_finding(self, study: Study, runs: list[_SweepRun], shown: list[_SweepRun], advice: _SweepAdvice) -> Finding:
         signals: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
         metric = next((m for s in signals if (m := study.signals.get(s))), "")
-        marks = [Mark(trial=r.trial.id, step=int(r.steps), label="fitted") for r in runs if math.isfinite(r.steps)]
+        marks = [
+            Mark(trial=r.trial.id, step=int(r.steps), label="training data fitted") for r in runs if math.isfinite(r.steps)
+        ]
         rows: list[tuple[str, MessagePart | float]] = [
             (f"steps at {plain_number(r.rate, 3)}", round(r.steps) if math.isfinite(r.steps) else "not fitted") for r in runs
         ]
@@ -148,7 +151,7 @@ class StepsToFit(Rule):
         )
 
 
-class _Advice(NamedTuple):
+class _SweepAdvice(NamedTuple):
     message: Message
     action: Message
     confidence: float
@@ -163,17 +166,17 @@ class _SweepRun:
     """Steps to a perfect fit; infinite if the trial does not reach one."""
 
 
-def _advise_other_rates(study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> _Advice:
+def _advise_other_rates(study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> _SweepAdvice:
     """Advise to move the sweep by a decade, because the fastest rate lies at its end."""
-    divisor, factor, end = (10, 1, "lowest") if fastest is runs[0] else (1, 10, "highest")
+    divisor, factor, end_name = (10, 1, "lowest") if fastest is runs[0] else (1, 10, "highest")
     low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
     name, steps = Name(_learning_rate_name(study)), round(fastest.steps)
-    text = f"The {end} {{name}}, {{rate}}, fits the training data fastest, in {{steps}} steps. Rates beyond this one are "
-    return _Advice(
+    text = f"The {end_name} {{name}}, {{rate}}, fits the training data fastest, in {{steps}} steps. Rates beyond this one are "
+    return _SweepAdvice(
         say(f"{text}possibly faster.", name=name, rate=fastest.rate, steps=steps),
         say("Sweep {name} from {low} to {high} before choosing max_train_steps.", name=name, low=low, high=high),
         0.95,
-        (_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} rate that was tried"),),
+        (_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end_name} rate that was tried"),),
     )
 
 

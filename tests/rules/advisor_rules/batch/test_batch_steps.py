@@ -74,7 +74,7 @@ def test_an_objective_that_counts_epochs_is_used_as_it_is():
     )
     (finding,) = verdict("batch-steps", study).findings
     assert "Beyond global_batch_size 8,192" in finding.message
-    assert "56 at 32,768 against 40 at 4,096 (1.4 times)" in finding.message
+    assert "56 at batch size 32,768 instead of 40 at 4,096 (1.4 times as many)" in finding.message
     study = make_study(
         [{"global_batch_size": s, "base_lr": 0.001 * s} for s in (4096, 8192)],
         {"epochs_to_target": list(epochs.values())[:2]},
@@ -169,6 +169,6 @@ def test_it_keeps_its_promise(make, seeds):
 def test_a_size_with_few_learning_rates_is_not_compared():
     trials = tuned(critical=30, times=10, sizes=(32, 128)) + tuned(critical=10, times=2, sizes=(256,))
     (finding,) = verdict("batch-steps", study_of(trials)).findings
-    assert "at 128 against" in finding.message
+    assert "at batch size 128 instead of" in finding.message
     assert not any("256" in row[0] for e in finding.evidence if hasattr(e, "rows") for row in e.rows)
     assert "3 settings" in lacking("batch-steps", study_of(tuned(times=8, sizes=(32,)) + tuned(times=2, sizes=(256,))))

@@ -121,7 +121,7 @@ def test_a_gain_larger_than_the_lead_and_the_noise_is_not_cut_off():
     curves = [np.maximum(1 - T / 0.2, 0) + 1 + drift for drift in drifts]
     (finding,) = verdict(RULE, study(curves)).findings
     assert [c.kind for c in finding.changes] == ["advise"]
-    assert "leads the next by" in finding.message
+    assert "leads the second best by" in finding.message
 
 
 def test_a_single_value_per_trial_is_no_decay():

@@ -162,7 +162,7 @@ def test_compares_trials_of_two_lengths_under_any_schedule(gain):
 
 def test_forecasts_stay_within_what_the_metric_can_reach():
     near = verdict(RULE, study([noisy(1.01 - T, 0.001)])).findings[0]
-    assert "(0 to" in near.message
+    assert "90 % interval 0 to" in near.message
     accuracy = verdict(RULE, study([noisy(0.1 + 0.89 * T, 0.001)], direction="maximize")).findings[0]
     assert "to 1)" in accuracy.message
 

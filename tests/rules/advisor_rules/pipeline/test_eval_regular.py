@@ -133,13 +133,13 @@ def test_it_keeps_its_promise(n):
     ids=["start and end off", "some left out", "half of a shorter grid", "vary", "most of a shorter grid missing"],
 )
 def test_share_of_irregular_intervals(times, off):
-    assert read_event_intervals(times, 0.05).off == pytest.approx(off, abs=0.05)
+    assert read_event_intervals(times, 0.05).irregular_share == pytest.approx(off, abs=0.05)
 
 
 def test_whole_numbers_may_be_off_by_one():
     steps = np.rint(3.7 * np.arange(30))
-    assert read_event_intervals(steps, 0.05, slack=1.0).off == 0
-    assert read_event_intervals(steps, 0.05).off > 0.2
+    assert read_event_intervals(steps, 0.05, slack=1.0).irregular_share == 0
+    assert read_event_intervals(steps, 0.05).irregular_share > 0.2
 
 
 @pytest.mark.parametrize("times", [np.arange(10.0), np.full(40, np.nan), np.empty(0)])

@@ -60,7 +60,7 @@ def test_advises_a_higher_clipping_bound_unless_no_token_reaches_the_bound(clipp
 
 def test_the_share_is_that_of_all_later_steps_and_the_start_of_a_collapse_is_no_spike() -> None:
     (finding,) = verdict(RULE, example()).findings
-    assert "is on average 5 % of its start from step 11 on." in str(finding.message)
+    assert "is on average 5 % of its initial value from step 11 on." in str(finding.message)
     assert "Its reward does not rise in the second half" in str(finding.message)
     (curves,) = [e for e in finding.evidence if isinstance(e, CurveEvidence)]
     assert all(mark.lasting for mark in curves.marks)

@@ -81,7 +81,7 @@ def departed(end: float, level: float = 2.0, seed: int = 0) -> Study:
 def test_a_policy_that_jumped_at_once_shows_by_a_lower_reward() -> None:
     made = departed(0.1)
     (finding,) = verdict(RULE, made).findings
-    assert "trains at 2.1 nats per token from its reference" in finding.message
+    assert "KL divergence of 2.1 nats per token from its reference" in finding.message
     assert len(finding.trials) == 3
     (change,) = finding.changes
     assert isinstance(change, SetRange)

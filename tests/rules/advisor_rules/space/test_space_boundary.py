@@ -101,10 +101,10 @@ def test_an_inferred_range_counts_less() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (sweep([2.217, 2.322, 2.5, 2.6, 2.7, 2.8]), f"{LOWEST} val/loss is 2.217, and at higher values at least 2.322."),
+        (sweep([2.217, 2.322, 2.5, 2.6, 2.7, 2.8]), f"{LOWEST} val/loss is 2.217 there and at least 2.322 at higher values."),
         (
             sweep(np.linspace(0.5, 0, 6), direction="maximize"),
-            f"{LOWEST} val/loss is 0.5000, and at higher values at most 0.4000.",
+            f"{LOWEST} val/loss is 0.5000 there and at most 0.4000 at higher values.",
         ),
     ],
 )

@@ -165,10 +165,10 @@ def test_tells_a_response_to_the_logarithm_from_one_to_the_value() -> None:
     u, other = rng.random((2, 48))
     blocks = [axis_coordinates(other, True)]
     costs = 8 * (logarithmic(u) - 0.2) ** 2 + other + 0.1 * rng.standard_normal(48)
-    assert space_scale.p_value(u, logarithmic(u), blocks, costs) <= 0.01
+    assert space_scale.p_value_of_scale(u, logarithmic(u), blocks, costs) <= 0.01
     v = rng.random(48)
     costs = 8 * (linear(v) - 0.6) ** 2 + other + 0.1 * rng.standard_normal(48)
-    assert space_scale.p_value(v, linear(v), blocks, costs) <= 0.01
+    assert space_scale.p_value_of_scale(v, linear(v), blocks, costs) <= 0.01
 
 
 @pytest.mark.parametrize("declared", ["linear", "log"])
@@ -181,7 +181,7 @@ def test_keeps_its_level_for_responses_that_are_smooth_on_the_scale_used(declare
         other = logarithmic(used) if declared == "linear" else linear(used)
         costs = [8 * (used - rng.random()) ** 2, 3 * used, -3 * used, 0 * used][seed % 4]
         costs = costs + rng.choice([0.1, 0.5]) * rng.standard_normal(count)
-        wrong.append(space_scale.p_value(used, other, [], costs) <= 0.05)
+        wrong.append(space_scale.p_value_of_scale(used, other, [], costs) <= 0.05)
     assert np.mean(wrong) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 60)
 
 
@@ -189,17 +189,17 @@ def test_unit_and_huge_values_do_not_matter() -> None:
     rng = np.random.default_rng(1)
     u = rng.random(30)
     costs = (logarithmic(u) - 0.1) ** 2
-    p = space_scale.p_value(u, logarithmic(u), [], costs)
+    p = space_scale.p_value_of_scale(u, logarithmic(u), [], costs)
     costs[np.argmax(costs)] *= 1e12
-    assert space_scale.p_value(u, logarithmic(u), [], 1e6 * costs - 3) == p
+    assert space_scale.p_value_of_scale(u, logarithmic(u), [], 1e6 * costs - 3) == p
 
 
 def test_says_nothing_of_ties_few_values_and_missing_positions() -> None:
     u = np.linspace(0, 1, 20)
-    assert space_scale.p_value(u, logarithmic(u), [], np.ones(20)) == 1
-    assert space_scale.p_value(u[:5], logarithmic(u[:5]), [], u[:5]) == 1
+    assert space_scale.p_value_of_scale(u, logarithmic(u), [], np.ones(20)) == 1
+    assert space_scale.p_value_of_scale(u[:5], logarithmic(u[:5]), [], u[:5]) == 1
     some = np.where(np.arange(20) % 2, u, np.nan)
-    assert 0 < space_scale.p_value(some, logarithmic(some), [], (u - 0.5) ** 2) <= 1
+    assert 0 < space_scale.p_value_of_scale(some, logarithmic(some), [], (u - 0.5) ** 2) <= 1
     assert space_scale.spans_of_best_values(np.full(5, np.nan), u[:5], u[:5]) == (1, 1)
 
 

@@ -101,7 +101,7 @@ def test_a_value_that_nearly_always_failed_had_no_fair_chance() -> None:
     rows = [("abc"[i % 3], r, 0.4 + valley(r, 1e-2)) for i, r in enumerate(rates)]
     status = ["diverged" if v == "c" else "complete" for v, *_ in rows]
     (finding,) = verdict(RULE, study(rows, status=status)).findings
-    assert "activation = c had no fair chance. 6 of its 6 settings failed, and 0 of 12 others" in finding.message
+    assert "activation = c had no fair chance. 6 of its 6 settings failed, and 0 of the 12 other" in finding.message
 
 
 def test_a_sampler_that_learned_makes_it_a_note() -> None:

@@ -120,7 +120,7 @@ def test_quiet_if_large_logits_do_not_grow() -> None:
 
 MISSING = {
     "no logits": (make_study([{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[2.0, 1.0]] * 2}), METRIC),
-    "a single trial": (study([10], [2.5]), "a second one"),
+    "a single trial": (study([10], [2.5]), "another trial"),
 }
 
 

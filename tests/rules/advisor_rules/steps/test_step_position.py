@@ -214,4 +214,4 @@ def test_the_last_part_is_named_by_the_steps_that_were_measured():
     curves = [2 - 0.01 * i - steps / 100 for i in range(5)]
     params = [{"lr": 0.1 * (i + 1)} for i in range(5)]
     found = verdict(RULE, make_study(params, {"val/loss": curves}, steps={"val/loss": [steps] * 5})).findings[0]
-    assert "The last 30 % of training brought 30.0 % of the gain" in found.message
+    assert "The last 30 % of training brought 30.0 % of the total gain" in found.message
