@@ -14,7 +14,7 @@ import psutil
 
 from advisor.cli.options import direction_option, objective_option, study_option, tracking_option
 from advisor.contract.guard_file import GuardVerdict, write_verdict
-from advisor.execution.guarding import GuardedStudy, RunVerdict, WatchedRun, lower_priority, store_read_pause_s
+from advisor.execution.guarding import GuardedStudy, ReadPacer, RunVerdict, WatchedRun, lower_priority
 from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec_yaml import load_study_file
 from advisor.model.words import align_columns, clean, count
@@ -101,7 +101,7 @@ def _update_verdict_file(guarded: GuardedStudy, file: Path, run_id: str) -> None
     run = WatchedRun(guarded, run_id)
     run.check()
     lower_priority()
-    pause_s = 0.0
+    pacer, pause_s = ReadPacer(guarded.interval_s), 0.0
     while _sleep_while_parent_runs(pause_s, parent):
         read_start = time.monotonic()
         if run.has_ended():
@@ -113,7 +113,7 @@ def _update_verdict_file(guarded: GuardedStudy, file: Path, run_id: str) -> None
             )
             with convert_os_errors(f"cannot write {str(file)!r}"):
                 write_verdict(file, new)
-        pause_s = store_read_pause_s(time.monotonic() - read_start, guarded.interval_s)
+        pause_s = pacer.pause_s(time.monotonic() - read_start)
 
 
 def _sleep_while_parent_runs(seconds: float, parent: int) -> bool:

@@ -34,7 +34,7 @@ from advisor.tracking.stores.location import StoreLocation, absolute_uri, parse_
 STORE_READ_INTERVAL_S = 10.0
 """Minimum seconds between two reads of the tracking store."""
 MIN_PAUSE_TO_READ_RATIO = 10.0
-"""Minimum pause between two reads of the tracking store, as a multiple of the duration of one read."""
+"""Minimum pause after each read of the tracking store except the first, as a multiple of the duration of that read."""
 MAX_RESTART_PAUSE_S = 300.0
 """Maximum seconds before a restart of the guard's process."""
 
@@ -74,9 +74,21 @@ class Reading:
 _READING_TYPE = TypeAdapter(Reading)
 
 
-def store_read_pause_s(reading_s: float, interval_s: float = STORE_READ_INTERVAL_S) -> float:
-    """Return the seconds to wait before the next read of the tracking store, if the last one took `reading_s` seconds."""
-    return max(interval_s, MIN_PAUSE_TO_READ_RATIO * reading_s)
+class ReadPacer:
+    """Spaces the reads of a tracking store, so that a slow store serves the guard less than a tenth of the time.
+
+    The first read also includes start-up, such as importing a database driver. It says little about the store, so the pause after
+    it is only as long as the read itself, or `interval_s` seconds if that is longer.
+    """
+
+    def __init__(self, interval_s: float = STORE_READ_INTERVAL_S) -> None:
+        self._interval_s, self._ratio = interval_s, 1.0
+
+    def pause_s(self, reading_s: float) -> float:
+        """Return the seconds to wait before the next read, if the last one took `reading_s` seconds."""
+        pause = max(self._interval_s, self._ratio * reading_s)
+        self._ratio = MIN_PAUSE_TO_READ_RATIO
+        return pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +228,13 @@ def main() -> None:
         os._exit(0)
 
     threading.Thread(target=exit_with_parent, daemon=True).start()
+    pacer = ReadPacer(guarded.interval_s)
     pause = guarded.interval_s
     while True:
         time.sleep(pause)
         began = time.monotonic()
         line = json.dumps(asdict(guarded.read()))  # ASCII only: standard output may have another encoding than UTF-8
-        pause = store_read_pause_s(time.monotonic() - began, guarded.interval_s)
+        pause = pacer.pause_s(time.monotonic() - began)
         with suppress(BrokenPipeError):
             print(line, file=output, flush=True)
 

@@ -43,11 +43,21 @@ def test_a_continued_trial_need_not_be_stopped(database: str, advisor: commands.
     assert out.endswith("No trial needs to be stopped.\n")
 
 
+OFTEN = """
+import sys
+from advisor.cli import main
+from advisor.execution.guarding import GuardedStudy
+GuardedStudy.__init__.__defaults__ = (None, False, None, None, 0.1)
+main(sys.argv[1:])
+"""
+"""Runs the command line with a guard that reads the store often."""
+
+
 @pytest.mark.parametrize("end", ["ended", "deleted"])
 def test_the_file_follows_a_run_until_it_ends(database: str, tmp_path: Path, end: str) -> None:
     run_id = log_study(database)
     words = ["guard", "e", "--tracking-uri", database, "--watch", "verdict", "--run", run_id]
-    watching = commands.fork(words, tmp_path)
+    watching = commands.fork(["-c", OFTEN, *words], tmp_path)
     wait_until(lambda: read_verdict(tmp_path / "verdict") is not None or watching.poll() is not None)
     verdict = read_verdict(tmp_path / "verdict")
     assert verdict is not None

@@ -65,10 +65,29 @@ def test_a_launch_stops_continues_and_notifies(project: Path, run: commands.Advi
     )
 
 
-def test_a_trial_that_is_not_finite_is_one_message_even_if_it_is_the_first(project: Path, run: commands.Advisor) -> None:
+NOT_FINITE = """
+log(float("nan"), 1)
+while not (here / "judged").exists():
+    time.sleep(0.05)
+log(float("nan"), 2)
+time.sleep(300)
+"""
+
+
+def test_a_trial_that_is_not_finite_is_one_message_even_if_it_is_the_first(
+    project: Path, run: commands.Advisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head, _ = TRAINING.split("if trial < 5:")
-    steps = 'for step in (1, 2):\n    log(float("nan"), step)\n    time.sleep(4 if step == 1 else 300)\n'
-    (project / "train.py").write_text(head + steps)
+    (project / "train.py").write_text(head + NOT_FINITE)
+    latest = guarding.StudyGuard.latest
+
+    def observed(guard: guarding.StudyGuard) -> guarding.Reading | None:
+        reading = latest(guard)
+        if reading is not None and any(v.state == "not_finite" for v in reading.running):
+            (project / "judged").touch()  # the launch has a verdict that stops nothing
+        return reading
+
+    monkeypatch.setattr(guarding.StudyGuard, "latest", observed)
     status, _, err = run("--trials", 1, "--stop-doomed", "--notify", f"tee -a '{project}/notices'")
     assert status == 0
     assert "trial-0 was stopped at step 2" in err

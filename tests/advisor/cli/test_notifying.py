@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +38,10 @@ def test_verdicts_failures_and_the_end_are_told(database: str, tmp_path: Path, m
     assert notices()[1:] == [("failed", "trial-5"), ("ended", None)]
 
 
-def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, tmp_path: Path) -> None:
+def test_a_stop_by_another_launch_is_told_unless_its_reason_was(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Notifier.__init__.__kwdefaults__, "interval_s", 0.2)
     doomed, client = log_study(database), MlflowClient(database)
     stop = GuardStop("doomed", 8, "it cannot win", 1.0)
     others = [run.info.run_id for run in client.search_runs(["1"]) if run.info.run_id != doomed][:2]
@@ -54,8 +56,8 @@ def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, t
     guarded = GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1)
     with notify_of_study_events(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
         wait_until(lambda: len(notices()) == 1, 300.0)
-        end(doomed), end(others[1])
-        time.sleep(5.0)
+        end(others[1]), end(doomed)
+        wait_until(lambda: notices()[-1][0] == "ended", 300.0)  # at the second reading after the last stop
     assert notices()[0][0] == "doomed"
     assert [message for event, message in notices() if event == "stopped"] == [
         f"{client.get_run(others[1]).info.run_name} was stopped at step 8: it cannot win"

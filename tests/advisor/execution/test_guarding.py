@@ -19,7 +19,7 @@ from advisor.execution.engines import process
 from advisor.execution.engines.local import LocalEngine
 from advisor.execution.engines.process import Exit
 from advisor.execution.engines.slurm import SlurmEngine
-from advisor.execution.guarding import GuardedStudy, StudyGuard, store_read_pause_s
+from advisor.execution.guarding import GuardedStudy, ReadPacer, StudyGuard
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.record import JobOutcome
 from advisor.model.errors import AdvisorError
@@ -79,8 +79,8 @@ def test_hopeless_trainings_are_stopped_once_and_recorded(trained, monkeypatch):
 
 
 def test_a_stopped_trial_is_marked_before_its_process_ends(trained, monkeypatch):
-    monkeypatch.setattr(process, "STOP_GRACE_S", 5.0)
-    (trained / "stubborn").touch()  # it ignores Ctrl-C, so its process goes on for a while
+    monkeypatch.setattr(process, "STOP_GRACE_S", 300.0)
+    (trained / "stubborn").touch()  # it ignores Ctrl-C, so its process goes on
     spec = SPEC.model_copy(update={"trials": 6})
     running = Background(guarded_plan(trained, spec))
     wait_until(lambda: len(begun(trained)) == 6)
@@ -89,6 +89,7 @@ def test_a_stopped_trial_is_marked_before_its_process_ends(trained, monkeypatch)
     trial = read_study("e", tracking_uri="sqlite:///mlflow.db", spec=spec).trials[5]
     assert trial.status == "pruned"
     assert "the guard stopped it at step" in trial.reason
+    monkeypatch.setattr(process, "STOP_GRACE_S", 0.0)
     assert running.end()[5, 0] == "pruned"
 
 
@@ -109,14 +110,21 @@ def test_a_guard_that_only_reports_stops_nothing(trained):
     assert set(running.end().values()) == {"complete"}
 
 
-def test_nothing_is_stopped_while_the_store_is_away(training, proxy):
+def test_nothing_is_stopped_while_the_store_is_away(training, proxy, monkeypatch):
+    errors, latest = [], StudyGuard.latest
+
+    def counted(guard):
+        reading = latest(guard)
+        errors.extend([] if reading is None or reading.error is None else [reading.error])
+        return reading
+
+    monkeypatch.setattr(StudyGuard, "latest", counted)
     uri = f"http://127.0.0.1:{proxy.port}"
     running = Background(guarded_plan(training, launches.SPEC, uri))
     wait_until(lambda: begun(training) == ["0", "1"])
     proxy.cut()
-    wait_until(lambda: running.reported("The guard cannot read the study, so it stops nothing"), 300.0)
-    time.sleep(5.0)
-    assert sum("The guard cannot read" in line for line in running.news) == 1
+    wait_until(lambda: len(errors) >= 2, 300.0)
+    assert sum("The guard cannot read the study, so it stops nothing" in line for line in running.news) == 1
     (training / "go").touch()
     time.sleep(1.0)
     proxy.restored()
@@ -329,9 +337,10 @@ def test_a_password_of_the_store_is_no_argument_of_the_guard(database):
     guard.close()
 
 
-def test_the_pause_grows_with_the_time_of_a_reading():
-    assert store_read_pause_s(0.2) == 10.0
-    assert store_read_pause_s(3.0) == 30.0
+def test_a_slow_store_is_read_less_than_a_tenth_of_the_time_but_the_first_read_starts_up():
+    pacer = ReadPacer()
+    assert [pacer.pause_s(seconds) for seconds in (3.0, 3.0, 0.2, 60.0)] == [10.0, 30.0, 10.0, 600.0]
+    assert ReadPacer().pause_s(60.0) == 60.0
 
 
 def test_a_doomed_job_of_slurm_is_stopped(trained):

@@ -12,6 +12,8 @@ from advisor.system.notifier import Notification, Notifier, parse_command, to_js
 COMMAND = """
 import os, sys, time
 text = sys.stdin.read()
+with open(sys.argv[1] + " times", "a") as file:
+    file.write(f"{time.monotonic()}\\n")
 with open(sys.argv[1], "a") as file:
     file.write(text)
 if sys.argv[2] == "hang":
@@ -61,12 +63,14 @@ def test_an_event_of_a_trial_is_sent_once_and_later_messages_are_bundled(send):
     assert [(n["event"], n["trial"]) for n in bundle["bundled"]] == [("stuck", "trial-4"), ("diverging", "trial-3")]
 
 
-def test_messages_wait_for_the_interval(send):
+def test_messages_wait_for_the_interval(send, tmp_path):
     notifier, received, _ = send(interval_s=1.0)
     for trial in range(3):
         notifier.send(Notification("failed", "s", f"trial-{trial}", None, "x"))
         wait_until(received)
     wait_until(lambda: sum(len(m.get("bundled", [m])) for m in received()) == 3)
+    first, second, *_ = map(float, (tmp_path / "received times").read_text().split())
+    assert second - first >= 1.0
 
 
 @pytest.mark.parametrize(
