@@ -8,8 +8,6 @@ OUT ?= demo-out
 
 # Two test processes run at once; with more threads each, they slow each other down several times.
 test test-slow: export OMP_NUM_THREADS := 1
-# If this were set, every process that a test starts would compile all sources again, and pytest all tests.
-test test-slow: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site examples compat wheel release-check check clean browser postgres mariadb
 

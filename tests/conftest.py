@@ -6,6 +6,7 @@ import copy
 import os
 import runpy
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import pytest
 from advisor.contract import redact
 
 os.environ["ADVISOR_CACHE"] = "off"  # tests of the cache set their own folder
+# Otherwise each worker would compile all tests again, and each process that a test starts all sources.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # This process and those that tests start spend less time on garbage collection.
 STARTUP = Path(__file__).parent / "startup"
 runpy.run_path(str(STARTUP / "sitecustomize.py"))
