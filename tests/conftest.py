@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import runpy
 import shutil
@@ -34,6 +35,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     from scheduling import ByFile
 
     return ByFile(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude all modules and tests from garbage collections: the frameworks start one in each training, for half a second."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
