@@ -113,7 +113,7 @@ def test_the_first_line_of_a_table(header: str, message: str, tmp_path: Path) ->
 
 def test_bytes_that_are_no_text_in_a_bad_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.csv").write_bytes("step,val,größe\n0,1.5,ü\n".encode() + b"1,2,\xff,4,5\n2,2.5,\xe9\n3,1,\xc3")
-    rows = metric_tables.read_run(tmp_path / "a.csv", TableLayout(step="step"))
+    rows = metric_tables.read_run(tmp_path / "a.csv", TableLayout(step_column="step"))
     assert rows.curves.points()["val"].values.tolist() == [1.5, 2.5, 1.0]
     assert capfd.readouterr().err == ""
 
@@ -121,7 +121,7 @@ def test_bytes_that_are_no_text_in_a_bad_row(tmp_path: Path, capfd: pytest.Captu
 def test_a_step_of_other_digits(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"step": "²", "loss": 1}\n')
     with pytest.raises(AdvisorError, match="whole number"):
-        metric_tables.read_run(tmp_path / "a.jsonl", TableLayout(step="step"))
+        metric_tables.read_run(tmp_path / "a.jsonl", TableLayout(step_column="step"))
 
 
 @pytest.mark.parametrize(
