@@ -48,13 +48,13 @@ class TuningCallback(FrameworkCallback, Callback):
         if not trainer.optimizers:
             logger.warning("advisor: the training has no optimizer, so the advisor records nothing")
             return
-        known = self._settings_of_trainer(trainer)
+        trainer_settings = self._settings_of_trainer(trainer)
         run = self._run_to_continue(trainer)
         params = plain_values(pl_module.hparams) if self._params is None else self._params
         if not params:
             logger.warning("advisor: found no hyperparameters: call self.save_hyperparameters() or pass params")
         steps_made = trainer.global_step // len(trainer.optimizers)  # Lightning counts the steps of all optimizers together
-        log = self._start_recording(pl_module, trainer.optimizers, params, steps_made, known, **run)
+        log = self._start_recording(pl_module, trainer.optimizers, params, steps_made, trainer_settings, **run)
         self._last_trainer = trainer
         self._metrics = UnseenMetrics()
         self._checkpoints.record_files(trainer_facts.checkpoint_paths(trainer), None)
@@ -67,14 +67,14 @@ class TuningCallback(FrameworkCallback, Callback):
             self._timer = FetchTimer(trainer.profiler, self._restart_clock_after_pause, log.add_batch)  # type: ignore[attr-defined]
 
     def _settings_of_trainer(self, trainer: Trainer) -> dict[str, Any]:
-        known: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         with warn_on_training_error("the number of steps"):
-            known["max_train_steps"] = trainer_facts.max_train_steps(trainer)
+            settings["max_train_steps"] = trainer_facts.max_train_steps(trainer)
         if (seed := os.environ.get("PL_GLOBAL_SEED", "")).isdecimal():  # set by `seed_everything`
-            known["seed"] = int(seed)
+            settings["seed"] = int(seed)
         with warn_on_training_error("the schedule"):
-            known["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None
-        return known
+            settings["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None
+        return settings
 
     def _run_to_continue(self, trainer: Trainer) -> dict[str, Any]:
         """Return arguments that continue the run of the trainer's MLFlowLogger, or of an earlier `fit`."""

@@ -44,9 +44,9 @@ def single_loader_or_none(loaders: Any) -> Any:
 def mlflow_run(trainer: Trainer) -> dict[str, str]:
     for logger in trainer.loggers:
         if any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
-            known: Any = logger
-            if known.run_id:
-                return {"run_id": known.run_id, "tracking_uri": known.experiment.tracking_uri}
+            mlflow_logger: Any = logger
+            if mlflow_logger.run_id:
+                return {"run_id": mlflow_logger.run_id, "tracking_uri": mlflow_logger.experiment.tracking_uri}
     return {}
 
 
@@ -75,18 +75,18 @@ def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
 def checkpoint_policy(trainer: Trainer) -> tuple[str, str | None] | None:
     """Return the checkpoint policy for `contract.TAG_CHECKPOINTS` and the path of the best checkpoint; None if there are no
     checkpoints."""
-    best, last, chosen = "", False, None
+    best_policy, keeps_last, best_path = "", False, None
     for callback in trainer.checkpoint_callbacks:
-        keep = getattr(callback, "save_top_k", 0)
-        if keep == -1:
-            best = best or "all"
-        elif keep and getattr(callback, "monitor", None) is not None:
-            best = best or f"best-{keep}"
+        save_top_k = getattr(callback, "save_top_k", 0)
+        if save_top_k == -1:
+            best_policy = best_policy or "all"
+        elif save_top_k and getattr(callback, "monitor", None) is not None:
+            best_policy = best_policy or f"best-{save_top_k}"
         if getattr(callback, "monitor", None) is not None:
-            chosen = chosen or getattr(callback, "best_model_path", None) or None
-        last = last or bool(getattr(callback, "save_last", None)) or (keep == 1 and chosen is None)
-    policy = "+".join([*([best] if best else []), *(["last"] if last else [])])
-    return (policy, chosen) if policy else None
+            best_path = best_path or getattr(callback, "best_model_path", None) or None
+        keeps_last = keeps_last or bool(getattr(callback, "save_last", None)) or (save_top_k == 1 and best_path is None)
+    policy = "+".join([*([best_policy] if best_policy else []), *(["last"] if keeps_last else [])])
+    return (policy, best_path) if policy else None
 
 
 class UnseenMetrics:

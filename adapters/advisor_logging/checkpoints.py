@@ -60,13 +60,13 @@ def write_checkpoint_list(folder: Path, about: RunInfo, checkpoints: Sequence[Ch
             {"file": c.path.name, "step": c.step, "steps_made": c.steps_made, "value": c.value} for c in checkpoints
         ],
     }
-    temporary = folder / f".{CHECKPOINT_LIST_FILE_NAME}.new"
+    temporary_path = folder / f".{CHECKPOINT_LIST_FILE_NAME}.new"
     try:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        flush_to_disk(temporary)
-        os.replace(temporary, folder / CHECKPOINT_LIST_FILE_NAME)
+        temporary_path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        flush_to_disk(temporary_path)
+        os.replace(temporary_path, folder / CHECKPOINT_LIST_FILE_NAME)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)
         raise
     flush_to_disk(folder)
 
@@ -76,12 +76,12 @@ def read_run_info(folder: Path) -> RunInfo | None:
     run = _read_checkpoint_list(folder).get("run")
     if not isinstance(run, dict):
         return None
-    texts = {k: run[k] for k in ("objective", "direction", "run_id", "spool", "status") if isinstance(run.get(k), str)}
-    if "objective" not in texts or texts.get("direction") not in ("minimize", "maximize"):
+    text_fields = {k: run[k] for k in ("objective", "direction", "run_id", "spool", "status") if isinstance(run.get(k), str)}
+    if "objective" not in text_fields or text_fields.get("direction") not in ("minimize", "maximize"):
         return None
     params = run.get("params")
     params = {str(k): str(v) for k, v in params.items()} if isinstance(params, dict) else {}
-    return RunInfo(**texts, params=params, seed=run["seed"] if isinstance(run.get("seed"), int) else None)
+    return RunInfo(**text_fields, params=params, seed=run["seed"] if isinstance(run.get("seed"), int) else None)
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
@@ -91,10 +91,10 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
     Only file names that our checkpoints can have are accepted, so that a forged list cannot make us delete other files.
     """
     about, content = read_run_info(folder), _read_checkpoint_list(folder)
-    listed = content.get("checkpoints")
-    if about is None or about.objective != objective or not isinstance(listed, list):
+    entries = content.get("checkpoints")
+    if about is None or about.objective != objective or not isinstance(entries, list):
         return [], None
-    by_name = {c.path.name: c for entry in listed if (c := _parse_checkpoint(folder, entry)) is not None}
+    by_name = {c.path.name: c for entry in entries if (c := _parse_checkpoint(folder, entry)) is not None}
     last = content.get("last")
     return list(by_name.values()), by_name.get(last) if isinstance(last, str) else None
 
@@ -184,10 +184,10 @@ class CheckpointFolder:
 
     @property
     def current(self) -> CheckpointSet:
-        lost = {c for c in self._current.all if not c.path.exists()}
-        if lost:
-            last = None if self._current.last in lost else self._current.last
-            self._current = CheckpointSet(tuple(c for c in self._current.best if c not in lost), last)
+        missing = {c for c in self._current.all if not c.path.exists()}
+        if missing:
+            last = None if self._current.last in missing else self._current.last
+            self._current = CheckpointSet(tuple(c for c in self._current.best if c not in missing), last)
         return self._current
 
     def find(self, step: int) -> Path | None:
@@ -215,31 +215,31 @@ class CheckpointFolder:
 
     def begin(self, step: int) -> Path:
         """Return a temporary path at which the caller writes the checkpoint before it calls `complete`."""
-        partial = self.folder / _UNFINISHED_CHECKPOINTS_FOLDER
-        partial.mkdir(parents=True, exist_ok=True)
-        return self._unused_name(step, partial)
+        unfinished_folder = self.folder / _UNFINISHED_CHECKPOINTS_FOLDER
+        unfinished_folder.mkdir(parents=True, exist_ok=True)
+        return self._unused_name(step, unfinished_folder)
 
     def complete(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
         """Move the checkpoint at `path` to its final place. Raises OSError if nothing exists at `path` or the disk fails."""
         if not path.exists():
             raise FileNotFoundError(f"`save` wrote no file or folder at {path}")
-        inside = sorted(path.rglob("*")) if path.is_dir() else []
-        for part in [*inside, path]:
+        contained_paths = sorted(path.rglob("*")) if path.is_dir() else []
+        for part in [*contained_paths, path]:
             if part.is_symlink():
                 continue
             flush_to_disk(part)
-        target = self._unused_name(step, self.folder)
-        os.replace(path, target)
-        before, new = self.current, Checkpoint(step, steps_made, value, target)
-        after = self._select_best([c for c in before.all if c.step != step] + [new], new)
+        final_path = self._unused_name(step, self.folder)
+        os.replace(path, final_path)
+        previous_set, new_checkpoint = self.current, Checkpoint(step, steps_made, value, final_path)
+        updated_set = self._select_best([c for c in previous_set.all if c.step != step] + [new_checkpoint], new_checkpoint)
         try:
-            write_checkpoint_list(self.folder, self.about, after.all, after.last)
+            write_checkpoint_list(self.folder, self.about, updated_set.all, updated_set.last)
         except BaseException:
-            self._delete_checkpoint(target)
+            self._delete_checkpoint(final_path)
             raise
-        self._current = after
-        for dropped in (c for c in before.all if c not in after.all):
-            self._delete_checkpoint(dropped.path)
+        self._current = updated_set
+        for removed in (c for c in previous_set.all if c not in updated_set.all):
+            self._delete_checkpoint(removed.path)
 
     def delete_unfinished(self) -> None:
         shutil.rmtree(self.folder / _UNFINISHED_CHECKPOINTS_FOLDER, ignore_errors=True)
@@ -252,8 +252,11 @@ class CheckpointFolder:
 
     def describe(self) -> str:
         """Return the value of `contract.TAG_CHECKPOINTS`. If the text is too long for a tag, it omits the worst checkpoints."""
-        held = self.current
-        best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
+        checkpoint_set = self.current
+        best, last = (
+            list(checkpoint_set.best),
+            [] if checkpoint_set.last is None or checkpoint_set.last in checkpoint_set.best else [checkpoint_set.last],
+        )
         while len(text := self._description_json([*best, *last])) > MAX_VALUE_CHARS and best:
             best.pop()
         return text
@@ -270,8 +273,8 @@ class CheckpointFolder:
         )
 
     def _select_best(self, candidates: list[Checkpoint], last: Checkpoint | None) -> CheckpointSet:
-        valued = [(self._sign * c.value, c.step, c) for c in candidates if c.value is not None]
-        return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
+        evaluated = [(self._sign * c.value, c.step, c) for c in candidates if c.value is not None]
+        return CheckpointSet(tuple(c for *_, c in sorted(evaluated, key=lambda v: v[:2])[: self.keep]), last)
 
     def _unused_name(self, step: int, folder: Path) -> Path:
         """The same step can be evaluated twice, and no listed checkpoint may be overwritten."""

@@ -33,8 +33,8 @@ def read_quota_bytes(warn: Callable[[str, str], None]) -> int:
         megabytes = float(text or DEFAULT_SPOOL_QUOTA_MB)
     if not 0 < megabytes < math.inf:
         megabytes = DEFAULT_SPOOL_QUOTA_MB
-        must = "must be a positive number of megabytes"
-        warn(SPOOL_QUOTA_VARIABLE, f"{SPOOL_QUOTA_VARIABLE} {must}, not {text!r}; {megabytes:g} is used")
+        requirement = "must be a positive number of megabytes"
+        warn(SPOOL_QUOTA_VARIABLE, f"{SPOOL_QUOTA_VARIABLE} {requirement}, not {text!r}; {megabytes:g} is used")
     return int(megabytes * 2**20)
 
 
@@ -58,13 +58,13 @@ class DiskQuota:
 
     def row_interval(self) -> int:
         """Return the interval, in training steps, between stored rows; 0 if the disk quota has no room for further rows."""
-        free = self._limit - self._waiting - self._uncounted
-        every = 1
-        while free < self._limit // (2 * every):
-            every *= 2
-            if every > MAX_ROW_INTERVAL:
+        free_bytes = self._limit - self._waiting - self._uncounted
+        interval = 1
+        while free_bytes < self._limit // (2 * interval):
+            interval *= 2
+            if interval > MAX_ROW_INTERVAL:
                 return 0
-        return every
+        return interval
 
     def is_full(self) -> bool:
         """Return whether the disk quota has no room for any more data, not even for evaluations."""
@@ -73,13 +73,13 @@ class DiskQuota:
     def _enforce_quota(self) -> None:
         """If the spool exceeds its quota, delete sidecar parts, whose data the store already has."""
         self._waiting = sum(_bytes_on_disk(path) for path in self._folder.glob("*.spool"))
-        stored = [(part, _bytes_on_disk(part.path)) for part in list_segment_parts(self._folder)]
-        excess = self._waiting + sum(size for _, size in stored) - self._limit
-        for part, size in stored:
-            if excess <= 0:
+        sizes_of_parts = [(part, _bytes_on_disk(part.path)) for part in list_segment_parts(self._folder)]
+        excess_bytes = self._waiting + sum(size for _, size in sizes_of_parts) - self._limit
+        for part, size in sizes_of_parts:
+            if excess_bytes <= 0:
                 return
             delete_segment_part(self._folder, part)
-            excess -= size
+            excess_bytes -= size
 
 
 def _bytes_on_disk(path: Path) -> int:

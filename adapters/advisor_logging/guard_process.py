@@ -60,20 +60,20 @@ class Guard:
             self._warn("guard ended", f"the guard ended with {reason}; training continues without it")
             return
         with contextlib.suppress(OSError):  # the guard has not written a verdict yet
-            found = os.stat(folder / GUARD_FILE_NAME)
-            seen = found.st_ino, found.st_mtime_ns
-            if seen != self._seen and (verdict := read_verdict(folder / GUARD_FILE_NAME)) is not None:
-                self._seen = seen
+            file_stat = os.stat(folder / GUARD_FILE_NAME)
+            file_version = file_stat.st_ino, file_stat.st_mtime_ns
+            if file_version != self._seen and (verdict := read_verdict(folder / GUARD_FILE_NAME)) is not None:
+                self._seen = file_version
                 self.on_verdict(verdict)
 
     def on_verdict(self, verdict: GuardVerdict) -> None:
         if self.should_stop:
             return  # keep the verdict that stopped the training, because its reason is recorded at the end of the run
         self.verdict = verdict
-        stop = verdict["stop"] and self._may_stop()
+        must_stop = verdict["stop"] and self._may_stop()
         if verdict["state"] not in ("fine", "unknown"):
-            self._warn(f"guard {verdict['state']}", verdict["message"] + " The training should stop." * stop)
-        self.should_stop = stop
+            self._warn(f"guard {verdict['state']}", verdict["message"] + " The training should stop." * must_stop)
+        self.should_stop = must_stop
 
     def stop(self) -> None:
         self._ended = True
@@ -91,9 +91,9 @@ class Guard:
         return self._mode == "stop"
 
     def _start(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
-        watch = ["--watch", str(folder / GUARD_FILE_NAME), "--run", str(status["run_id"])]
+        options = ["--watch", str(folder / GUARD_FILE_NAME), "--run", str(status["run_id"])]
         try:
-            self._process = GuardProcess(tracking_uri, ["guard", str(status["experiment_id"]), *watch])
+            self._process = GuardProcess(tracking_uri, ["guard", str(status["experiment_id"]), *options])
         except OSError as error:
             self._ended = True
             self._warn(

@@ -38,5 +38,5 @@ def clean_table(table: MetricTable) -> MetricTable:
     """Return the table without rows whose step is beyond ±`MAX_EXACT_STEP`, and with clamped times."""
     if not all(0 <= time_ms <= MAX_EXACT_STEP for time_ms in table.times_ms):
         table = MetricTable(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
-    valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_EXACT_STEP]
-    return table if len(valid) == len(table) else table.select_rows(valid)
+    valid_rows = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_EXACT_STEP]
+    return table if len(valid_rows) == len(table) else table.select_rows(valid_rows)

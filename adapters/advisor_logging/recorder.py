@@ -165,8 +165,8 @@ class Recorder:
         tags = {clean_name(name): redact(clean_text(value)) for name, value in tags.items()}
         if not self._thread.is_alive():
             self._wait_for_disk(deadline)
-        if lost := self._lost_points + self._backlog.dropped:
-            tags[TAG_LOST_POINTS] = str(lost)
+        if lost_points := self._lost_points + self._backlog.dropped:
+            tags[TAG_LOST_POINTS] = str(lost_points)
         end = {"status": mlflow_status, "time_ms": clean_time(time.time() * 1000), "tags": tags}
         self._backlog.append(encode_event({"end": end}), critical=True)
         self._wait_for_disk(deadline)
@@ -192,18 +192,18 @@ class Recorder:
             time.sleep(CLOSE_POLL_INTERVAL_S)
 
     def _warn_undelivered(self, timeout_s: float) -> None:
-        by_hand = f"`advisor sync {self.folder}` delivers the points"
+        sync_hint = f"`advisor sync {self.folder}` delivers the points"
         place = f"the points stay in {self.folder}"
-        why = self._status.get("error")
+        store_error = self._status.get("error")
         if self._shipper is None:
-            self.warn("left", f"no process could be started to deliver to MLflow at {self._uri}; {place}: {by_hand}")
+            self.warn("left", f"no process could be started to deliver to MLflow at {self._uri}; {place}: {sync_hint}")
         elif ended := self._shipper.exit_reason():
-            self.warn("left", f"the shipper process failed with {ended}; {place}: {by_hand}")
+            self.warn("left", f"the shipper process failed with {ended}; {place}: {sync_hint}")
         else:
             self.warn(
                 "left",
-                f"MLflow at {self._uri} did not store everything within {timeout_s:g} s ({why or 'it is slow'}); {place}: "
-                f"a background process retries for {MAX_RETRY_S / 60:g} minutes; after that, {by_hand}",
+                f"MLflow at {self._uri} did not store everything within {timeout_s:g} s ({store_error or 'it is slow'}); {place}: "
+                f"a background process retries for {MAX_RETRY_S / 60:g} minutes; after that, {sync_hint}",
             )
 
     def _is_delivered(self, deadline: float) -> bool:
@@ -245,8 +245,8 @@ class Recorder:
                     for table in tables:
                         self._spool_table(table, item.windowed)
             except Exception as error:  # a full disk or a failing storage device must not stop the training
-                lost = 0 if item is None or isinstance(item, dict) or callable(item) else len(item)
-                self._lost_points += lost * self._points_a_row
+                lost_rows = 0 if item is None or isinstance(item, dict) or callable(item) else len(item)
+                self._lost_points += lost_rows * self._points_a_row
                 self.warn("lost", f"points are being lost ({one_line_error(error)}); training continues")
             if item is None:
                 self._spool_sample(last=True)
@@ -291,14 +291,14 @@ class Recorder:
             self.warn("sampler", f"device metrics stop ({one_line_error(error)}); training continues")
 
     def _limit_to_quota(self, table: MetricTable, windowed: bool) -> MetricTable:
-        every = self._quota.row_interval() if windowed else 0 if self._quota.is_full() else 1
-        if every == 1:
+        row_interval = self._quota.row_interval() if windowed else 0 if self._quota.is_full() else 1
+        if row_interval == 1:
             return table
         self.warn(
             "quota",
             f"{self.folder} has reached its disk quota ({SPOOL_QUOTA_VARIABLE}): some steps are dropped; training continues",
         )
-        return table.every_nth_step(every) if every else table.select_rows([])
+        return table.every_nth_step(row_interval) if row_interval else table.select_rows([])
 
     def _watch_shipper(self) -> None:
         if time.monotonic() - self._watched_at < 1.0:
@@ -325,14 +325,14 @@ class Recorder:
         return self._acquire_shipper()
 
     def _acquire_shipper(self) -> bool:
-        before = self._shipper
+        previous_shipper = self._shipper
         try:
             self._shipper = acquire_shipper(self._uri, self.folder)
         except OSError as error:
             self.warn("shipper", f"points stay in {self.folder}: no process to deliver them ({one_line_error(error)})")
             return False
-        if before is not None:
-            before.stop()
+        if previous_shipper is not None:
+            previous_shipper.stop()
         return True
 
 

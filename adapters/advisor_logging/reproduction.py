@@ -60,9 +60,9 @@ def _has_uncommitted_changes(root: Path) -> bool:
 
 
 def _git_diff(root: Path) -> str:
-    new, left_out = _untracked_files(root)
-    diff = redact_code(_git_diff_with_untracked(root, new))
-    notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
+    new_files, omitted_files = _untracked_files(root)
+    diff = redact_code(_git_diff_with_untracked(root, new_files))
+    notes = [f"[not in this diff, since they are large or many: {', '.join(omitted_files[:20])}]\n"] if omitted_files else []
     if len(diff) > MAX_DIFF_CHARS:
         notes.append(f"[cut off: the diff has {len(diff)} characters]\n")
     return "".join(notes) + diff[:MAX_DIFF_CHARS]
@@ -70,26 +70,26 @@ def _git_diff(root: Path) -> str:
 
 def _git_diff_with_untracked(root: Path, new_files: list[str]) -> str:
     command = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--submodule=diff")
-    index = _run_git(root, "rev-parse", "--git-path", "index")
-    if not new_files or index is None:
+    user_index = _run_git(root, "rev-parse", "--git-path", "index")
+    if not new_files or user_index is None:
         return _run_git(root, *command) or ""
     with tempfile.TemporaryDirectory() as folder:
         # Git writes to a temporary index file here, so that the user's own index stays unchanged.
-        own = Path(folder) / "index"
+        temporary_index = Path(folder) / "index"
         try:
-            shutil.copyfile(root / index.strip(), own)
+            shutil.copyfile(root / user_index.strip(), temporary_index)
         except OSError:
             return _run_git(root, *command) or ""
-        _run_git(root, "add", "--intent-to-add", "--", *new_files, index=own)
-        return _run_git(root, *command, index=own) or ""
+        _run_git(root, "add", "--intent-to-add", "--", *new_files, index=temporary_index)
+        return _run_git(root, *command, index=temporary_index) or ""
 
 
 def _untracked_files(root: Path) -> tuple[list[str], list[str]]:
     """Return (untracked code and configuration files, files omitted because they are too large or too many)."""
-    listed = (_run_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
-    code = [name for name in listed if name.endswith(_CODE_FILE_SUFFIXES)]
-    included = [name for name in code if _file_bytes(root / name) <= MAX_UNTRACKED_BYTES][:MAX_UNTRACKED_FILES]
-    return included, sorted(set(code) - set(included))
+    untracked_files = (_run_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
+    code_files = [name for name in untracked_files if name.endswith(_CODE_FILE_SUFFIXES)]
+    included_files = [name for name in code_files if _file_bytes(root / name) <= MAX_UNTRACKED_BYTES][:MAX_UNTRACKED_FILES]
+    return included_files, sorted(set(code_files) - set(included_files))
 
 
 def _file_bytes(path: Path) -> float:
@@ -105,18 +105,20 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     environment = os.environ if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
     try:
-        done = subprocess.run(
+        completed_process = subprocess.run(
             command, capture_output=True, timeout=GIT_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL, env=environment
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode(errors="replace")
+    return completed_process.stdout.decode(errors="replace")
 
 
 @lru_cache(maxsize=1)
 def _installed_requirements(folders: tuple[tuple[str, int], ...]) -> str:
     """folders: import search paths, each with its modification time (ns)."""
     # The property `metadata` is read once per distribution, because each access parses the metadata file again.
-    parsed = (distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders]))
-    lines = {f"{fields['Name']}=={fields['Version']}" for fields in parsed if fields and fields["Name"]}
+    package_metadata = (
+        distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders])
+    )
+    lines = {f"{fields['Name']}=={fields['Version']}" for fields in package_metadata if fields and fields["Name"]}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"

@@ -28,8 +28,8 @@ def shell_command() -> str:
         return shlex.join(redact_arguments([sys.executable, *getattr(sys, "argv", ())]))
     arguments = redact_arguments(sys.orig_argv)
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun sets this environment variable
-        size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
-        launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in size.items()]
+        variable_of_option = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
+        launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in variable_of_option.items()]
         arguments = ["torchrun", *launched_by, *(a for a in arguments[1:2] if a != "-u"), *arguments[2:]]
     return shlex.join(arguments)
 
@@ -48,9 +48,13 @@ class RunContext:
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        facts = {contract.TAG_COMMAND: shell_command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _find_seed}
+        tag_functions = {
+            contract.TAG_COMMAND: shell_command,
+            contract.TAG_GIT_COMMIT: _commit_of_code,
+            contract.TAG_SEED: _find_seed,
+        }
         tags: dict[str, str] = {}
-        for tag, find in facts.items():
+        for tag, find in tag_functions.items():
             with suppress(Exception):  # an error must not stop the training, so the tag is omitted
                 if value := find():
                     tags[tag] = clean_text(value)[:MAX_VALUE_CHARS]
@@ -64,12 +68,12 @@ def _commit_of_code() -> str | None:
 
 def find_commit(folder: Path) -> str | None:
     """Return the checked-out commit of the git repository that contains `folder`. Starting a git process would be slow."""
-    for place in (folder, *folder.parents):
-        marker = place / ".git"
-        if marker.is_dir():
-            return _head_commit(marker)
-        if marker.is_file():  # a worktree or a submodule
-            return _head_commit(place / _read_text(marker).removeprefix("gitdir:").strip())
+    for parent_folder in (folder, *folder.parents):
+        git_path = parent_folder / ".git"
+        if git_path.is_dir():
+            return _head_commit(git_path)
+        if git_path.is_file():  # a worktree or a submodule
+            return _head_commit(parent_folder / _read_text(git_path).removeprefix("gitdir:").strip())
     return None
 
 
@@ -78,14 +82,14 @@ def _head_commit(repository: Path) -> str | None:
     if not head.startswith("ref:"):
         return head if _COMMIT_PATTERN.fullmatch(head) else None
     ref = head.removeprefix("ref:").strip()
-    shared = repository / "commondir"
-    places = [repository, repository / _read_text(shared).strip()] if shared.is_file() else [repository]
-    for place in places:
-        if (place / ref).is_file():
-            commit = _read_text(place / ref).strip()
+    commondir_file = repository / "commondir"
+    git_folders = [repository, repository / _read_text(commondir_file).strip()] if commondir_file.is_file() else [repository]
+    for git_folder in git_folders:
+        if (git_folder / ref).is_file():
+            commit = _read_text(git_folder / ref).strip()
             return commit if _COMMIT_PATTERN.fullmatch(commit) else None
-    packed = places[-1] / "packed-refs"
-    lines = _read_text(packed).splitlines() if packed.is_file() else []
+    packed_refs_file = git_folders[-1] / "packed-refs"
+    lines = _read_text(packed_refs_file).splitlines() if packed_refs_file.is_file() else []
     commits = (line.partition(" ")[0] for line in lines if line.partition(" ")[2] == ref)
     return next((commit for commit in commits if _COMMIT_PATTERN.fullmatch(commit)), None)
 
@@ -96,10 +100,10 @@ def _read_text(path: Path) -> str:
 
 
 def _find_seed() -> str | None:
-    if given := os.environ.get("ADVISOR_SEED"):
-        return given
+    if declared_seed := os.environ.get("ADVISOR_SEED"):
+        return declared_seed
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "initial_seed") and torch.initial_seed() <= _MAX_SEED:
         return str(torch.initial_seed())
-    option = re.search(r"(?:^|\0)--seed[=\0](\d{1,19})(?:\0|$)", "\0".join(sys.argv))
-    return option.group(1) if option else None
+    seed_option = re.search(r"(?:^|\0)--seed[=\0](\d{1,19})(?:\0|$)", "\0".join(sys.argv))
+    return seed_option.group(1) if seed_option else None

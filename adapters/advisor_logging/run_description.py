@@ -50,10 +50,10 @@ def resolve_tracking_uri(explicit: str | None) -> str:
 
 def _active_run(uri: str) -> str | None:
     mlflow = sys.modules.get("mlflow")
-    active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
-    if mlflow is None or active is None or resolve_tracking_uri(mlflow.get_tracking_uri()) != uri:
+    active_run = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
+    if mlflow is None or active_run is None or resolve_tracking_uri(mlflow.get_tracking_uri()) != uri:
         return None
-    return str(active.info.run_id)
+    return str(active_run.info.run_id)
 
 
 def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
@@ -61,10 +61,10 @@ def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, An
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     if settings.run_id == NEW_RUN_ID:
         run_id = None
-    elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
-        run_id, ends_run = active, False  # the user's code started the active MLflow run, so it also ends that run
+    elif run_id is None and settings.begun_by is None and (active_run := _active_run(uri)) is not None:
+        run_id, ends_run = active_run, False  # the user's code started the active MLflow run, so it also ends that run
     script = clean_text(argv[0] if (argv := getattr(sys, "argv", ())) else "")
-    source = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
+    source_tags = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
     experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     return {
         "spool": settings.begun_by or identity,
@@ -80,5 +80,5 @@ def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, An
         "cwd": working_directory(),
         "host": socket.gethostname(),
         "process": os.getpid(),
-        "source_tags": source,
+        "source_tags": source_tags,
     }

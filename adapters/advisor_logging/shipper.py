@@ -94,31 +94,31 @@ class Shipper:
 
     def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
         """Return whether all data was delivered, at the latest `retry_s` seconds after the exit of the training process."""
-        back_off, exited_at = SHIPPER_POLL_INTERVAL_S, None
+        retry_pause_s, exited_at = SHIPPER_POLL_INTERVAL_S, None
         while True:
             # The exit of the training process is checked before reading, so that the reading includes everything that it wrote
             # before its exit.
             has_exited = self._has_trainer_exited()
             if has_exited and exited_at is None:
                 exited_at = time.monotonic()
-            opened, done = self._store is not None, self._done
+            had_store, acknowledged_before = self._store is not None, self._done
             try:
                 if self._deliver_more(has_exited):
                     self._update_status(error=None, delivered=True)
                     return True
                 self._update_status(error=None)
-                back_off = SHIPPER_POLL_INTERVAL_S
+                retry_pause_s = SHIPPER_POLL_INTERVAL_S
             except Exception as error:
                 self._update_status(error=error_reason(error))
-                if (self._store is not None, self._done) != (opened, done):
-                    back_off = (
+                if (self._store is not None, self._done) != (had_store, acknowledged_before):
+                    retry_pause_s = (
                         SHIPPER_POLL_INTERVAL_S  # the server accepted part of the data, so the failure is probably temporary
                     )
                 self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
-                back_off = min(2 * back_off, MAX_RETRY_PAUSE_S)
-            time.sleep(back_off)
+                retry_pause_s = min(2 * retry_pause_s, MAX_RETRY_PAUSE_S)
+            time.sleep(retry_pause_s)
 
     def _has_trainer_exited(self) -> bool:
         return self._trainer is None or _has_exited(self._trainer)
@@ -131,11 +131,11 @@ class Shipper:
             self._position = frame.end
             if len(self._points) >= MAX_METRICS_PER_REQUEST:
                 self._send_points(store)
-        ending = self._ending
-        if ending is None and has_exited:
-            written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
-            ending = {"status": "KILLED", "time_ms": max(written, default=int(self._run["start_ms"])), "tags": {}}
-        if ending is None:
+        end_event = self._ending
+        if end_event is None and has_exited:
+            write_times_ms = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
+            end_event = {"status": "KILLED", "time_ms": max(write_times_ms, default=int(self._run["start_ms"])), "tags": {}}
+        if end_event is None:
             if time.monotonic() - self._sent_at > SEND_INTERVAL_S:
                 self._send_points(store)
                 with contextlib.suppress(Exception):  # an artifact that failed here is stored by a retry at the end of the run
@@ -143,11 +143,11 @@ class Shipper:
             return False
         self._points += self._windows.close()
         store.log_points(self._points)
-        store.set_tags(ending["tags"])
-        self._report_refused_values(store, int(ending["tags"].get(contract.TAG_LOST_POINTS, 0)))
+        store.set_tags(end_event["tags"])
+        self._report_refused_values(store, int(end_event["tags"].get(contract.TAG_LOST_POINTS, 0)))
         store.delete_duplicate_runs(self._run)
         if self._run["ends_run"]:
-            store.end_run(ending["status"], ending["time_ms"])
+            store.end_run(end_event["status"], end_event["time_ms"])
         self._store_artifact(store, "the autopsy", lambda: self._store_new_autopsy(store))
         self._store_sidecar(store)
         return True
@@ -156,9 +156,9 @@ class Shipper:
         """lost_before: number of points that were lost for other reasons."""
         if not store.refused:
             return
-        points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
-        if points:
-            store.set_tags({contract.TAG_LOST_POINTS: str(lost_before + points)})
+        refused_points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
+        if refused_points:
+            store.set_tags({contract.TAG_LOST_POINTS: str(lost_before + refused_points)})
         names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_LISTED_NAMES)]
         names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
         error_reason = next(iter(store.reasons.values()), "")
@@ -169,29 +169,29 @@ class Shipper:
     def _store_new_autopsy(self, store: MlflowStore) -> None:
         for artifact in (contract.AUTOPSY_PATH, contract.AUTOPSY_BATCH_PATH):
             path = self._folder / artifact.rpartition("/")[2]
-            if path.exists() and self._autopsies.get(path) != (written := path.stat().st_mtime_ns):
+            if path.exists() and self._autopsies.get(path) != (modified_ns := path.stat().st_mtime_ns):
                 store.log_file(path, artifact)
                 if artifact == contract.AUTOPSY_PATH:
                     store.set_tags({contract.TAG_AUTOPSY: "true"})
-                self._autopsies[path] = written
+                self._autopsies[path] = modified_ns
 
     def _store_sidecar(self, store: MlflowStore) -> None:
         """The run is usable without the curves at full resolution, so a permanent failure is only noted."""
         path = self._folder / sidecar.sidecar_name(self._run)
         try:
-            written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued_run(self._run))
+            summary = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued_run(self._run))
         except Exception as error:
             if is_temporary(error):  # a full disk is a temporary error: the caller retries later
                 raise
             self._add_problem_note(f"the curves at full resolution could not be written ({one_line_error(error)})")
             return
-        if written is None:
+        if summary is None:
             return
         artifact = f"{contract.SIDECAR_PATH.rpartition('/')[0]}/{path.name}"
 
         def store_and_tag() -> None:
             store.log_file(path, artifact)
-            tag = sidecar.updated_sidecar_tag(store.read_tag(contract.TAG_CURVE_FILES), artifact, written)
+            tag = sidecar.updated_sidecar_tag(store.read_tag(contract.TAG_CURVE_FILES), artifact, summary)
             store.set_tags({contract.TAG_CURVE_FILES: tag})
 
         self._store_artifact(store, "the curves at full resolution", store_and_tag)
@@ -257,9 +257,9 @@ class Shipper:
             if frame.kind != STEPS:
                 self._points += [MetricPoint(name, value, step, time_ms) for name, value in values.items()]
             elif step >= self._stored_below:
-                before = self._windows.open_since
+                previous_window_start = self._windows.open_since
                 self._points += self._windows.add(step, time_ms, values)
-                if self._windows.open_since != before:
+                if self._windows.open_since != previous_window_start:
                     self._opened_at = frame.start
 
     def _process_event(self, store: MlflowStore, event: Mapping[str, Any]) -> None:
@@ -276,25 +276,27 @@ class Shipper:
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
-        since = self._windows.open_since
-        done = Acknowledgement(self._position) if since is None else Acknowledgement(self._opened_at, since)
-        if done != self._done:
-            self._acknowledge_delivery(done)
+        window_start = self._windows.open_since
+        acknowledgement = (
+            Acknowledgement(self._position) if window_start is None else Acknowledgement(self._opened_at, window_start)
+        )
+        if acknowledgement != self._done:
+            self._acknowledge_delivery(acknowledgement)
 
-    def _acknowledge_delivery(self, done: Acknowledgement) -> None:
+    def _acknowledge_delivery(self, acknowledgement: Acknowledgement) -> None:
         try:
-            write_acknowledgement(self._folder, done)
+            write_acknowledgement(self._folder, acknowledgement)
         except OSError:  # the disk is full, but deleting delivered segments frees space
-            self._archive_segments(done)
+            self._archive_segments(acknowledgement)
             with contextlib.suppress(OSError):  # after a crash, the points are sent again but stored only once
-                write_acknowledgement(self._folder, done)
-        self._done = done
+                write_acknowledgement(self._folder, acknowledgement)
+        self._done = acknowledgement
         if self._store is not None and self._store.refused:
             self._update_status(refused=dict(self._store.refused))
-        self._archive_segments(done)
+        self._archive_segments(acknowledgement)
 
-    def _archive_segments(self, done: Acknowledgement) -> None:
-        if problem := sidecar.archive_segments(self._folder, done.position.segment):
+    def _archive_segments(self, acknowledgement: Acknowledgement) -> None:
+        if problem := sidecar.archive_segments(self._folder, acknowledgement.position.segment):
             self._add_problem_note(f"the curves at full resolution are incomplete ({one_line_error(problem)})")
 
     def _add_problem_note(self, text: str) -> None:
@@ -314,12 +316,12 @@ def lock_spool(folder: Path) -> FileLock | None:
     """Acquire and return the spool's lock; return None if another process holds it."""
     from filelock import FileLock, Timeout  # a slow import, which the training process does not need
 
-    held = FileLock(folder / "lock", mode=0o600)
+    lock = FileLock(folder / "lock", mode=0o600)
     try:
-        held.acquire(blocking=False)
+        lock.acquire(blocking=False)
     except Timeout:
         return None
-    return held
+    return lock
 
 
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
@@ -351,10 +353,10 @@ def _read_shipper_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] 
 
 def _next_shipper_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the next spool folder to deliver; None if training is over, or sent no job for `standby_s` seconds."""
-    leave_at = time.monotonic() + trainer["standby_s"]
+    standby_end = time.monotonic() + trainer["standby_s"]
     while True:
         # The exit of the training process is checked before reading, so that a job sent just before its exit is still read.
-        is_last = _has_exited(trainer["process"]) or time.monotonic() > leave_at
+        is_last = _has_exited(trainer["process"]) or time.monotonic() > standby_end
         try:
             return jobs.get(timeout=LAST_POLL_S if is_last else STANDBY_POLL_S)
         except queue.Empty:
@@ -372,8 +374,8 @@ def _has_exited(parent: int) -> bool:
 
 
 def _deliver_from_locked_spool(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
-    held = lock_spool(folder)
-    if held is None:
+    lock = lock_spool(folder)
+    if lock is None:
         sys.stderr.write(f"another process delivers {folder}\n")
         sys.exit(2)
     try:
@@ -386,4 +388,4 @@ def _deliver_from_locked_spool(folder: Path, script_folder: Path, trainer: Mappi
     except Exception as error:
         write_json(folder / "status.json", {**read_json_object(folder / "status.json"), "error": one_line_error(error)})
         raise
-    held.release()
+    lock.release()

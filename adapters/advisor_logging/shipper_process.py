@@ -81,11 +81,11 @@ class ShipperSettings(NamedTuple):
     @classmethod
     def from_this_process(cls, tracking_uri: str) -> Self:
         cwd, script = working_directory(), getattr(sys.modules.get("__main__"), "__file__", None)
-        own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(os.path.join(cwd, script or ".")))}
+        script_folders = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(os.path.join(cwd, script or ".")))}
         path = [os.path.normpath(os.path.join(cwd, p)) for p in sys.path if p]
-        first = [p for p in path if os.path.realpath(p) not in own]
+        library_path = [p for p in path if os.path.realpath(p) not in script_folders]
         environment = {name: text for name, text in os.environ.items() if name not in _PER_RUN_VARIABLES}
-        return cls(tracking_uri, environment, cwd, first, [p for p in path if p not in first])
+        return cls(tracking_uri, environment, cwd, library_path, [p for p in path if p not in library_path])
 
 
 class _OutlivingProcess(subprocess.Popen[str]):
@@ -146,8 +146,8 @@ class ShipperProcess(HelperProcess):
 
     def deliver(self, folder: Path) -> None:
         """Raises OSError if the shipper process has exited."""
-        script = Path(working_directory(), (getattr(sys, "argv", ()) or ["."])[0] or ".")
-        self._send_line({"folder": str(folder), "script_folder": str(script.parent)})
+        script_path = Path(working_directory(), (getattr(sys, "argv", ()) or ["."])[0] or ".")
+        self._send_line({"folder": str(folder), "script_folder": str(script_path.parent)})
 
     def release(self) -> None:
         self._database = _sqlite_file_identity(self._settings.tracking_uri)

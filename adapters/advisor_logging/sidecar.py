@@ -63,18 +63,18 @@ def archive_segments(folder: Path, end: int) -> str | None:
 
     A segment is deleted even if its conversion fails (full disk, no pyarrow), because the store already has its points.
     """
-    problem = None
+    error_message = None
     for number in segment_numbers(folder):
         if number >= end:
             break
         try:
             _write_part(folder, number)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            error_message = f"{type(error).__name__}: {error}"
             frames = [frame for frame in read_segment(folder, SpoolPosition(number)) if frame.kind != EVENT]
             record_dropped_steps(folder, max((int(step) for frame in frames for step in frame.columns()[0]), default=-1))
         segment_path(folder, number).unlink(missing_ok=True)
-    return problem
+    return error_message
 
 
 def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> SidecarSummary | None:
@@ -90,35 +90,35 @@ def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> Sidec
     if not parts:
         return None
     pieces: dict[str, list[_Piece]] = {}
-    rows, begins = 0, []
+    rows, first_steps = 0, []
     for part in parts:
         metadata = pq.read_metadata(part.path)
         rows += metadata.num_rows
-        begins.append(int(metadata.metadata[_BEGINS_KEY]))
+        first_steps.append(int(metadata.metadata[_BEGINS_KEY]))
         for i in range(metadata.num_row_groups):
             metric, step = (metadata.row_group(i).column(column).statistics for column in (0, 1))
             pieces.setdefault(metric.min, []).append(_Piece(part.path, i, step.min, step.max))
     with _open_table(path) as table:
         _merge_pieces(pieces, table)
     from_step = last_dropped_step(folder) + 1
-    return SidecarSummary(rows, min(begins) if continued and not from_step else from_step, max(p.last_step for p in parts))
+    return SidecarSummary(rows, min(first_steps) if continued and not from_step else from_step, max(p.last_step for p in parts))
 
 
 def _merge_pieces(pieces: Mapping[str, list[_Piece]], table: Any) -> None:
     import pyarrow as pa
 
-    waiting: list[Any] = []
+    collected_rows: list[Any] = []
     for name in sorted(pieces):
         curve: Iterator[Any] = map(_read_piece, pieces[name])
-        if any(before.last_step > after.first_step for before, after in pairwise(pieces[name])):
+        if any(earlier.last_step > later.first_step for earlier, later in pairwise(pieces[name])):
             curve = iter([pa.concat_tables(curve).sort_by("step")])  # parts overlap, for example if an evaluation was late
         for rows in curve:
-            waiting.append(rows)
-            if sum(map(len, waiting)) >= ROWS_PER_PARQUET_GROUP:
-                table.write_table(pa.concat_tables(waiting), 2 * ROWS_PER_PARQUET_GROUP)
-                waiting = []
-    if waiting:
-        table.write_table(pa.concat_tables(waiting))
+            collected_rows.append(rows)
+            if sum(map(len, collected_rows)) >= ROWS_PER_PARQUET_GROUP:
+                table.write_table(pa.concat_tables(collected_rows), 2 * ROWS_PER_PARQUET_GROUP)
+                collected_rows = []
+    if collected_rows:
+        table.write_table(pa.concat_tables(collected_rows))
 
 
 def _read_piece(piece: _Piece) -> Any:
@@ -134,18 +134,18 @@ def _write_part(folder: Path, number: int) -> None:
     if not frames:
         return
     curves = list(_read_curves(frames))
-    trained = [int(frame.columns()[0][0]) for frame in frames if frame.kind == STEPS][:1]
-    begins = min(trained or [curve["step"][0].as_py() for curve in curves])
+    first_training_step = [int(frame.columns()[0][0]) for frame in frames if frame.kind == STEPS][:1]
+    first_step = min(first_training_step or [curve["step"][0].as_py() for curve in curves])
     path = segment_part_path(folder, number, max(curve["step"][-1].as_py() for curve in curves))
-    temporary = path.with_suffix(".new")
+    temporary_path = path.with_suffix(".new")
     try:
-        with _open_table(temporary, {_BEGINS_KEY: str(begins)}) as table:
+        with _open_table(temporary_path, {_BEGINS_KEY: str(first_step)}) as table:
             for curve in curves:
                 table.write_table(curve, len(curve))
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)
         raise
-    os.replace(temporary, path)
+    os.replace(temporary_path, path)
     for part in list_segment_parts(folder):
         if part.segment == number and part.path != path:
             part.path.unlink()
@@ -156,20 +156,20 @@ def _read_curves(frames: Iterable[SpoolFrame]) -> Iterator[Any]:
     import numpy as np
     import pyarrow as pa
 
-    gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
+    columns_by_metric: dict[str, tuple[array[float], array[float], array[float]]] = {}
     for frame in frames:
         steps, times, columns = frame.columns()
         for name, values in columns.items():
             for column, new in zip(
-                gathered.setdefault(name, (array("d"), array("d"), array("d"))), (steps, times, values), strict=True
+                columns_by_metric.setdefault(name, (array("d"), array("d"), array("d"))), (steps, times, values), strict=True
             ):
                 column.extend(new)
-    for name in sorted(gathered):
-        step, time_ms, value = (np.frombuffer(column) for column in gathered.pop(name))
-        order = np.argsort(step, kind="stable")
+    for name in sorted(columns_by_metric):
+        step, time_ms, value = (np.frombuffer(column) for column in columns_by_metric.pop(name))
+        row_order = np.argsort(step, kind="stable")
         step = step.clip(-MAX_EXACT_STEP, MAX_EXACT_STEP).astype(np.int64)
-        metric = pa.repeat(name, len(order))
-        yield pa.table([metric, step[order], time_ms[order].astype(np.int64), value[order]], schema=_table_schema())
+        metric = pa.repeat(name, len(row_order))
+        yield pa.table([metric, step[row_order], time_ms[row_order].astype(np.int64), value[row_order]], schema=_table_schema())
 
 
 @contextmanager
@@ -207,13 +207,13 @@ def sidecar_name(run: Mapping[str, Any]) -> str:
     return f"{stem}-{run.get('identity', run['spool'])}.{suffix}"
 
 
-def updated_sidecar_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
+def updated_sidecar_tag(tag: str | None, path: str, summary: SidecarSummary) -> str:
     """Return the tag with an entry for this sidecar. If the text becomes too long, the oldest entries are dropped."""
     try:
-        known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
+        entries = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):
-        known = []
-    known.append({"path": path, "rows": written.rows, "from_step": written.from_step, "to_step": written.to_step})
-    while len(text := json.dumps({"parts": known})) > MAX_VALUE_CHARS:
-        known.pop(0)
+        entries = []
+    entries.append({"path": path, "rows": summary.rows, "from_step": summary.from_step, "to_step": summary.to_step})
+    while len(text := json.dumps({"parts": entries})) > MAX_VALUE_CHARS:
+        entries.pop(0)
     return text

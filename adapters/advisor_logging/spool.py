@@ -102,8 +102,8 @@ class SpoolFrame:
 
     def rows(self) -> list[MetricRow]:
         names, width, flat = _decode_numbers(self.payload)
-        lines = (flat[i : i + width] for i in range(0, len(flat), width))
-        return [(int(line[0]), int(line[1]), dict(zip(names, line[2:], strict=True))) for line in lines]
+        row_values = (flat[i : i + width] for i in range(0, len(flat), width))
+        return [(int(line[0]), int(line[1]), dict(zip(names, line[2:], strict=True))) for line in row_values]
 
     def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
         """Return (steps, times in milliseconds since 1970, values by metric name); each array has shape (rows,)."""
@@ -129,8 +129,8 @@ def encode_rows(kind: int, rows: Sequence[MetricRow]) -> bytes:
 
 def encode_table(kind: int, table: MetricTable) -> bytes:
     names_json = json.dumps(list(table.columns)).encode()
-    lines = zip(table.steps, table.times_ms, *table.columns.values(), strict=True)
-    numbers = array("d", chain.from_iterable(lines))
+    row_values = zip(table.steps, table.times_ms, *table.columns.values(), strict=True)
+    numbers = array("d", chain.from_iterable(row_values))
     if sys.byteorder == "big":
         numbers.byteswap()
     return _encode_frame(kind, _TABLE_SHAPE.pack(len(table), len(names_json)) + names_json + numbers.tobytes())
@@ -138,14 +138,14 @@ def encode_table(kind: int, table: MetricTable) -> bytes:
 
 def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
     """Return (metric names, number of values per row, all values as a flat array in row order)."""
-    count, length = _TABLE_SHAPE.unpack_from(payload)
-    start = _TABLE_SHAPE.size + length
-    names: list[str] = json.loads(payload[_TABLE_SHAPE.size : start])
+    count, names_bytes = _TABLE_SHAPE.unpack_from(payload)
+    values_start = _TABLE_SHAPE.size + names_bytes
+    names: list[str] = json.loads(payload[_TABLE_SHAPE.size : values_start])
     width = 2 + len(names)
-    flat = array("d", payload[start : start + 8 * count * width])
+    values = array("d", payload[values_start : values_start + 8 * count * width])
     if sys.byteorder == "big":
-        flat.byteswap()
-    return names, width, flat
+        values.byteswap()
+    return names, width, values
 
 
 class SpoolWriter:
@@ -195,9 +195,9 @@ class SpoolWriter:
         self._torn_at = None
 
     def _next_segment(self) -> None:
-        following = open(segment_path(self._folder, self._number + 1), "ab", buffering=0)  # noqa: SIM115
+        next_file = open(segment_path(self._folder, self._number + 1), "ab", buffering=0)  # noqa: SIM115
         self._file.close()
-        self._number, self._file, self._torn_at = self._number + 1, following, None
+        self._number, self._file, self._torn_at = self._number + 1, next_file, None
 
     def close(self) -> None:
         self._file.close()
@@ -206,13 +206,13 @@ class SpoolWriter:
 def read_frames(folder: Path, position: SpoolPosition) -> Iterator[SpoolFrame]:
     """Yield the complete frames from `position` to the current end of the spool."""
     while True:
-        following = any(number > position.segment for number in segment_numbers(folder))
+        has_next_segment = any(number > position.segment for number in segment_numbers(folder))
         # Look for the next segment before reading the current one: once the next segment exists, the current one no longer
         # grows.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
-        if not following:
+        if not has_next_segment:
             return
         position = SpoolPosition(min(number for number in segment_numbers(folder) if number > position.segment))
 
@@ -253,13 +253,13 @@ def segment_path(folder: Path, number: int) -> Path:
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
     """Replace a JSON file atomically, so that readers see either the old or the new content."""
-    temporary = path.with_name(path.name + ".new")
-    with open(temporary, "w", encoding="utf-8") as file:
+    temporary_path = path.with_name(path.name + ".new")
+    with open(temporary_path, "w", encoding="utf-8") as file:
         json.dump(value, file)
         if durable:
             file.flush()
             os.fsync(file.fileno())
-    os.replace(temporary, path)
+    os.replace(temporary_path, path)
 
 
 def remove_spool(folder: Path) -> None:
@@ -290,9 +290,13 @@ def read_acknowledgement(folder: Path) -> Acknowledgement:
     return Acknowledgement(SpoolPosition(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
 
-def write_acknowledgement(folder: Path, done: Acknowledgement) -> None:
-    note = {"segment": done.position.segment, "offset": done.position.offset, "step": done.step}
-    write_json(folder / "acknowledged.json", note, durable=True)
+def write_acknowledgement(folder: Path, acknowledgement: Acknowledgement) -> None:
+    fields = {
+        "segment": acknowledgement.position.segment,
+        "offset": acknowledgement.position.offset,
+        "step": acknowledgement.step,
+    }
+    write_json(folder / "acknowledged.json", fields, durable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +310,11 @@ class SegmentPart:
 
 def list_segment_parts(folder: Path) -> list[SegmentPart]:
     """Return the sidecar parts, oldest first."""
-    result = []
+    parts = []
     for path in sorted(folder.glob("*.part")):
         segment, _, last_step = path.stem.partition("-")
-        result.append(SegmentPart(path, int(segment), int(last_step)))
-    return result
+        parts.append(SegmentPart(path, int(segment), int(last_step)))
+    return parts
 
 
 def segment_part_path(folder: Path, segment: int, last_step: int) -> Path:
@@ -389,7 +393,7 @@ class FrameBacklog:
         return not self._frames
 
     def drop_waiting_frames(self) -> int:
-        lost = self.points
+        lost_points = self.points
         self._frames.clear()
         self._size = 0
-        return lost
+        return lost_points

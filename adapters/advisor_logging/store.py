@@ -71,20 +71,20 @@ class MlflowStore:
         """The store's error for the first refused value of each kind and name, as one line."""
         self._accepted: set[str] = set()
 
-    def open_run(self, run: Mapping[str, Any], remembered: str | None = None) -> str:
+    def open_run(self, run: Mapping[str, Any], remembered_run_id: str | None = None) -> str:
         """Return the id of the run that `run.json` describes; create it unless an earlier attempt did. remembered: its id, if
         known."""
-        known = run.get("run_id")
-        if known:
-            self.experiment_id = str(self._client.get_run(known).info.experiment_id)
+        known_run_id = run.get("run_id")
+        if known_run_id:
+            self.experiment_id = str(self._client.get_run(known_run_id).info.experiment_id)
             if run["ends_run"]:
-                self._client.update_run(known, status="RUNNING")
-            self._run_id = str(known)
+                self._client.update_run(known_run_id, status="RUNNING")
+            self._run_id = str(known_run_id)
             return self._run_id
         experiment = self.experiment_id = self._find_or_create_experiment(run)
         self._may_have_duplicates = True
         matches = self._find_by_spool(experiment, run)
-        matches.sort(key=lambda match: match.info.run_id != remembered)
+        matches.sort(key=lambda match: match.info.run_id != remembered_run_id)
         if not matches:
             tags = {contract.TAG_SPOOL: run["spool"], **_clean_texts(run["source_tags"])}
             name = None if run["run_name"] is None else clean_name(run["run_name"])
@@ -94,29 +94,29 @@ class MlflowStore:
 
     def find_run(self, run: Mapping[str, Any]) -> StoredRunState | None:
         """Return the state of the MLflow run that `run.json` describes; None if that run was never created."""
-        known = run.get("run_id")
-        if known:
-            match = self._client.get_run(known)
+        known_run_id = run.get("run_id")
+        if known_run_id:
+            match = self._client.get_run(known_run_id)
         else:
             id = _experiment_id(run)
-            if id is None and (named := self._client.get_experiment_by_name(_experiment_name(run))) is not None:
-                id = str(named.experiment_id)
+            if id is None and (named_experiment := self._client.get_experiment_by_name(_experiment_name(run))) is not None:
+                id = str(named_experiment.experiment_id)
             matches = self._find_by_spool(id, run) if id is not None else []
             if not matches:
                 return None
             match = matches[0]
-        newest = max((metric.timestamp for metric in match.data._metric_objs), default=0)
-        return StoredRunState(newest, match.info.end_time, match.data.tags.get(contract.TAG_CURVE_FILES, ""))
+        latest_point_ms = max((metric.timestamp for metric in match.data._metric_objs), default=0)
+        return StoredRunState(latest_point_ms, match.info.end_time, match.data.tags.get(contract.TAG_CURVE_FILES, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
         """Return the runs of one spool, the one to use first. A slow server may have carried out a repeated request twice."""
-        mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
-        return sorted(self._client.search_runs([experiment], mark, max_results=MAX_DUPLICATE_RUNS), key=_data_sort_key)
+        filter_string = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
+        return sorted(self._client.search_runs([experiment], filter_string, max_results=MAX_DUPLICATE_RUNS), key=_data_sort_key)
 
     def delete_duplicate_runs(self, run: Mapping[str, Any]) -> None:
-        for twin in self._find_by_spool(self.experiment_id, run) if self._may_have_duplicates else ():
-            if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
-                self._client.delete_run(twin.info.run_id)
+        for duplicate in self._find_by_spool(self.experiment_id, run) if self._may_have_duplicates else ():
+            if duplicate.info.run_id != self._run_id and not (duplicate.data.metrics or duplicate.data.params):
+                self._client.delete_run(duplicate.info.run_id)
 
     def _find_or_create_experiment(self, run: Mapping[str, Any]) -> str:
         experiment_id = _experiment_id(run)
@@ -140,18 +140,24 @@ class MlflowStore:
 
     def log_points(self, points: Sequence[MetricPoint]) -> None:
         """Points that the store already has stay unchanged; points that it refuses are counted and skipped."""
-        hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
-        if hopeless:
-            self.refused.update(_REFUSED_METRIC_PREFIX + p.name for p in points if _REFUSED_METRIC_PREFIX + p.name in hopeless)
-            points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in hopeless]
+        always_refused_names = {
+            name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC
+        } - self._accepted
+        if always_refused_names:
+            self.refused.update(
+                _REFUSED_METRIC_PREFIX + p.name for p in points if _REFUSED_METRIC_PREFIX + p.name in always_refused_names
+            )
+            points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in always_refused_names]
         # NaN values are sent in separate batches: before MLflow 3.16, a NaN that is sent again violates the primary key and its
         # whole batch fails.
-        kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
+        batches = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
         if self._is_file_store:  # if a point is refused, a request with several points would store the points before it twice
-            kinds = [[p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)]
-        for kind in kinds:
-            for i in range(0, len(kind), MAX_METRICS_PER_REQUEST):
-                self._log_batch(kind[i : i + MAX_METRICS_PER_REQUEST])
+            batches = [
+                [p for p in batch if p.name == name] for batch in batches for name in dict.fromkeys(p.name for p in batch)
+            ]
+        for batch in batches:
+            for i in range(0, len(batch), MAX_METRICS_PER_REQUEST):
+                self._log_batch(batch[i : i + MAX_METRICS_PER_REQUEST])
 
     def _log_batch(self, points: Sequence[MetricPoint]) -> None:
         from mlflow.entities import Metric
@@ -165,15 +171,15 @@ class MlflowStore:
         from mlflow.entities import Param
 
         entities = [Param(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(params).items()]
-        before = Counter(self.refused)
+        refused_before = Counter(self.refused)
         for i in range(0, len(entities), MAX_PARAMS_PER_REQUEST):
             batch = entities[i : i + MAX_PARAMS_PER_REQUEST]
             self._write_batch("params", [f"param {p.key}" for p in batch], batch)
-        refused = [p.key for p in entities if self.refused[f"param {p.key}"] > before[f"param {p.key}"]]
-        stored = self._client.get_run(self._run_id).data.params if refused else {}
-        differing = [name for name in refused if name in stored]
-        self.refused = +(self.refused - Counter(f"param {name}" for name in differing))
-        return differing
+        refused = [p.key for p in entities if self.refused[f"param {p.key}"] > refused_before[f"param {p.key}"]]
+        stored_params = self._client.get_run(self._run_id).data.params if refused else {}
+        conflicting_names = [name for name in refused if name in stored_params]
+        self.refused = +(self.refused - Counter(f"param {name}" for name in conflicting_names))
+        return conflicting_names
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
@@ -279,12 +285,12 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 @contextmanager
 def _garbage_collection_disabled() -> Iterator[None]:
     """Garbage collection would take a seventh of the CPU time of importing MLflow, and free almost nothing."""
-    collects = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 

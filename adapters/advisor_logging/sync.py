@@ -74,13 +74,13 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
     folder."""
     folders: list[Path] = []
     for path in paths:
-        for emptied in path.glob(DELIVERED_SPOOL_PATTERN):
+        for empty_folder in path.glob(DELIVERED_SPOOL_PATTERN):
             with contextlib.suppress(OSError):
-                emptied.rmdir()
-        here = [path] if (path / "run.json").is_file() else sorted(p.parent for p in path.glob("*/run.json"))
-        if not here:
+                empty_folder.rmdir()
+        found_folders = [path] if (path / "run.json").is_file() else sorted(p.parent for p in path.glob("*/run.json"))
+        if not found_folders:
             raise ValueError(f"{path} contains no spool" if path.exists() else f"there is no folder {path}")
-        folders += [folder.absolute() for folder in here if folder.absolute() not in folders]
+        folders += [folder.absolute() for folder in found_folders if folder.absolute() not in folders]
     return folders
 
 
@@ -144,17 +144,21 @@ def _check_spool_files(folder: Path) -> None:
 
 
 def _first_undelivered_position(folder: Path) -> SpoolPosition:
-    done = read_acknowledgement(folder).position
-    return done if segment_path(folder, done.segment).exists() else SpoolPosition(min(segment_numbers(folder), default=0))
+    acknowledged_position = read_acknowledgement(folder).position
+    return (
+        acknowledged_position
+        if segment_path(folder, acknowledged_position.segment).exists()
+        else SpoolPosition(min(segment_numbers(folder), default=0))
+    )
 
 
 def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> SpoolState:
     if run.get("delivered") or read_json_object(folder / "status.json").get("delivered"):
         return "left"  # the spool is fully delivered, but its folder still exists
-    held = lock_spool(folder)
-    if held is None:
+    lock = lock_spool(folder)
+    if lock is None:
         return "being delivered"
-    held.release()
+    lock.release()
     if end is None and run.get("host") == socket.gethostname() and _is_process_running(run.get("process"), run["start_ms"]):
         return "training"
     return "left"
@@ -195,7 +199,7 @@ def deliver(
         remove_spool(folder)
         return ""
     uri = tracking_uri or _choose_destination(spool, str(run["tracking_uri"]), as_recorded=as_recorded)
-    held = _lock_for_delivery(folder)
+    lock = _lock_for_delivery(folder)
     try:
         with _in_training_folder(str(run.get("cwd", "")), spool.host), _silence_mlflow():
             if not _is_in_store(spool, run, uri):
@@ -204,17 +208,17 @@ def deliver(
         remove_spool(folder)
         return note
     finally:
-        held.release()
+        lock.release()
 
 
 def _lock_for_delivery(folder: Path) -> BaseFileLock:
     try:
-        held = lock_spool(folder)
+        lock = lock_spool(folder)
     except OSError as error:
         raise NotDelivered(f"the spool's folder is not writable ({error.strerror}): copy it first") from None
-    if held is None:
+    if lock is None:
         raise NotDelivered("another process is delivering it; after the training, that process retries for 10 minutes")
-    return held
+    return lock
 
 
 def _choose_destination(spool: SpoolDescription, uri: str, *, as_recorded: bool) -> str:
@@ -235,8 +239,8 @@ def _choose_destination(spool: SpoolDescription, uri: str, *, as_recorded: bool)
 
 
 def _is_in_own_folder(folder: Path) -> bool:
-    own = {path.resolve() for path in default_spool_folders() if _belongs_to_current_user(path)}
-    return folder.resolve().parent in own
+    own_folders = {path.resolve() for path in default_spool_folders() if _belongs_to_current_user(path)}
+    return folder.resolve().parent in own_folders
 
 
 def _is_from_this_host(spool: SpoolDescription) -> bool:
@@ -250,19 +254,23 @@ def _is_local(uri: str) -> bool:
 def _is_in_store(spool: SpoolDescription, run: dict[str, Any], uri: str) -> bool:
     """Return whether a copy of this spool was delivered. Raises NotDelivered if another process may still deliver it."""
     try:
-        stored = MlflowStore(uri).find_run(run)
+        stored_state = MlflowStore(uri).find_run(run)
     except Exception as error:
         raise NotDelivered(f"{redact(uri)} is unreachable ({error_reason(error)})") from None
     last_ms = spool.last_ms or 0
     if spool.end is not None:
-        ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
+        has_same_end = stored_state is not None and bool(run["ends_run"]) and stored_state.end_ms == spool.end["time_ms"]
         # The sidecar is stored last, so a run without a sidecar was not completely delivered.
-        return ended and stored is not None and sidecar.sidecar_name(run) in stored.sidecar
-    if stored is not None and stored.latest_point_ms > 0 and (stored.end_ms is not None and stored.latest_point_ms >= last_ms):
+        return has_same_end and stored_state is not None and sidecar.sidecar_name(run) in stored_state.sidecar
+    if (
+        stored_state is not None
+        and stored_state.latest_point_ms > 0
+        and (stored_state.end_ms is not None and stored_state.latest_point_ms >= last_ms)
+    ):
         return True
     if _is_from_this_host(spool):
         return False
-    if stored is not None and stored.latest_point_ms > last_ms:
+    if stored_state is not None and stored_state.latest_point_ms > last_ms:
         raise NotDelivered(f"the store has later points than this copy: a process on {spool.host} delivers the run")
     if time.time() - last_ms / 1000 < MAX_REMOTE_SILENCE_S:
         raise NotDelivered(f"its training may still be running on {spool.host}: its last point is less than 10 minutes old")
@@ -274,8 +282,8 @@ def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] 
 
     def report(position: SpoolPosition) -> None:
         if on_progress is not None:
-            before = sum(size for number, size in sizes.items() if number < position.segment)
-            on_progress(before + position.offset, sum(sizes.values()))
+            bytes_of_earlier_segments = sum(size for number, size in sizes.items() if number < position.segment)
+            on_progress(bytes_of_earlier_segments + position.offset, sum(sizes.values()))
 
     if not Shipper(folder, uri, trainer=None, on_progress=report).deliver(retry_s=MAX_RETRY_S):
         raise NotDelivered(f"{redact(uri)} rejects it ({read_json_object(folder / 'status.json').get('error')})")
@@ -293,9 +301,9 @@ def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silence_mlflow() -> Iterator[None]:
-    before = logging.root.manager.disable
+    previous_level = logging.root.manager.disable
     logging.disable()
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(previous_level)

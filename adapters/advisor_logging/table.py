@@ -27,16 +27,16 @@ class MetricTable:
 
     def rows(self) -> list[MetricRow]:
         names = tuple(self.columns)
-        lines = zip(*self.columns.values(), strict=True) if names else (() for _ in self.steps)
+        row_values = zip(*self.columns.values(), strict=True) if names else (() for _ in self.steps)
         return [
             (step, time_ms, dict(zip(names, line, strict=True)))
-            for step, time_ms, line in zip(self.steps, self.times_ms, lines, strict=True)
+            for step, time_ms, line in zip(self.steps, self.times_ms, row_values, strict=True)
         ]
 
     def every_nth_step(self, nth: int) -> MetricTable:
         """Return the rows whose step is a multiple of `nth`."""
-        at = [i for i, step in enumerate(self.steps) if step % nth == 0]
-        return self if len(at) == len(self) else self.select_rows(at)
+        row_indices = [i for i, step in enumerate(self.steps) if step % nth == 0]
+        return self if len(row_indices) == len(self) else self.select_rows(row_indices)
 
     def select_rows(self, indices: Sequence[int]) -> MetricTable:
         columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}
@@ -90,15 +90,15 @@ class RowWindowReducer:
         """Return the points of the window that ends before this step, and those of this step if its window has width 1."""
         width = contract.window_width(step)
         window = (width, step // width)
-        closed = self.close() if self.open_since is not None and window != self._window else []
+        closed_points = self.close() if self.open_since is not None and window != self._window else []
         if width == 1:
-            return closed + [MetricPoint(name, value, step, time_ms) for name, value in values.items()]
+            return closed_points + [MetricPoint(name, value, step, time_ms) for name, value in values.items()]
         if self.open_since is None:
             self.open_since, self._window = step, window
         self._last = (step, time_ms)
         for name, value in values.items():
             self._values.setdefault(name, []).append(value)
-        return closed
+        return closed_points
 
     def close(self) -> list[MetricPoint]:
         step, time_ms = self._last

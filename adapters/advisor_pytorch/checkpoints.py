@@ -172,11 +172,11 @@ class CheckpointSettings(NamedTuple):
             return _earlier_run_at_path(Path(self.resume).absolute(), about.objective)
         folder = find_checkpoint_folder(self.root, lambda known: known.run_id == run_id) if run_id else None
         if folder is None and self.resume:
-            wanted = replace(about, run_id=None, spool=None, status=None)
+            wanted_run = replace(about, run_id=None, spool=None, status=None)
             folder = find_checkpoint_folder(
                 self.root,
                 lambda known: (
-                    known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted
+                    known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted_run
                 ),
             )
         return None if folder is None else _earlier_run_in_folder(folder, about.objective)
@@ -270,20 +270,20 @@ class CheckpointKeeper:
     def _save_on_all_ranks(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
         from torch import distributed
 
-        number = None if value is None or not self._leads else float(value)
-        where: list[str | None] = [None]
-        if self._leads and number is not None and self.checkpoints.would_save(number):
+        objective_value = None if value is None or not self._leads else float(value)
+        shared_path: list[str | None] = [None]
+        if self._leads and objective_value is not None and self.checkpoints.would_save(objective_value):
             try:
-                where = [str(self.checkpoints.begin(step))]
+                shared_path = [str(self.checkpoints.begin(step))]
             except OSError as error:
                 self._warn("checkpoint", f"a checkpoint could not be saved ({one_line_error(error)}); training continues")
-        distributed.broadcast_object_list(where, src=0)
-        if where[0] is None:
+        distributed.broadcast_object_list(shared_path, src=0)
+        if shared_path[0] is None:
             return False
         failures: list[str | None] = [None] * distributed.get_world_size()
         failure = None
         try:
-            self._write(Path(where[0]), self._checkpoint_metadata(step, steps_made, number))
+            self._write(Path(shared_path[0]), self._checkpoint_metadata(step, steps_made, objective_value))
         except Exception as error:
             failure = one_line_error(error)
         distributed.all_gather_object(failures, failure)
@@ -292,7 +292,7 @@ class CheckpointKeeper:
         try:
             if failed := [f"rank {rank}: {why}" for rank, why in enumerate(failures) if why]:
                 raise RuntimeError(failed[0])
-            self.checkpoints.complete(Path(where[0]), step, steps_made, number)
+            self.checkpoints.complete(Path(shared_path[0]), step, steps_made, objective_value)
             return True
         finally:
             self.checkpoints.delete_unfinished()
@@ -300,15 +300,15 @@ class CheckpointKeeper:
 
 def _earlier_run_at_path(path: Path, objective: str) -> EarlierRun:
     for folder in (path, path.parent):
-        earlier = _earlier_run_in_folder(folder, objective)
-        if earlier is None:
+        earlier_run = _earlier_run_in_folder(folder, objective)
+        if earlier_run is None:
             continue
         if folder == path:
-            return earlier
+            return earlier_run
         listed, _ = read_checkpoints(folder, objective)
-        chosen = next((c for c in listed if c.path.name == path.name), None)
-        if chosen is not None:
-            return earlier._replace(checkpoint=chosen)
+        checkpoint = next((c for c in listed if c.path.name == path.name), None)
+        if checkpoint is not None:
+            return earlier_run._replace(checkpoint=checkpoint)
     raise FileNotFoundError(
         f"resume: {os.fspath(path)!r} is neither the folder in which a run with the objective {objective!r} keeps its checkpoints "
         "nor one of them"

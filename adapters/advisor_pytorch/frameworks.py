@@ -79,10 +79,10 @@ def check_settings(
 ) -> None:
     """Raise the TypeError or ValueError that `TuningLogger` would otherwise raise only when the training starts."""
     check_objective({} if params is None else params, objective, direction)
-    known = inspect.signature(TuningLogger.__init__).parameters.keys() - CALLBACK_ARGUMENTS
+    argument_names = inspect.signature(TuningLogger.__init__).parameters.keys() - CALLBACK_ARGUMENTS
     for name in settings:
-        if name not in known:
-            raise TypeError(f"TuningCallback has no argument {name!r}; it has params and {', '.join(sorted(known))}")
+        if name not in argument_names:
+            raise TypeError(f"TuningCallback has no argument {name!r}; it has params and {', '.join(sorted(argument_names))}")
 
 
 def plain_values(nested: Mapping[Any, Any], prefix: str = "") -> dict[str, object]:
@@ -147,8 +147,10 @@ class FrameworkCheckpoints:
 
     def describe(self, policy: str, paths: Iterable[str], chosen: str | None) -> str:
         """Return the value of `contract.TAG_CHECKPOINTS`; reading a value that is a tensor waits for the device."""
-        known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
-        entries = [{"step": self._steps[path], "value": self._value_at(self._steps[path]), "path": path} for path in known]
+        recorded_paths = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
+        entries = [
+            {"step": self._steps[path], "value": self._value_at(self._steps[path]), "path": path} for path in recorded_paths
+        ]
         return json.dumps({"policy": policy, "kept": entries, "chosen": self._steps.get(chosen or "")})
 
     def _value_at(self, step: int) -> float | None:

@@ -187,31 +187,33 @@ class TuningLogger:
         run = self._run = TrainingRun(model, state, RunOutcome(objective, direction), max_train_steps)
         if batch_size is not None:
             counts[contract.TAG_BATCH_SIZE] = batch_size * run.ranks.world_size
-        trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
-        wanted = CheckpointSettings(
+        trained_parameters = [p for one in optimizers for group in one.param_groups for p in group["params"]]
+        checkpoint_settings = CheckpointSettings(
             checkpoints, Path(working_directory(), checkpoint_dir), save, load, save_on_all_ranks, resume
         )
-        wanted.check(model, start_step)
-        self._parameters = {id(p) for p in (*model.parameters(), *trained)}
+        checkpoint_settings.check(model, start_step)
+        self._parameters = {id(p) for p in (*model.parameters(), *trained_parameters)}
         self._close_earlier_loggers()
-        plain = plain_params(params)
-        about = RunInfo(objective, direction, plain, seed)
-        earlier = wanted.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
-        start_step = wanted.restore(earlier, state) or start_step
+        param_texts = plain_params(params)
+        about = RunInfo(objective, direction, param_texts, seed)
+        earlier_run = checkpoint_settings.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
+        start_step = checkpoint_settings.restore(earlier_run, state) or start_step
         begun_by = None
-        if earlier is not None and resume:
-            run_id = run_id or earlier.about.run_id
-            begun_by = earlier.about.spool if run_id is None else None
+        if earlier_run is not None and resume:
+            run_id = run_id or earlier_run.about.run_id
+            begun_by = earlier_run.about.spool if run_id is None else None
 
         self._model, self._objective, self._close_timeout_s = model, objective, close_timeout_s
         self._closed, self._blocks = False, 0
         self._missing_objective = MissingObjective(objective, run.warn)
         run.protect_user_tags(tag for tag, number in counts.items() if number is not None)
-        run.open(RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by), wanted, earlier, about)
-        run.start_capture(optimizers, trained, start_step, batch_size, autopsy)
+        run.open(
+            RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by), checkpoint_settings, earlier_run, about
+        )
+        run.start_capture(optimizers, trained_parameters, start_step, batch_size, autopsy)
         self._recorder, self._capture, self._autopsy = run.recorder, run.capture, run.autopsy
         tags = run_tags.training_tags(objective, direction, seed, study, counts)
-        run.describe(optimizers, tags, plain, scheduler=scheduler, classes=classes, valid_loader=valid_loader)
+        run.describe(optimizers, tags, param_texts, scheduler=scheduler, classes=classes, valid_loader=valid_loader)
         run.ranks.begin(seed, checkpoints=checkpoints > 0 and (run.ranks.leads or save_on_all_ranks))
         # Only rank 0 has a guard, so only it warns about the guard.
         mode = None if run.recorder is None else guard

@@ -157,38 +157,38 @@ class TrainingRun:
         """stopped_by: the guard's verdict that asked to stop the training."""
         if missing := self.capture.missing():
             self.warn("missing", missing)
-        lost = self.refusals.warn_about_total(self.capture.failures)
+        refused_points = self.refusals.warn_about_total(self.capture.failures)
         if (recorder := self.recorder) is None:
             self.ranks.close()
             return
-        recorder.add_lost_points(lost + self.capture.losses_without_step)
+        recorder.add_lost_points(refused_points + self.capture.losses_without_step)
         capture, keeper = self.capture, self.keeper
         recorder.drain(MAX_DRAIN_WAIT_S)  # write the last values first, because they determine the run's final status
         if self.autopsy is not None:
             self.autopsy.stop()
         steps, last_step = capture.next_step + capture.skipped, max(capture.next_step - 1, 0)
-        trained_to = self.outcome.final_status(steps, self._max_train_steps)
-        failed = exit_status_from_exception(error)
-        exit_status = failed or ExitStatus(trained_to, "FINISHED")
-        if not failed and missing and trained_to == "complete":
+        status_of_training = self.outcome.final_status(steps, self._max_train_steps)
+        error_status = exit_status_from_exception(error)
+        exit_status = error_status or ExitStatus(status_of_training, "FINISHED")
+        if not error_status and missing and status_of_training == "complete":
             exit_status = ExitStatus("stopped", "FINISHED", missing)
-        stopped = {}
-        if stopped_by and not (status or failed or (self._max_train_steps and steps >= self._max_train_steps)):
-            stopped = guard_stop_tags(stopped_by, last_step)
-        status = status or stopped.get(contract.TAG_STATUS) or exit_status.status
+        guard_tags = {}
+        if stopped_by and not (status or error_status or (self._max_train_steps and steps >= self._max_train_steps)):
+            guard_tags = guard_stop_tags(stopped_by, last_step)
+        status = status or guard_tags.get(contract.TAG_STATUS) or exit_status.status
         if error is None and status != "diverged":
             keeper.on_end(last_step, capture.next_step)
         keeper.note(run_id=recorder.run_id, status=status)
-        tags = {**self._final_tags(), contract.TAG_STATUS: status, **stopped, **self.ranks.tags()}
+        tags = {**self._final_tags(), contract.TAG_STATUS: status, **guard_tags, **self.ranks.tags()}
         if exit_status.message:
             tags[contract.TAG_ERROR] = exit_status.message
         recorder.close(exit_status.mlflow_status, tags, timeout_s)
         keeper.note(run_id=recorder.run_id)  # the MLflow id of a short run becomes known only at the end of the run
 
     def _final_tags(self) -> dict[str, str]:
-        observed = {} if self.observations is None else self.observations.tags()
-        observed[contract.TAG_CHECKPOINTS] = self.keeper.checkpoints.describe()
-        tags = {tag: value for tag, value in observed.items() if tag not in self._user_tags}
+        observed_tags = {} if self.observations is None else self.observations.tags()
+        observed_tags[contract.TAG_CHECKPOINTS] = self.keeper.checkpoints.describe()
+        tags = {tag: value for tag, value in observed_tags.items() if tag not in self._user_tags}
         if self.capture.skipped:
             tags[contract.TAG_SKIPPED_STEPS] = str(self.capture.skipped)
         return tags

@@ -58,9 +58,11 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     """
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
-    wrong = [name for name in params if not is_mlflow_name(name)]
-    if wrong:
-        raise ValueError(f"MLflow does not accept {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /")
+    invalid_names = [name for name in params if not is_mlflow_name(name)]
+    if invalid_names:
+        raise ValueError(
+            f"MLflow does not accept {invalid_names[0]!r} as the name of a parameter: use letters, digits and _ - . : /"
+        )
     if not isinstance(objective, str) or not is_mlflow_name(objective):
         raise ValueError(f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /")
     if direction is None:
@@ -73,13 +75,13 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
         return inferred
     if direction not in ("minimize", "maximize"):
         raise ValueError(f'direction must be "minimize" or "maximize", not {direction!r}')
-    stated: Direction = "minimize" if direction == "minimize" else "maximize"
-    if contradicts_direction(objective, stated):
+    checked: Direction = "minimize" if direction == "minimize" else "maximize"
+    if contradicts_direction(objective, checked):
         raise ValueError(
-            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES[stated]} values "
+            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES[checked]} values "
             "are better: leave direction out, or rename the metric"
         )
-    return stated
+    return checked
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
@@ -168,11 +170,11 @@ class RefusedValues:
         number of lost metric points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
-            parts = ", ".join(
+            counted_kinds = ", ".join(
                 f"{number:,} {kind if number == 1 else _IRREGULAR_PLURALS.get(kind, kind + 's')}"
                 for kind, number in counts.items()
             )
-            self._warn("sum", f"{parts} could not be logged in this run")
+            self._warn("sum", f"{counted_kinds} could not be logged in this run")
         return counts.total() - counts[_UNCOUNTED_KIND]
 
 
@@ -218,8 +220,8 @@ class MissingObjective:
         self._others |= names
         self._evaluations += 1
         if self._evaluations == MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
-            near = difflib.get_close_matches(self._objective, self._others, n=1)
-            hint = f"; did you mean objective={near[0]!r}?" if near else ""
+            similar_names = difflib.get_close_matches(self._objective, self._others, n=1)
+            hint = f"; did you mean objective={similar_names[0]!r}?" if similar_names else ""
             self._warn(
                 "objective",
                 f"the first {MAX_EVALUATIONS_WITHOUT_OBJECTIVE} evaluations lack the objective {self._objective!r}; they contain "

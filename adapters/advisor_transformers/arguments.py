@@ -44,12 +44,12 @@ def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
     Names are those of Transformers' own MLflowCallback; those of LoRA settings are TRL's command-line options.
     """
     values = arguments.to_dict()
-    chosen = {name: values[name] for name in (*TRAINER_HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
+    selected = {name: values[name] for name in (*TRAINER_HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
     if arguments.max_steps > 0:
-        chosen.pop("num_train_epochs", None)  # the Trainer ignores this argument
+        selected.pop("num_train_epochs", None)  # the Trainer ignores this argument
     else:
-        chosen.pop("max_steps", None)
-    return _model_hyperparameters(model) | plain_values(chosen) | adapter_hyperparameters(model)
+        selected.pop("max_steps", None)
+    return _model_hyperparameters(model) | plain_values(selected) | adapter_hyperparameters(model)
 
 
 def adapter_hyperparameters(model: Any) -> dict[str, object]:
@@ -57,8 +57,8 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
     configs = getattr(model, "peft_config", None)
     if not isinstance(configs, Mapping) or not configs:
         return {}
-    active = _active_adapters(model)
-    config = configs.get(active[0]) if len(active) == 1 else None
+    active_names = _active_adapters(model)
+    config = configs.get(active_names[0]) if len(active_names) == 1 else None
     if config is None or not hasattr(config, "lora_alpha"):
         return {}
     settings = {
@@ -97,8 +97,8 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
     text = " ".join(names)
     if len(text) <= MAX_VALUE_CHARS:
         return text
-    end = f" ... ({len(names)} layers, checksum {zlib.crc32(text.encode()):08x})"
-    return text[: MAX_VALUE_CHARS - len(end)] + end
+    omission_note = f" ... ({len(names)} layers, checksum {zlib.crc32(text.encode()):08x})"
+    return text[: MAX_VALUE_CHARS - len(omission_note)] + omission_note
 
 
 def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
@@ -107,8 +107,8 @@ def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
     layers = (
         [path for path, _ in model.named_modules() if _layer_kind(path) in kinds] if hasattr(model, "named_modules") else []
     )
-    ends = tuple(f".{name}" for name in names)
-    return bool(layers) and all(f".{path}".endswith(ends) for path in layers)
+    name_endings = tuple(f".{name}" for name in names)
+    return bool(layers) and all(f".{path}".endswith(name_endings) for path in layers)
 
 
 def _layer_kind(path: str) -> str:
@@ -117,11 +117,11 @@ def _layer_kind(path: str) -> str:
 
 def _model_hyperparameters(model: Any) -> dict[str, object]:
     config: Any = getattr(model, "config", None)
-    own = plain_values(config.to_diff_dict()) if hasattr(config, "to_diff_dict") else {}
+    config_values = plain_values(config.to_diff_dict()) if hasattr(config, "to_diff_dict") else {}
     source = getattr(config, _PRETRAINED_SOURCE_KEY, None)
     pretrained = {_PRETRAINED_SOURCE_KEY: source} if isinstance(source, str) and source else {}
     return pretrained | {
         name: value
-        for name, value in own.items()
+        for name, value in config_values.items()
         if "/" not in name and not name.startswith("_") and not name.endswith("token_id") and name not in EXCLUDED_CONFIG_KEYS
     }

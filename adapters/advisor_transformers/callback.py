@@ -116,7 +116,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         if not self._is_training or self._log is not None:
             return
         model, micro_batches = kwargs["model"], args.gradient_accumulation_steps
-        known = {
+        settings = {
             "max_train_steps": state.max_steps if state.max_steps > 0 else None,
             "seed": args.seed,
             "batch_size": args.train_batch_size * micro_batches,
@@ -126,7 +126,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         params: dict[str, object] = {}
         with warn_on_training_error("the hyperparameters"):
             params = hyperparameters(args, model) if self._params is None else dict(self._params)
-        log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, known)
+        log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, settings)
         self._losses: list[ScalarValue] = []
         self._logged_evaluation: dict[str, Any] = {}
         _backward_patches.listen(self._on_backward)

@@ -44,34 +44,36 @@ class AutogradGraph:
     def between(self, bad: Collection[str]) -> FactsByName:
         """Return the operations in which a finite gradient became non-finite (in parameters `bad`), else those that compute the
         loss."""
-        touched = [i for i, own in enumerate(self._owned) if any(name in bad for name in own)]
-        last = touched[-1] if touched else max((i for i, own in enumerate(self._owned) if own), default=-1)
-        clean = [i for i, own in enumerate(self._owned) if i > last and own]
-        until = clean[0] if clean else len(self.nodes)
-        inside = [node for node in self.nodes[max(last, 0) : until] if _short_operation_name(node) not in _COPYING_OPERATIONS]
+        nodes_of_bad = [i for i, own in enumerate(self._owned) if any(name in bad for name in own)]
+        last_bad = nodes_of_bad[-1] if nodes_of_bad else max((i for i, own in enumerate(self._owned) if own), default=-1)
+        nodes_of_finite = [i for i, own in enumerate(self._owned) if i > last_bad and own]
+        end_node = nodes_of_finite[0] if nodes_of_finite else len(self.nodes)
+        nodes_between = [
+            node for node in self.nodes[max(last_bad, 0) : end_node] if _short_operation_name(node) not in _COPYING_OPERATIONS
+        ]
         return {
-            "operations": list(dict.fromkeys(map(_operation_name_with_exponent, inside)))[-MAX_LISTED_OPERATIONS:],
-            "custom": [_short_operation_name(node) for node in inside if _is_custom_function(node)][:4],
-            "after": self._owned[last][0] if last >= 0 else None,
-            "before": self._owned[until][0] if clean else None,
+            "operations": list(dict.fromkeys(map(_operation_name_with_exponent, nodes_between)))[-MAX_LISTED_OPERATIONS:],
+            "custom": [_short_operation_name(node) for node in nodes_between if _is_custom_function(node)][:4],
+            "after": self._owned[last_bad][0] if last_bad >= 0 else None,
+            "before": self._owned[end_node][0] if nodes_of_finite else None,
         }
 
     def _neighbouring_parameters(self, i: int) -> FactsByName:
-        before = [own[0] for own in self._owned[: i + 1] if own]
-        after = [own[0] for own in self._owned[i + 1 :] if own]
-        return {"after": before[-1] if before else None, "before": after[0] if after else None}
+        preceding = [own[0] for own in self._owned[: i + 1] if own]
+        following = [own[0] for own in self._owned[i + 1 :] if own]
+        return {"after": preceding[-1] if preceding else None, "before": following[0] if following else None}
 
 
 def _reachable_nodes(root: Any) -> list[Any]:
-    found: dict[Any, None] = {}
-    waiting = [root] if root is not None else []
-    while waiting and len(found) < MAX_GRAPH_NODES:
-        node = waiting.pop()
-        if node in found or hasattr(node, "variable"):
+    reachable: dict[Any, None] = {}
+    unvisited = [root] if root is not None else []
+    while unvisited and len(reachable) < MAX_GRAPH_NODES:
+        node = unvisited.pop()
+        if node in reachable or hasattr(node, "variable"):
             continue
-        found[node] = None
-        waiting += [parent for parent, _ in node.next_functions if parent is not None]
-    return list(found)
+        reachable[node] = None
+        unvisited += [parent for parent, _ in node.next_functions if parent is not None]
+    return list(reachable)
 
 
 def _leaf_parameters(node: Any) -> Iterator[torch.Tensor]:
@@ -146,14 +148,14 @@ def _non_finite_origin_facts(node: Any, op: str, name: str, tensor: torch.Tensor
     )
     if producer is None:
         return {"operation": op, "why": "input", "dtype": _dtype_name(tensor)}
-    sources = [_dtype_name(t) for _, t in _saved_tensors(producer)] if producer is not node else []
+    source_dtypes = [_dtype_name(t) for _, t in _saved_tensors(producer)] if producer is not node else []
     facts = {
         "operation": _short_operation_name(producer),
         "why": "result",
-        "dtype": min([_dtype_name(tensor), *sources], key=_dtype_bit_width),
+        "dtype": min([_dtype_name(tensor), *source_dtypes], key=_dtype_bit_width),
     }
-    masked = any(_short_operation_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(producer, 4))
-    return facts | {"masked": masked, "overflow": bool(torch.isinf(tensor).any())}
+    is_masked = any(_short_operation_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(producer, 4))
+    return facts | {"masked": is_masked, "overflow": bool(torch.isinf(tensor).any())}
 
 
 def _nearby_nodes(node: Any, hops: int) -> Iterator[Any]:
@@ -165,11 +167,11 @@ def _nearby_nodes(node: Any, hops: int) -> Iterator[Any]:
 
 
 def _last_computing_parent(node: Any) -> Any:
-    makers = [parent for parent, _ in node.next_functions if parent is not None and not hasattr(parent, "variable")]
-    if not makers:
+    computing_parents = [parent for parent, _ in node.next_functions if parent is not None and not hasattr(parent, "variable")]
+    if not computing_parents:
         return None
-    last = max(makers, key=lambda parent: parent._sequence_nr())
-    return _last_computing_parent(last) if _short_operation_name(last) in _COPYING_OPERATIONS else last
+    last_parent = max(computing_parents, key=lambda parent: parent._sequence_nr())
+    return _last_computing_parent(last_parent) if _short_operation_name(last_parent) in _COPYING_OPERATIONS else last_parent
 
 
 def _dtype_name(tensor: torch.Tensor) -> str:

@@ -20,9 +20,9 @@ Facts = dict[str, Any]
 
 def tensor_facts(name: str, tensor: torch.Tensor) -> Facts:
     """Count a tensor's non-finite values and zeros, and measure its largest finite magnitude and root mean square."""
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    local = local.detach()
-    values = local.coalesce().values() if local.is_sparse else local
+    local_tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local_tensor = local_tensor.detach()
+    values = local_tensor.coalesce().values() if local_tensor.is_sparse else local_tensor
     facts: Facts = {
         "name": name[:MAX_NAME_LENGTH],
         "shape": list(tensor.shape)[:8],
@@ -33,14 +33,14 @@ def tensor_facts(name: str, tensor: torch.Tensor) -> Facts:
         return facts
     if not values.is_floating_point():
         return facts | _integer_facts(values)
-    finite = torch.isfinite(values)
-    bad = values.numel() - int(finite.sum())
+    is_finite = torch.isfinite(values)
+    bad = values.numel() - int(is_finite.sum())
     magnitude = values.float().abs() if values.dtype != torch.float64 else values.abs()
-    kept = magnitude[finite] if bad else magnitude
+    finite_magnitude = magnitude[is_finite] if bad else magnitude
     facts |= {"bad": bad, "zeros": int((values == 0).sum())}
-    if kept.numel():
-        facts |= {"max": float(kept.max()), "rms": math.sqrt(float((kept.double() ** 2).mean()))}
-    if bad and values.dim() > 1 and (rows := (~finite).flatten(1).any(1).nonzero().flatten()).numel() < len(values):
+    if finite_magnitude.numel():
+        facts |= {"max": float(finite_magnitude.max()), "rms": math.sqrt(float((finite_magnitude.double() ** 2).mean()))}
+    if bad and values.dim() > 1 and (rows := (~is_finite).flatten(1).any(1).nonzero().flatten()).numel() < len(values):
         facts["bad_rows"] = rows[:5].tolist()
     return facts
 
@@ -54,10 +54,12 @@ def _integer_facts(values: torch.Tensor) -> Facts:
 
 def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
     """Return the model's parameters in the order of its modules, followed by parameters that only an optimizer has."""
-    named: dict[str, torch.Tensor] = dict(model.named_parameters())
-    known = {id(p) for p in named.values()}
-    trained = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-    return named | {f"optimizer.{i}": p for i, p in enumerate(trained) if id(p) not in known}
+    model_parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
+    model_parameter_ids = {id(p) for p in model_parameters.values()}
+    optimizer_parameters = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    return model_parameters | {
+        f"optimizer.{i}": p for i, p in enumerate(optimizer_parameters) if id(p) not in model_parameter_ids
+    }
 
 
 def initial_parameter_norms(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -75,11 +77,11 @@ def largest_initial_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor])
 
     With a usual initialisation, the gain is about 1. Embeddings are omitted, because they do not sum over inputs.
     """
-    named = list(model.named_parameters())
-    tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    named_weights = list(model.named_parameters())
+    embedding_ids = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     gains: list[Facts] = []
-    for (name, p), norm in zip(named, norms, strict=False):
-        if p.dim() > 1 and p.numel() and id(p) not in tables:
+    for (name, p), norm in zip(named_weights, norms, strict=False):
+        if p.dim() > 1 and p.numel() and id(p) not in embedding_ids:
             rms = float(norm) / math.sqrt(p.numel())
             gains.append({"name": name, "rms": rms, "shape": list(p.shape)[:8]})
     return sorted(gains, key=lambda facts: -facts["rms"] * math.sqrt(math.prod(facts["shape"][1:])))[:6]
@@ -124,30 +126,30 @@ def optimizer_facts(optimizers: Sequence[torch.optim.Optimizer]) -> list[Facts]:
 def _scalar_optimizer_options(group: Mapping[str, Any]) -> Facts:
     options = {}
     for name, value in group.items():
-        single = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
-        if isinstance(single, (bool, int, float, str)) or name == "betas":
-            options[name] = list(map(float, value)) if name == "betas" else single
+        scalar = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+        if isinstance(scalar, (bool, int, float, str)) or name == "betas":
+            options[name] = list(map(float, value)) if name == "betas" else scalar
     return options
 
 
 def _optimizer_state_facts(optimizer: torch.optim.Optimizer) -> Facts:
     """`explained`: fraction of the non-finite parameter values whose second moment is 0, which epsilon 0 divides by."""
-    kinds: dict[str, Facts] = {}
-    bad_values = over_zero = 0
+    facts_by_kind: dict[str, Facts] = {}
+    bad_values = zero_moment_values = 0
     for parameter, state in optimizer.state.items():
         for kind, moment in state.items():
             if isinstance(moment, torch.Tensor) and moment.is_floating_point() and moment.shape == parameter.shape:
                 facts = tensor_facts(kind, moment)
-                entry = kinds.setdefault(kind, {"tensors": 0, "bad": 0, "zeros": 0})
+                entry = facts_by_kind.setdefault(kind, {"tensors": 0, "bad": 0, "zeros": 0})
                 entry["tensors"] += 1
                 entry["bad"] += facts["bad"] > 0
                 entry["zeros"] += facts.get("zeros", 0)
-        second = state.get("exp_avg_sq", state.get("square_avg")) if isinstance(state, dict) else None
-        if isinstance(second, torch.Tensor) and second.shape == parameter.shape:
+        second_moment = state.get("exp_avg_sq", state.get("square_avg")) if isinstance(state, dict) else None
+        if isinstance(second_moment, torch.Tensor) and second_moment.shape == parameter.shape:
             bad = ~torch.isfinite(parameter.detach())
             bad_values += int(bad.sum())
-            over_zero += int((bad & (second == 0)).sum())
-    return {"moments": kinds, **({"explained": over_zero / bad_values} if bad_values else {})}
+            zero_moment_values += int((bad & (second_moment == 0)).sum())
+    return {"moments": facts_by_kind, **({"explained": zero_moment_values / bad_values} if bad_values else {})}
 
 
 def batch_facts(batch: object) -> list[Facts]:
@@ -158,11 +160,11 @@ def named_tensors(value: object, name: str = "", depth: int = 0) -> Iterator[tup
     if isinstance(value, torch.Tensor):
         yield name, value
         return
-    parts: Iterable[tuple[object, object]] = ()
+    named_items: Iterable[tuple[object, object]] = ()
     if isinstance(value, Mapping):
-        parts = value.items()
+        named_items = value.items()
     elif isinstance(value, (list, tuple)):
-        parts = enumerate(value)
+        named_items = enumerate(value)
     if depth < 4:
-        for key, part in parts:
+        for key, part in named_items:
             yield from named_tensors(part, f"{name}[{key!r}]", depth + 1)

@@ -37,8 +37,8 @@ class History:
         if len(self._after) >= ROWS_AFTER or (columns[0] is None and columns[1] is None):
             return
         is_finite = self.first_bad_step is None and _all_finite(columns[0]) and _all_finite(columns[1])
-        skipped = max(len(table) - MAX_ROWS, 0) if is_finite and len(self._first) >= FIRST_ROWS else 0
-        for i in range(skipped, len(table)):
+        first_row = max(len(table) - MAX_ROWS, 0) if is_finite and len(self._first) >= FIRST_ROWS else 0
+        for i in range(first_row, len(table)):
             row: list[Any] = [table.steps[i], *(None if column is None else column[i] for column in columns)]
             if self.first_bad_step is None and not _all_finite(value for value in row[1:3] if value is not None):
                 self.first_bad_step = row[0]
@@ -81,30 +81,30 @@ class AutopsyFile:
         self._flush()
         if batches:
             path = self._recorder.folder / contract.AUTOPSY_BATCH_PATH.rpartition("/")[2]
-            partial = path.with_suffix(".new")
+            temporary_path = path.with_suffix(".new")
             with contextlib.suppress(OSError):  # a full disk
-                torch.save([seen._asdict() for seen in batches], partial)
-                os.replace(partial, path)
+                torch.save([seen._asdict() for seen in batches], temporary_path)
+                os.replace(temporary_path, path)
         self._recorder.defer(lambda: self._write_facts(facts))
 
     def _write_facts(self, facts: Mapping[str, Any]) -> None:
         record = {"schema": AUTOPSY_SCHEMA_VERSION, **self._about, **facts, "history": self._history.facts()}
         path = self._recorder.folder / contract.AUTOPSY_PATH.rpartition("/")[2]
         with contextlib.suppress(OSError):
-            partial = path.with_suffix(".new")
-            partial.write_text(autopsy_json(record), encoding="utf-8")
-            os.replace(partial, path)
+            temporary_path = path.with_suffix(".new")
+            temporary_path.write_text(autopsy_json(record), encoding="utf-8")
+            os.replace(temporary_path, path)
 
 
 def autopsy_json(record: Mapping[str, Any]) -> str:
     """Return the autopsy record as JSON of at most `MAX_AUTOPSY_BYTES` bytes, with non-finite numbers as strings."""
-    small = {key: _to_plain_value(value) for key, value in record.items()}
+    plain_record = {key: _to_plain_value(value) for key, value in record.items()}
     for key in _LEAST_INFORMATIVE_KEYS:
-        if len(json.dumps(small)) <= MAX_AUTOPSY_BYTES:
+        if len(json.dumps(plain_record)) <= MAX_AUTOPSY_BYTES:
             break
-        if small.pop(key, None):
-            small["left_out"] = [*small.get("left_out", ()), key]
-    return json.dumps(small)
+        if plain_record.pop(key, None):
+            plain_record["left_out"] = [*plain_record.get("left_out", ()), key]
+    return json.dumps(plain_record)
 
 
 def _to_plain_value(value: Any) -> Any:

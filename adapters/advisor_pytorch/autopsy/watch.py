@@ -253,8 +253,8 @@ class Autopsy:
     def _write_facts(self) -> None:
         assert self._record is not None
         step = self._record["step"]
-        kept = [seen for seen in self._batches if self._keeps_batches and step - 2 <= seen.step <= step]
-        self._write(dict(self._record), kept)
+        batches = [seen for seen in self._batches if self._keeps_batches and step - 2 <= seen.step <= step]
+        self._write(dict(self._record), batches)
 
     def _inspect_model(self, loss: torch.Tensor | None) -> Facts:
         """Return all facts except facts about gradients. loss: the current loss; None if its backward pass has already
@@ -285,29 +285,35 @@ class Autopsy:
         seen = next((one for one in reversed(self._batches) if one.step == step), None)
         if seen is None:
             return {"batch": None, "following": []}
-        place = {"epoch": seen.epoch, "number": seen.number}
-        return {"batch": inspection.batch_facts(seen.batch), **place, "following": []}
+        batch_position = {"epoch": seen.epoch, "number": seen.number}
+        return {"batch": inspection.batch_facts(seen.batch), **batch_position, "following": []}
 
     def _gradients_in_ring(self, step: int) -> Facts | None:
-        parts = next((norms.tolist() for at, norms in self._norms if at == step), None)
-        if parts is None:
+        gradient_norms = next((norms.tolist() for at, norms in self._norms if at == step), None)
+        if gradient_norms is None:
             return None
-        trained = [p for group in self._optimizers[0].param_groups for p in group["params"]]
-        names = {id(p): name for name, p in inspection.named_parameters(self._model, self._optimizers).items()}
-        for chosen in ([p for p in trained if p.grad is not None], [p for p in trained if p.requires_grad], trained):
-            if len(chosen) == len(parts):
-                pairs = zip(chosen, parts, strict=True)
-                return _list_tensors([{"name": names[id(p)], "bad": int(not math.isfinite(norm))} for p, norm in pairs])
+        optimizer_parameters = [p for group in self._optimizers[0].param_groups for p in group["params"]]
+        names_by_id = {id(p): name for name, p in inspection.named_parameters(self._model, self._optimizers).items()}
+        for candidates in (
+            [p for p in optimizer_parameters if p.grad is not None],
+            [p for p in optimizer_parameters if p.requires_grad],
+            optimizer_parameters,
+        ):
+            if len(candidates) == len(gradient_norms):
+                parameters_and_norms = zip(candidates, gradient_norms, strict=True)
+                return _list_tensors(
+                    [{"name": names_by_id[id(p)], "bad": int(not math.isfinite(norm))} for p, norm in parameters_and_norms]
+                )
         return None
 
 
 def _list_tensors(tensors: Sequence[Facts]) -> Facts:
-    bad = [facts for facts in tensors if facts["bad"]]
-    scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
+    non_finite = [facts for facts in tensors if facts["bad"]]
+    sorted_by_gain = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
     return {
         "tensors": len(tensors),
-        "bad": len(bad),
-        "bad_names": [facts["name"] for facts in bad[:MAX_LISTED_TENSORS]],
-        "first": bad[:6],
-        "largest": scale[:6],
+        "bad": len(non_finite),
+        "bad_names": [facts["name"] for facts in non_finite[:MAX_LISTED_TENSORS]],
+        "first": non_finite[:6],
+        "largest": sorted_by_gain[:6],
     }

@@ -45,12 +45,12 @@ class StepMerger:
 
     def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, MetricValues]]) -> None:
         """rows: steps of a rank other than 0, in order."""
-        known = self._others.get(rank)
-        if known is None or not rows:
+        unmerged_steps = self._others.get(rank)
+        if unmerged_steps is None or not rows:
             return
-        known.update((step, values) for step, values in rows if step > self._last_released)
-        for step in list(known)[:-MAX_STORED_STEPS_PER_RANK]:
-            del known[step]
+        unmerged_steps.update((step, values) for step, values in rows if step > self._last_released)
+        for step in list(unmerged_steps)[:-MAX_STORED_STEPS_PER_RANK]:
+            del unmerged_steps[step]
         self._latest[rank] = max(self._latest[rank], rows[-1][0])
         self.silent.discard(rank)
 
@@ -66,15 +66,15 @@ class StepMerger:
         ready: list[MetricRow] = []
         while self._waiting:
             since, (step, time_ms, values) = self._waiting[0]
-            lacking = [r for r, known in self._others.items() if step not in known and self._latest[r] < step]
-            lacking = [r for r in lacking if r not in self.silent]
-            if lacking and now - since < self._wait_s:
+            lacking_ranks = [r for r, steps in self._others.items() if step not in steps and self._latest[r] < step]
+            lacking_ranks = [r for r in lacking_ranks if r not in self.silent]
+            if lacking_ranks and now - since < self._wait_s:
                 break
-            self.silent.update(lacking)
+            self.silent.update(lacking_ranks)
             self._waiting.popleft()
-            others = [known.pop(step, None) for known in self._others.values()]
+            values_of_others = [steps.pop(step, None) for steps in self._others.values()]
             self._last_released = max(self._last_released, step)
-            merged = merge_step(values, others)
+            merged = merge_step(values, values_of_others)
             if self.incomplete is None and shard_metric_name(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
                 self.incomplete = step
             ready.append((step, time_ms, merged))
@@ -86,23 +86,25 @@ def merge_step(own: MetricValues, others: Sequence[MetricValues | None]) -> dict
 
     Metrics that need all ranks are then omitted, and for examples per second, the mean of the other ranks is used.
     """
-    known = [values for values in others if values is not None]
-    complete = len(known) == len(others)
+    received = [values for values in others if values is not None]
+    has_all_ranks = len(received) == len(others)
     merged: dict[str, float] = {}
     for name, value in own.items():
         if not name.endswith(SHARD_NORM_SUFFIX):
             merged[name] = value
-        elif complete and all(name in values for values in known):
-            merged[name.removesuffix(SHARD_NORM_SUFFIX)] = math.hypot(value, *(values[name] for values in known))
+        elif has_all_ranks and all(name in values for values in received):
+            merged[name.removesuffix(SHARD_NORM_SUFFIX)] = math.hypot(value, *(values[name] for values in received))
     _merge_clippings(merged)
     if not others:
         return merged
-    times = [values[contract.STEP_TIME] for values in (own, *known) if contract.STEP_TIME in values]
-    if len(times) == len(others) + 1:
-        merged[contract.SLOWEST_RANK], merged[contract.FASTEST_RANK] = max(times), min(times)
-    rates = [values[contract.EXAMPLES_PER_SECOND] for values in (own, *known) if contract.EXAMPLES_PER_SECOND in values]
-    if rates:
-        merged[contract.EXAMPLES_PER_SECOND] = sum(rates) / len(rates) * (len(others) + 1)
+    step_times = [values[contract.STEP_TIME] for values in (own, *received) if contract.STEP_TIME in values]
+    if len(step_times) == len(others) + 1:
+        merged[contract.SLOWEST_RANK], merged[contract.FASTEST_RANK] = max(step_times), min(step_times)
+    throughputs = [
+        values[contract.EXAMPLES_PER_SECOND] for values in (own, *received) if contract.EXAMPLES_PER_SECOND in values
+    ]
+    if throughputs:
+        merged[contract.EXAMPLES_PER_SECOND] = sum(throughputs) / len(throughputs) * (len(others) + 1)
     return merged
 
 

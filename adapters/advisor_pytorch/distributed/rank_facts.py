@@ -116,5 +116,5 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
     """Return all ranks' examples per step; for a rank with unknown batch size, the mean of the others is used."""
-    known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
-    return round(sum(known) / len(known) * len(by_rank)) if known else None
+    batch_sizes = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
+    return round(sum(batch_sizes) / len(batch_sizes) * len(by_rank)) if batch_sizes else None

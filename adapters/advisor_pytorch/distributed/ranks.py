@@ -65,11 +65,11 @@ class _MessageSlots:
     def __init__(self, number: int) -> None:
         from torch.distributed import distributed_c10d  # some builds of PyTorch lack this module
 
-        shared = distributed_c10d._get_default_store()
+        shared_store = distributed_c10d._get_default_store()
         # A separate connection is used, because a thread that waits on the shared connection blocks all other threads. Cloning
         # a connection requires PyTorch 2.8.
-        own = shared.clone() if hasattr(shared, "clone") else shared
-        self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
+        own_store = shared_store.clone() if hasattr(shared_store, "clone") else shared_store
+        self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own_store)
 
     def is_full(self, slot: str) -> bool:
         return bool(self._store.check([slot]))
@@ -87,8 +87,8 @@ class _MessageSlots:
 
 def _is_store_up() -> bool:
     """The store closes together with the process group, unless the launcher hosts it."""
-    launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return torch.distributed.is_initialized() or launcher_owns_it
+    launcher_hosts_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return torch.distributed.is_initialized() or launcher_hosts_store
 
 
 class _ChannelThread(ABC):
@@ -241,8 +241,10 @@ class RankReceiver(_ChannelThread):
         start = time.monotonic()
         rows = self._merge_received([])
         while not self._merger.silent >= self._connected:
-            speaking = any(self._facts[rank] is not None for rank in self._connected - self._merger.silent)
-            if time.monotonic() - start > (MAX_FINAL_WAIT_S if self._merger.is_waiting and speaking else FINAL_MESSAGE_WAIT_S):
+            has_active_rank = any(self._facts[rank] is not None for rank in self._connected - self._merger.silent)
+            if time.monotonic() - start > (
+                MAX_FINAL_WAIT_S if self._merger.is_waiting and has_active_rank else FINAL_MESSAGE_WAIT_S
+            ):
                 break
             time.sleep(0.02)
             rows += self._merge_received([])
@@ -271,10 +273,10 @@ class RankReceiver(_ChannelThread):
         self._merger.add(rows, now)
         merged = self._merger.take_ready_steps(now)
         if self._merger.incomplete is not None:
-            silent = ", ".join(map(str, sorted(self._merger.silent))) or "others"
+            silent_ranks = ", ".join(map(str, sorted(self._merger.silent))) or "others"
             self._warn(
                 "ranks",
-                f"no gradient norm is logged from step {self._merger.incomplete} while rank {silent} of "
+                f"no gradient norm is logged from step {self._merger.incomplete} while rank {silent_ranks} of "
                 f"{self._world_size} sends no part of it: make the TuningLogger on every rank",
             )
         return merged
@@ -357,8 +359,8 @@ class Ranks:
             self._sender.warn(key, message)
 
     def tags(self) -> dict[str, str]:
-        known = {} if self.receiver is None else self.receiver.tags()
-        return {tag: value for tag, value in known.items() if tag not in self._overridden_tags}
+        received_tags = {} if self.receiver is None else self.receiver.tags()
+        return {tag: value for tag, value in received_tags.items() if tag not in self._overridden_tags}
 
     def close(self) -> None:
         if self._sender is not None:

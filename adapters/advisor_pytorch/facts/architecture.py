@@ -17,10 +17,10 @@ _CLASSIFIER_SUFFIXES = tuple(f"For{kind}Classification" for kind in ("Sequence",
 def name(model: nn.Module) -> str:
     """Return the class name of the model inside any wrapper for distributed or compiled training."""
     for _ in range(4):
-        held = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
-        if not isinstance(held, nn.Module):
+        inner_model = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        if not isinstance(inner_model, nn.Module):
             break
-        model = held
+        model = inner_model
     return type(model).__name__
 
 
@@ -56,8 +56,8 @@ def number_of_classes(model: nn.Module) -> int | None:
         return None
     config = getattr(model, "config", None)
     number, problem = getattr(config, "num_labels", None), getattr(config, "problem_type", None)
-    single = problem in (None, "single_label_classification")
-    return number if single and isinstance(number, int) and number >= 2 else None
+    is_single_label = problem in (None, "single_label_classification")
+    return number if is_single_label and isinstance(number, int) and number >= 2 else None
 
 
 def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:

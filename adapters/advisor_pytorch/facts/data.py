@@ -49,10 +49,10 @@ def batches_per_epoch(loader: object) -> int | None:
 
 def batch_size(loader: object) -> int | None:
     """Return the number of examples per batch on this rank; None if the loader does not form the batches itself."""
-    inner = unwrap_loader(loader)
-    size = getattr(inner, "batch_size", None)
-    size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
-    return size if isinstance(size, int) and size > 0 else None
+    data_loader = unwrap_loader(loader)
+    examples = getattr(data_loader, "batch_size", None)
+    examples = getattr(getattr(data_loader, "batch_sampler", None), "batch_size", None) if examples is None else examples
+    return examples if isinstance(examples, int) and examples > 0 else None
 
 
 def is_shuffled(loader: object) -> bool | None:
@@ -100,10 +100,12 @@ def class_counts(loader: object) -> list[int] | None:
         or not 0 < (_length_or_none(targets) or 0) <= MAX_COUNTED_TARGETS
     ):
         return None
-    numbers = torch.as_tensor(targets, device="cpu")
-    if numbers.dim() != 1 or numbers.is_floating_point():
+    class_indices = torch.as_tensor(targets, device="cpu")
+    if class_indices.dim() != 1 or class_indices.is_floating_point():
         return None
-    counts = torch.bincount(numbers if indices is None else numbers[torch.as_tensor(indices, device="cpu")], minlength=number)
+    counts = torch.bincount(
+        class_indices if indices is None else class_indices[torch.as_tensor(indices, device="cpu")], minlength=number
+    )
     return [int(n) for n in counts] if len(counts) == number else None
 
 
@@ -118,8 +120,8 @@ def _dataset_class_count(dataset: object) -> int | None:
         return len(names)
     features = getattr(dataset, "features", None)
     if isinstance(features, dict):
-        named = [n for f in features.values() if isinstance(n := getattr(f, "num_classes", None), int)]
-        return named[0] if len(named) == 1 and named[0] >= 2 else None
+        class_numbers = [n for f in features.values() if isinstance(n := getattr(f, "num_classes", None), int)]
+        return class_numbers[0] if len(class_numbers) == 1 and class_numbers[0] >= 2 else None
     return None
 
 
@@ -130,10 +132,10 @@ def _sampler_of_examples(loader: object) -> object:
     sampler: object = inner.sampler
     batch_sampler: object = inner.batch_sampler
     for _ in range(4):  # Accelerate wraps the batch sampler in a batch sampler of shards
-        held = getattr(batch_sampler, "batch_sampler", None)
-        batch_sampler = batch_sampler if held is None else held
-    ordering = getattr(batch_sampler, "sampler", None)
-    return sampler if ordering is None else ordering
+        inner_sampler = getattr(batch_sampler, "batch_sampler", None)
+        batch_sampler = batch_sampler if inner_sampler is None else inner_sampler
+    wrapped_sampler = getattr(batch_sampler, "sampler", None)
+    return sampler if wrapped_sampler is None else wrapped_sampler
 
 
 def _length_or_none(what: object) -> int | None:

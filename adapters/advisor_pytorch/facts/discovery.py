@@ -31,11 +31,11 @@ def loaded_averaging_classes() -> list[type]:
 
 def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
     """Describe the first candidate whose tensors have the same shapes as the model's."""
-    own = {tuple(p.shape) for p in model.parameters()}
-    count = sum(1 for p in model.parameters() if p.requires_grad)
+    model_shapes = {tuple(p.shape) for p in model.parameters()}
+    trained_count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:
         shapes = [tuple(t.shape) for t in _tensors_in_state(one)]
-        if own and own <= set(shapes) and len(shapes) >= count and not _is_part_of_model(one, model):
+        if model_shapes and model_shapes <= set(shapes) and len(shapes) >= trained_count and not _is_part_of_model(one, model):
             return {"class": type(one).__name__, "kind": _averaging_kind(one)}
     return None
 

@@ -40,9 +40,9 @@ def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> floa
         return None
     if match := _ACCURACY_OR_ERROR_NAMES.search(name):
         k = int(digits.group(1)) if (digits := re.search(r"top_?(\d+)", name)) else 1
-        right = min(k / classes, 1.0)
-        share = 1 - right if "err" in name[match.start() :] else right
-        return 100 * share if percent else share
+        accuracy = min(k / classes, 1.0)
+        rate = 1 - accuracy if "err" in name[match.start() :] else accuracy
+        return 100 * rate if percent else rate
     if _PERPLEXITY_NAMES.search(name):
         return float(classes)
     return math.log(classes) if _ENTROPY_NAMES.search(name) else None
@@ -107,11 +107,11 @@ class Observations:
     def describe_setup(self, scheduler: Any, classes: int | None) -> None:
         self._has_classes, self._has_scheduler = classes is not None, scheduler is not None
         with self._warn_on_error("the scheduler"):
-            if (known := classes or architecture.number_of_classes(self._model)) is not None:
-                self._set_classes(known)
+            if (class_count := classes or architecture.number_of_classes(self._model)) is not None:
+                self._set_classes(class_count)
             if scheduler is not None:
-                several = list(scheduler) if isinstance(scheduler, Sequence) else [scheduler]
-                self._log_new_tags(_json_tag(contract.TAG_SCHEDULE, schedules.describe_schedule(several, self._steps)))
+                schedulers = list(scheduler) if isinstance(scheduler, Sequence) else [scheduler]
+                self._log_new_tags(_json_tag(contract.TAG_SCHEDULE, schedules.describe_schedule(schedulers, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
         with self._warn_on_error("a loader"):

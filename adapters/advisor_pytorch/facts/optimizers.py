@@ -56,9 +56,9 @@ _EXCLUDED_OPTIMIZER_OPTIONS = frozenset(
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
     """Return the hyperparameters of a parameter group that have plain values, as texts under the playbook's names."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
-    renamed = dict(_PLAYBOOK_OPTION_NAMES)
+    logged_names = dict(_PLAYBOOK_OPTION_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
-        renamed["alpha"] = "rho"
+        logged_names["alpha"] = "rho"
     values = {"update_rule": update_rule(optimizer)}
     for name, value in group.items():
         if name in _EXCLUDED_OPTIMIZER_OPTIONS:
@@ -66,9 +66,9 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
         if name == "betas" and isinstance(value, (tuple, list)):
             values |= {f"beta{i}": _number_as_text(beta) for i, beta in enumerate(value, start=1)}
             continue
-        chosen = group.get("initial_lr", value) if name == "lr" else value
-        if _is_plain_value(chosen):
-            values[renamed.get(name, name)] = _number_as_text(chosen)
+        logged_value = group.get("initial_lr", value) if name == "lr" else value
+        if _is_plain_value(logged_value):
+            values[logged_names.get(name, name)] = _number_as_text(logged_value)
     return values
 
 
@@ -89,13 +89,15 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
     tags: dict[str, str] = {}
     for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
         name = contract.TAG_OPTIMIZER + (f"{contract.OPTIMIZER_SUFFIX}{k}" if k else "")
-        first = hyperparameters(optimizer)
+        first_group_values = hyperparameters(optimizer)
         if k:
             tags[name] = type(optimizer).__name__
-            tags |= {f"{name}.{key}": value for key, value in first.items()}
+            tags |= {f"{name}.{key}": value for key, value in first_group_values.items()}
         for j in range(1, min(len(optimizer.param_groups), MAX_PARAMETER_GROUPS)):
             values = hyperparameters(optimizer, j)
-            tags |= {f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in values.items() if first.get(key) != v}
+            tags |= {
+                f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in values.items() if first_group_values.get(key) != v
+            }
     return tags
 
 

@@ -83,8 +83,8 @@ class AutogradGraph:
 
     def is_incomplete(self) -> bool:
         """Return whether nodes are missing: the graph is too large, or parts of it are compiled or will be recomputed."""
-        recomputed = any("CheckpointFunction" in name for name in self.names.values())
-        return not self.names or recomputed or self.is_compiled()
+        is_recomputed = any("CheckpointFunction" in name for name in self.names.values())
+        return not self.names or is_recomputed or self.is_compiled()
 
 
 def norm_order(graph: AutogradGraph, model: torch.nn.Module) -> str | None:
@@ -97,9 +97,9 @@ def norm_order(graph: AutogradGraph, model: torch.nn.Module) -> str | None:
     if additions is None:
         return None
     if not additions:
-        trained = {id(p) for p in model.parameters() if p.requires_grad}
-        seen = trained & {id(p) for p in graph.parameters.values()}
-        return "no-residuals" if len(seen) >= _MIN_PARAMETER_COVERAGE * len(trained) else None
+        trained_ids = {id(p) for p in model.parameters() if p.requires_grad}
+        trained_ids_in_graph = trained_ids & {id(p) for p in graph.parameters.values()}
+        return "no-residuals" if len(trained_ids_in_graph) >= _MIN_PARAMETER_COVERAGE * len(trained_ids) else None
     kinds = Counter(_block_norm_order(graph, node, additions, norms) for node in additions)
     kind, count = kinds.most_common(1)[0]
     # With frozen layers, as beside an adapter, the graph does not show where a normalisation is applied.
@@ -125,27 +125,28 @@ def is_norm_layer(module: torch.nn.Module) -> bool:
 
 
 def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[Node]:
-    scales = {id(p) for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False)}
-    scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
+    norm_parameter_ids = {id(p) for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False)}
+    norm_parameter_nodes = {node for node, parameter in graph.parameters.items() if id(parameter) in norm_parameter_ids}
     return {
         node
         for node, name in graph.names.items()
-        if node not in scaling and (_NORM_NODE_NAMES.search(name) or not scaling.isdisjoint(graph.parents[node]))
+        if node not in norm_parameter_nodes
+        and (_NORM_NODE_NAMES.search(name) or not norm_parameter_nodes.isdisjoint(graph.parents[node]))
     }
 
 
 def _residual_additions(graph: AutogradGraph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
     """Return each addition's skip input and whether its branch normalises; None beyond MAX_NODE_VISITS."""
     additions = {}
-    looks = 0
+    visits = 0
     for node, name in graph.names.items():
         parents = graph.parents[node]
         if not name.startswith("AddBackward") or len(parents) != 2 or parents[0] is parents[1]:
             continue
         skip, end = sorted(parents, key=graph.rank.__getitem__)
-        branch, looked = _nodes_between(graph, skip, end)
-        looks += looked
-        if looks > MAX_NODE_VISITS:
+        branch, branch_visits = _nodes_between(graph, skip, end)
+        visits += branch_visits
+        if visits > MAX_NODE_VISITS:
             return None
         if branch is not None and any(graph.parameters[n].dim() >= 2 for n in branch if n in graph.parameters):
             additions[node] = (skip, any(n in norms and graph.rank[n] > graph.rank[skip] for n in branch))
@@ -154,56 +155,56 @@ def _residual_additions(graph: AutogradGraph, norms: set[Node]) -> dict[Node, tu
 
 def _nodes_between(graph: AutogradGraph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
     """Return (nodes between `first` and `last` with their parameters, or None without a path; node visits)."""
-    lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
+    lowest, seen, stack, has_path = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
             if parent is first:
-                reached = True
+                has_path = True
             elif parent not in seen:
                 seen.add(parent)
                 if graph.rank[parent] > lowest:
                     stack.append(parent)
-    return (seen if reached else None), len(seen)
+    return (seen if has_path else None), len(seen)
 
 
 def _block_norm_order(graph: AutogradGraph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
-    before, on_the_way = _trace_to_addition(skip, graph, additions, norms)
-    if before is None and not in_branch:  # for the model's first residual block, check which nodes use its sum
-        after = norms.union(s for s, _ in additions.values())
-        on_the_way = (node, True) in [_trace_to_addition(n, graph, additions, norms) for n in after]
-    if before is not None and in_branch and on_the_way:
+    earlier_addition, has_norm_between = _trace_to_addition(skip, graph, additions, norms)
+    if earlier_addition is None and not in_branch:  # for the model's first residual block, check which nodes use its sum
+        later_nodes = norms.union(s for s, _ in additions.values())
+        has_norm_between = (node, True) in [_trace_to_addition(n, graph, additions, norms) for n in later_nodes]
+    if earlier_addition is not None and in_branch and has_norm_between:
         return "mixed"
     if in_branch:
         return "pre-norm"
-    return "post-norm" if on_the_way else "none"
+    return "post-norm" if has_norm_between else "none"
 
 
 def _trace_to_addition(
     node: Node, graph: AutogradGraph, additions: Mapping[Node, Any], norms: set[Node]
 ) -> tuple[Node | None, bool]:
     """Go back to a residual addition, past normalisations but not past weights; return it, and whether one was met."""
-    met = False
+    met_norm = False
     while node not in additions:
         if node in norms:
-            met, came_from = True, _input_of_norm(node, graph, additions)
+            met_norm, input_node = True, _input_of_norm(node, graph, additions)
         else:
-            came_from = graph.parents[node][0] if len(graph.parents[node]) == 1 else None
-        if came_from is None or came_from in graph.parameters:
-            return None, met
-        node = came_from
-    return node, met
+            input_node = graph.parents[node][0] if len(graph.parents[node]) == 1 else None
+        if input_node is None or input_node in graph.parameters:
+            return None, met_norm
+        node = input_node
+    return node, met_norm
 
 
 def _input_of_norm(node: Node, graph: AutogradGraph, additions: Mapping[Node, Any]) -> Node | None:
     """If the normalisation consists of elementary operations, return the residual addition before them."""
-    ways = set(graph.inputs(node))
+    input_nodes = set(graph.inputs(node))
     if _NORM_NODE_NAMES.search(graph.names[node]):
-        return ways.pop() if len(ways) == 1 else None
+        return input_nodes.pop() if len(input_nodes) == 1 else None
     for _ in range(_MAX_NODES_PER_NORM):
-        last = max(ways, key=graph.rank.__getitem__, default=None)
-        if last is None or last in additions:
-            return last if len(ways) == 1 else None
-        ways.remove(last)
-        ways.update(graph.inputs(last))
+        latest_node = max(input_nodes, key=graph.rank.__getitem__, default=None)
+        if latest_node is None or latest_node in additions:
+            return latest_node if len(input_nodes) == 1 else None
+        input_nodes.remove(latest_node)
+        input_nodes.update(graph.inputs(latest_node))
     return None

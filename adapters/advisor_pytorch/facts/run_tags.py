@@ -27,7 +27,7 @@ _REPORTED_LIBRARIES = (
 
 
 def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    at = model_device(model)
+    device = model_device(model)
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
         contract.TAG_OPTIMIZER: type(optimizers[0]).__name__,
@@ -39,17 +39,17 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
         contract.TAG_PRECISION: json.dumps({"parameters": parameter_dtype(model)}),
         contract.TAG_BACKENDS: json.dumps(machine.backend_settings()),
         contract.TAG_COMMAND: shell_command(),
-        contract.TAG_DEVICE: describe_device(at),
+        contract.TAG_DEVICE: describe_device(device),
         contract.TAG_LIBRARIES: json.dumps(library_versions()),
     }
     if files := config_files_in_arguments(sys.orig_argv):
         tags[contract.TAG_CONFIG] = json.dumps(files)
     if batch_norm := architecture.batch_norm(model):
         tags[contract.TAG_BATCH_NORM] = json.dumps(batch_norm)
-    if memory := machine.device_memory_bytes(at):
+    if memory := machine.device_memory_bytes(device):
         tags[contract.TAG_DEVICE_MEMORY] = str(memory)
-    names = hyperparameters(optimizers[0])
-    tags |= {f"{contract.TAG_OPTIMIZER}.{name}": value for name, value in names.items()}
+    first_optimizer_values = hyperparameters(optimizers[0])
+    tags |= {f"{contract.TAG_OPTIMIZER}.{name}": value for name, value in first_optimizer_values.items()}
     return tags | further_optimizer_tags(optimizers)
 
 

@@ -56,48 +56,48 @@ _SCHEDULE_KIND_BY_PATTERN = (
 
 def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
     """Describe all schedulers combined. steps: planned number of steps."""
-    inner = [unwrap_scheduler(s) for s in schedulers]
-    nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
-    outer = list({id(s): s for s in inner if id(s) not in nested}.values())
-    if not outer:
+    unwrapped = [unwrap_scheduler(s) for s in schedulers]
+    nested_ids = {id(part) for s in unwrapped for part in getattr(s, "_schedulers", ())}
+    outermost = list({id(s): s for s in unwrapped if id(s) not in nested_ids}.values())
+    if not outermost:
         return None
     return {
-        "class": "+".join(type(s).__name__ for s in outer),
-        "kind": _combine_schedule_kinds([schedule_kind(s, steps) for s in outer]),
+        "class": "+".join(type(s).__name__ for s in outermost),
+        "kind": _combine_schedule_kinds([schedule_kind(s, steps) for s in outermost]),
     }
 
 
 def unwrap_scheduler(scheduler: Any) -> Any:
-    held = getattr(scheduler, "scheduler", None)
-    return held if isinstance(held, lr_scheduler.LRScheduler) else scheduler
+    inner_scheduler = getattr(scheduler, "scheduler", None)
+    return inner_scheduler if isinstance(inner_scheduler, lr_scheduler.LRScheduler) else scheduler
 
 
 def schedule_kind(scheduler: Any, steps: int | None) -> str:
-    known = _torch_class_name(scheduler)
+    class_name = _torch_class_name(scheduler)
     try:
-        if (kind := _kind_by_parameters(known, scheduler, steps)) is not None:
+        if (kind := _kind_by_parameters(class_name, scheduler, steps)) is not None:
             return kind
     except Exception:  # the user's scheduler class is incomplete, or its function fails at some steps
         return "other"
-    base = _schedule_kind_from_name(type(scheduler).__name__)
-    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's attribute
-    return "warmup+" + base if warms_up else base
+    kind_by_name = _schedule_kind_from_name(type(scheduler).__name__)
+    has_warmup = bool(getattr(scheduler, "warmup_t", 0)) and not kind_by_name.startswith("warmup+")  # timm's attribute
+    return "warmup+" + kind_by_name if has_warmup else kind_by_name
 
 
-def _kind_by_parameters(known: str, scheduler: Any, steps: int | None) -> str | None:
-    if known in ("LinearLR", "ConstantLR"):
-        start, end = (scheduler.start_factor, scheduler.end_factor) if known == "LinearLR" else (scheduler.factor, 1)
-        fall = "linear" if known == "LinearLR" else "step"
-        return "constant" if start == end else "warmup+constant" if start < end else fall
-    if known == "PolynomialLR":
+def _kind_by_parameters(class_name: str, scheduler: Any, steps: int | None) -> str | None:
+    if class_name in ("LinearLR", "ConstantLR"):
+        start, end = (scheduler.start_factor, scheduler.end_factor) if class_name == "LinearLR" else (scheduler.factor, 1)
+        falling_kind = "linear" if class_name == "LinearLR" else "step"
+        return "constant" if start == end else "warmup+constant" if start < end else falling_kind
+    if class_name == "PolynomialLR":
         return "linear" if scheduler.power == 1 else "polynomial"
-    if known == "MultiplicativeLR":
+    if class_name == "MultiplicativeLR":
         return _multiplicative_lr_schedule_kind(scheduler)
-    if known == "LambdaLR":
+    if class_name == "LambdaLR":
         return _lambda_lr_schedule_kind(scheduler, steps)
-    if known in ("SequentialLR", "ChainedScheduler"):
+    if class_name in ("SequentialLR", "ChainedScheduler"):
         return _combine_schedule_kinds([schedule_kind(part, steps) for part in scheduler._schedulers])
-    return _SCHEDULE_KIND_BY_CLASS.get(known)
+    return _SCHEDULE_KIND_BY_CLASS.get(class_name)
 
 
 def _torch_class_name(scheduler: Any) -> str:
@@ -122,29 +122,29 @@ def _multiplicative_lr_schedule_kind(scheduler: Any) -> str:
 
 def _lambda_lr_schedule_kind(scheduler: Any, steps: int | None) -> str:
     function = scheduler.lr_lambdas[0]
-    named = _schedule_kind_from_name(_function_name(function))
+    kind_by_name = _schedule_kind_from_name(_function_name(function))
     if not is_side_effect_free(function):
-        return named
+        return kind_by_name
     keywords = getattr(function, "keywords", {})
-    seen = schedule_kind_of_function(function, keywords.get("num_training_steps") or steps)
-    return named if seen.endswith("other") and not named.endswith("other") else seen
+    kind_by_values = schedule_kind_of_function(function, keywords.get("num_training_steps") or steps)
+    return kind_by_name if kind_by_values.endswith("other") and not kind_by_name.endswith("other") else kind_by_values
 
 
 def _combine_schedule_kinds(kinds: Sequence[str]) -> str:
     """Return the kind of a schedule that applies several schedulers in sequence or multiplies their factors."""
     warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
-    falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
-    if not falls:
+    decay_kinds = [kind for k in kinds if (kind := k.removeprefix("warmup+")) != "constant"]
+    if not decay_kinds:
         return warmup + "constant"
-    if "plateau" in falls:
+    if "plateau" in decay_kinds:
         return warmup + "plateau"
-    return warmup + (falls[0] if len(set(falls)) == 1 else "other")
+    return warmup + (decay_kinds[0] if len(set(decay_kinds)) == 1 else "other")
 
 
 def _schedule_kind_from_name(name: str) -> str:
-    lower = name.lower()
-    base = next((k for pattern, k in _SCHEDULE_KIND_BY_PATTERN if re.search(pattern, lower)), "other")
-    return "warmup+" + base if "warmup" in lower and base != "other" else base
+    lower_name = name.lower()
+    kind = next((k for pattern, k in _SCHEDULE_KIND_BY_PATTERN if re.search(pattern, lower_name)), "other")
+    return "warmup+" + kind if "warmup" in lower_name and kind != "other" else kind
 
 
 def _function_name(function: Any) -> str:
@@ -167,15 +167,15 @@ def schedule_kind_of_function(factor: Callable[[int], float], steps: int | None)
     `factor` may count epochs while `steps` counts optimizer steps. Errors in `factor` propagate.
     """
     end = steps or _DEFAULT_SCHEDULE_STEPS
-    ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
-    end = _last_step_of_change(ahead, [float(factor(i)) for i in ahead])
+    probed_steps = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
+    end = _last_step_of_change(probed_steps, [float(factor(i)) for i in probed_steps])
     for _ in range(3):  # each pass narrows the interval of steps in which the last change of the factor lies
         grid = sorted({round(end * i / (SCHEDULE_GRID_POINTS - 1)) for i in range(SCHEDULE_GRID_POINTS)})
         values = [float(factor(i)) for i in grid]
-        nearer = _last_step_of_change(grid, values)
-        if nearer > 0.8 * end:
+        last_change = _last_step_of_change(grid, values)
+        if last_change > 0.8 * end:
             break
-        end = nearer
+        end = last_change
     return schedule_kind_of_values(grid, values)
 
 
@@ -200,24 +200,24 @@ def _decay_kind(steps: Sequence[int], values: Sequence[float], peak: float) -> s
         return "constant"
     if _count_rises_after_falls(values, peak):
         return "cyclic"
-    changes = [not math.isclose(a, b) for a, b in pairwise(values)]
-    if len(values) >= 8 and not any(a and b for a, b in pairwise(changes)):
+    is_changed = [not math.isclose(a, b) for a, b in pairwise(values)]
+    if len(values) >= 8 and not any(a and b for a, b in pairwise(is_changed)):
         return "step"
-    first = max(i for i, v in enumerate(values) if v >= peak - tolerance)  # a constant phase may precede the fall
-    last = len(values) - 1
-    while values[last - 1] - values[last] == 0:
-        last -= 1
-    ts = [(s - steps[first]) / (steps[last] - steps[first]) for s in steps[first : last + 1]]
-    falling = values[first : last + 1]
-    down = [(v - falling[-1]) / (falling[0] - falling[-1]) for v in falling]
-    return _decay_form(ts, down, falling)
+    decay_start = max(i for i, v in enumerate(values) if v >= peak - tolerance)  # a constant phase may precede the fall
+    decay_end = len(values) - 1
+    while values[decay_end - 1] - values[decay_end] == 0:
+        decay_end -= 1
+    ts = [(s - steps[decay_start]) / (steps[decay_end] - steps[decay_start]) for s in steps[decay_start : decay_end + 1]]
+    decay_values = values[decay_start : decay_end + 1]
+    scaled_values = [(v - decay_values[-1]) / (decay_values[0] - decay_values[-1]) for v in decay_values]
+    return _decay_form(ts, scaled_values, decay_values)
 
 
-def _decay_form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
+def _decay_form(ts: Sequence[float], scaled_values: Sequence[float], values: Sequence[float]) -> str:
     """ts: time (n,) from 0 to 1. down: learning rate (n,), scaled to fall from 1 to 0. values: unscaled learning rate."""
 
     def fits(form: Callable[[float], float]) -> bool:
-        return all(abs(d - form(t)) <= _MAX_FIT_ERROR for t, d in zip(ts, down, strict=True))
+        return all(abs(d - form(t)) <= _MAX_FIT_ERROR for t, d in zip(ts, scaled_values, strict=True))
 
     if fits(lambda t: 1 - t):
         return "linear"
@@ -227,8 +227,8 @@ def _decay_form(ts: Sequence[float], down: Sequence[float], values: Sequence[flo
         rate = math.log(values[-1] / values[0])
         if fits(lambda t: (math.exp(rate * t) - math.exp(rate)) / (1 - math.exp(rate))):
             return "exponential"
-    middle = next((d for t, d in zip(ts, down, strict=True) if t >= 0.5), 0.0)
-    power = math.log(middle) / math.log(0.5) if 0 < middle < 1 else 0.0
+    value_at_half = next((d for t, d in zip(ts, scaled_values, strict=True) if t >= 0.5), 0.0)
+    power = math.log(value_at_half) / math.log(0.5) if 0 < value_at_half < 1 else 0.0
     return "polynomial" if power and fits(lambda t: (1 - t) ** power) else "other"
 
 
@@ -241,5 +241,5 @@ def _last_step_of_change(steps: Sequence[int], values: Sequence[float]) -> int:
 
 
 def _count_rises_after_falls(values: Sequence[float], peak: float) -> int:
-    signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _EQUAL_RATES_TOLERANCE]
-    return sum(up and not before for before, up in pairwise(signs))
+    is_rising = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _EQUAL_RATES_TOLERANCE]
+    return sum(up and not before for before, up in pairwise(is_rising))

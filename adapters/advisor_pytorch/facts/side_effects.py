@@ -24,22 +24,22 @@ def is_side_effect_free(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
     Its globals and closure may contain only plain values, objects with plain attributes, math, numpy, and such functions.
     """
     if isinstance(function, functools.partial):
-        bound = [*function.args, *function.keywords.values()]
-        return all(_is_plain_value(value) for value in bound) and is_side_effect_free(function.func, depth)
+        bound_arguments = [*function.args, *function.keywords.values()]
+        return all(_is_plain_value(value) for value in bound_arguments) and is_side_effect_free(function.func, depth)
     if isinstance(function, types.BuiltinFunctionType):
         return function.__module__ == "math" or function in _ALLOWED_BUILTINS
     if not isinstance(function, types.FunctionType) or depth == 0:
         return False
     try:
-        seen = inspect.getclosurevars(function)
+        outer_variables = inspect.getclosurevars(function)
     except (TypeError, ValueError):
         return False
-    used = [*seen.nonlocals.values(), *seen.globals.values(), *seen.builtins.values()]
+    used_values = [*outer_variables.nonlocals.values(), *outer_variables.globals.values(), *outer_variables.builtins.values()]
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    if not all(_is_safe_value(value, depth) for value in [*used, *defaults]):
+    if not all(_is_safe_value(value, depth) for value in [*used_values, *defaults]):
         return False
     return _has_only_pure_instructions(
-        function.__code__, lambda name: name in _ALLOWED_MATH_NAMES or _is_attribute_without_code(name, used)
+        function.__code__, lambda name: name in _ALLOWED_MATH_NAMES or _is_attribute_without_code(name, used_values)
     )
 
 

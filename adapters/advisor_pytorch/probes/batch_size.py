@@ -52,23 +52,23 @@ class Stopwatch:
 
     def run(self, after_step: StepCallback, last_step: Callable[[], int]) -> None:
         """Make the warmup steps, then measure blocks of steps. `after_step` receives the loss of each step."""
-        started = time.perf_counter()
-        once = min(self._measure_block_seconds(1, after_step) for _ in range(UNTIMED_WARMUP_STEPS))
-        steps = max(1, round(min(TARGET_BLOCK_S, self._seconds / (2 * MIN_BLOCKS_FOR_INTERVAL)) / once))
+        start = time.perf_counter()
+        seconds_per_step = min(self._measure_block_seconds(1, after_step) for _ in range(UNTIMED_WARMUP_STEPS))
+        steps = max(1, round(min(TARGET_BLOCK_S, self._seconds / (2 * MIN_BLOCKS_FOR_INTERVAL)) / seconds_per_step))
         while True:
             self.blocks.append(TimedBlock(steps, self._measure_block_seconds(steps, after_step), last_step()))
             if self._is_precise_enough() or (
-                len(self.blocks) >= MIN_TIMED_BLOCKS and time.perf_counter() - started > self._seconds
+                len(self.blocks) >= MIN_TIMED_BLOCKS and time.perf_counter() - start > self._seconds
             ):
                 return
 
     def _measure_block_seconds(self, steps: int, after_step: StepCallback) -> float:
         wait_for_device(self._device)
-        started = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(steps):
             after_step(self._step())
         wait_for_device(self._device)
-        return time.perf_counter() - started
+        return time.perf_counter() - start
 
     def _is_precise_enough(self) -> bool:
         speeds = [b.steps / b.seconds for b in self.blocks]
@@ -82,13 +82,13 @@ def median_confidence_interval(values: Sequence[float]) -> tuple[float, float]:
 
     The confidence interval is based on order statistics and assumes only that the values are independent.
     """
-    ordered, n = sorted(values), len(values)
+    sorted_values, n = sorted(values), len(values)
     if n < MIN_BLOCKS_FOR_INTERVAL:
-        return ordered[0], ordered[-1]
-    outside, cut = 0.0, 0
-    while (outside := outside + math.comb(n, cut) / 2**n) <= 0.025:
-        cut += 1
-    return ordered[cut - 1], ordered[n - cut]
+        return sorted_values[0], sorted_values[-1]
+    tail_probability, excluded = 0.0, 0
+    while (tail_probability := tail_probability + math.comb(n, excluded) / 2**n) <= 0.025:
+        excluded += 1
+    return sorted_values[excluded - 1], sorted_values[n - excluded]
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -156,16 +156,16 @@ class BatchSizeSweep:
         """
         if not self.measured:
             return None
-        chosen = self.measured[0]
+        useful = self.measured[0]
         for size in self.measured[1:]:
-            material = size.examples_per_s >= (1 + MIN_THROUGHPUT_GAIN) * chosen.examples_per_s
-            if material and size.interval[0] > chosen.interval[1]:
-                chosen = size
-        return chosen.batch_size
+            is_large_gain = size.examples_per_s >= (1 + MIN_THROUGHPUT_GAIN) * useful.examples_per_s
+            if is_large_gain and size.interval[0] > useful.interval[1]:
+                useful = size
+        return useful.batch_size
 
     def __str__(self) -> str:
-        head = f"{'batch size':>10}  {'examples/s':>12}  {'middle half':>25}  {'step time':>10}  {'memory peak':>11}"
-        return "\n".join([head, *map(_throughput_table_row, self.sizes), "", *self._conclusions()])
+        header = f"{'batch size':>10}  {'examples/s':>12}  {'middle half':>25}  {'step time':>10}  {'memory peak':>11}"
+        return "\n".join([header, *map(_throughput_table_row, self.sizes), "", *self._conclusions()])
 
     def _conclusions(self) -> Iterator[str]:
         useful, measured = self.largest_useful, self.measured

@@ -59,13 +59,13 @@ class TrainingSnapshot:
             for tensor, value in self._values.values():
                 tensor.copy_(value)
         for optimizer, groups, states in zip(self._optimizers, self._groups, self._states, strict=True):
-            for group, before in zip(optimizer.param_groups, groups, strict=True):
+            for group, saved_group in zip(optimizer.param_groups, groups, strict=True):
                 group.clear()
-                group.update(_copy_containers(before))
+                group.update(_copy_containers(saved_group))
             optimizer.state.clear()
             optimizer.state.update({p: _copy_containers(state) for p, state in states.items()})
-        for one, state in zip(self._also, self._others, strict=True):
-            one.load_state_dict(copy.deepcopy(state))
+        for stateful, state in zip(self._also, self._others, strict=True):
+            stateful.load_state_dict(copy.deepcopy(state))
         restore_random_states(self._random)
 
     def _copy_tensor(self, tensor: torch.Tensor) -> None:
@@ -110,8 +110,8 @@ class ProbeBench:
         tracking_uri: str | None,
     ) -> None:
         """Raises TypeError or ValueError with a one-line message if the probe cannot run on this training."""
-        several = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
-        self.optimizers = [unwrap_optimizer(one) for one in several]
+        given_optimizers = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
+        self.optimizers = [unwrap_optimizer(one) for one in given_optimizers]
         check_training(model, self.optimizers)
         check_single_process()
         for one in also:

@@ -61,16 +61,16 @@ class EarlyInstability:
         return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
 
     def __str__(self) -> str:
-        head = f"{'learning rate':>13}  {'times best':>10}  {'first':>10}  {'highest':>10}  {'at step':>7}  {'last':>10}"
-        return "\n".join([head, *map(_table_row, self.trials), "", *self._conclusions()])
+        header = f"{'learning rate':>13}  {'times best':>10}  {'first':>10}  {'highest':>10}  {'at step':>7}  {'last':>10}"
+        return "\n".join([header, *map(_table_row, self.trials), "", *self._conclusions()])
 
     def _conclusions(self) -> Iterator[str]:
-        higher = [t for t in self.trials if t.diverged_at is None and t.highest > t.first]
+        risen_trials = [t for t in self.trials if t.diverged_at is None and t.highest > t.first]
         if self.diverges_from is not None:
             yield f"The loss becomes non-finite at learning rate {self.diverges_from:.3g} and above."
-        for trial in higher:
+        for trial in risen_trials:
             yield f"At {trial.learning_rate:.3g} it stood at {trial.highest:.4g} for ten steps, above {trial.first:.4g} at first."
-        if not higher and self.diverges_from is None:
+        if not risen_trials and self.diverges_from is None:
             yield "At none of these learning rates did the average loss over ten steps rise above its first value."
         yield f"Logged as the study {self.experiment!r}: `advisor analyze` tells a rise from noise and recommends changes."
 
@@ -130,15 +130,15 @@ def early_instability(
     with ProbeBench(
         model, optimizer, probe="early-instability", params=params, also=also, experiment=experiment, tracking_uri=tracking_uri
     ) as bench:
-        best = bench.rates.first if learning_rate is None else learning_rate
-        if not (best > 0 and math.isfinite(best)):
-            raise ValueError(f"learning_rate must be positive, not {best:g}")
-        starts = _StartTrialRunner(bench, step, evaluate, reset, steps, warmup_steps, max_train_steps)
-        made: list[StartTrial] = []
+        best_rate = bench.rates.first if learning_rate is None else learning_rate
+        if not (best_rate > 0 and math.isfinite(best_rate)):
+            raise ValueError(f"learning_rate must be positive, not {best_rate:g}")
+        runner = _StartTrialRunner(bench, step, evaluate, reset, steps, warmup_steps, max_train_steps)
+        results: list[StartTrial] = []
         for multiple in sorted(multiples):
-            bench.show_progress(f"learning rate {best * multiple:.3g}, {len(made) + 1} of {len(multiples)}")
-            made.append(starts.trial(best * multiple, multiple))
-    return EarlyInstability(tuple(made), experiment)
+            bench.show_progress(f"learning rate {best_rate * multiple:.3g}, {len(results) + 1} of {len(multiples)}")
+            results.append(runner.trial(best_rate * multiple, multiple))
+    return EarlyInstability(tuple(results), experiment)
 
 
 @dataclass(frozen=True)
@@ -163,18 +163,20 @@ class _StartTrialRunner:
             diverged = not math.isfinite(losses[-1])
             log.close("diverged" if diverged else "complete")
         first_step = 0 if self.evaluate is not None else 1
-        finite = [loss for loss in losses if math.isfinite(loss)]
-        if not finite:
+        finite_losses = [loss for loss in losses if math.isfinite(loss)]
+        if not finite_losses:
             return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
-        levels = [
-            statistics.fmean(finite[i : i + LOSS_AVERAGING_STEPS])
-            for i in range(1, max(len(finite) - LOSS_AVERAGING_STEPS, 1) + 1)
+        average_losses = [
+            statistics.fmean(finite_losses[i : i + LOSS_AVERAGING_STEPS])
+            for i in range(1, max(len(finite_losses) - LOSS_AVERAGING_STEPS, 1) + 1)
         ]
-        levels = levels if len(finite) > 1 else finite
-        highest = max(range(len(levels)), key=levels.__getitem__)
-        at = min(highest + LOSS_AVERAGING_STEPS, len(finite) - 1) + first_step
-        diverged_at = len(finite) + first_step if diverged else None
-        return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
+        average_losses = average_losses if len(finite_losses) > 1 else finite_losses
+        highest_index = max(range(len(average_losses)), key=average_losses.__getitem__)
+        highest_step = min(highest_index + LOSS_AVERAGING_STEPS, len(finite_losses) - 1) + first_step
+        diverged_at = len(finite_losses) + first_step if diverged else None
+        return StartTrial(
+            rate, multiple, finite_losses[0], average_losses[highest_index], highest_step, average_losses[-1], diverged_at
+        )
 
     def _loss_of_each_step(self, log: TuningLogger, rate: float) -> list[float]:
         """Return the loss after each step; with an `evaluate` function, the first entry is the loss before the first step."""
@@ -200,5 +202,5 @@ def _log_loss(log: TuningLogger, loss: ScalarValue) -> float:
 
 def _table_row(trial: StartTrial) -> str:
     row = f"{trial.learning_rate:>13.3g}  {trial.multiple:>10.3g}  {trial.first:>10.4g}  {trial.highest:>10.4g}  "
-    end = f"not finite from step {trial.diverged_at:,} on" if trial.diverged_at is not None else f"{trial.last:>10.4g}"
-    return f"{row}{trial.highest_step:>7,}  {end}"
+    last_columns = f"not finite from step {trial.diverged_at:,} on" if trial.diverged_at is not None else f"{trial.last:>10.4g}"
+    return f"{row}{trial.highest_step:>7,}  {last_columns}"

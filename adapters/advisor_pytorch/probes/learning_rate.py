@@ -54,9 +54,11 @@ class LearningRateRange:
     @property
     def working(self) -> tuple[RateTrial, ...]:
         """Trials whose loss decreased by more than two standard errors and by at least a tenth of the largest decrease."""
-        fine = [t for t in self.trials if t.diverged_at is None]
-        largest = max((t.fall for t in fine), default=0.0)
-        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_DECREASE * largest)
+        finished_trials = [t for t in self.trials if t.diverged_at is None]
+        largest_decrease = max((t.fall for t in finished_trials), default=0.0)
+        return tuple(
+            t for t in finished_trials if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_DECREASE * largest_decrease
+        )
 
     @property
     def best(self) -> float | None:
@@ -67,18 +69,18 @@ class LearningRateRange:
     def diverges_from(self) -> float | None:
         """Lowest learning rate at and above which all trials diverged; None if the trial with the highest learning rate did not
         diverge."""
-        lowest = None
+        lowest_rate = None
         for trial in reversed(self.trials):
             if trial.diverged_at is None:
                 break
-            lowest = trial.learning_rate
-        return lowest
+            lowest_rate = trial.learning_rate
+        return lowest_rate
 
     def __str__(self) -> str:
-        head = f"{'learning rate':>13}  {'loss':>11}  {'fall':>11}"
-        works = {t.learning_rate for t in self.working}
-        rows = [_table_row(t, t.learning_rate in works) for t in self.trials]
-        return "\n".join([head, *rows, "", *self._conclusions()])
+        header = f"{'learning rate':>13}  {'loss':>11}  {'fall':>11}"
+        working_rates = {t.learning_rate for t in self.working}
+        rows = [_table_row(t, t.learning_rate in working_rates) for t in self.trials]
+        return "\n".join([header, *rows, "", *self._conclusions()])
 
     def _conclusions(self) -> Iterator[str]:
         rates = [t.learning_rate for t in self.working]
@@ -90,8 +92,8 @@ class LearningRateRange:
                 yield "That is the highest learning rate tried: try higher ones."
             if self.best == self.trials[0].learning_rate:
                 yield "That is the lowest learning rate tried: try lower ones."
-        edge = self.diverges_from
-        yield (f"It diverges at {edge:.3g} and above." if edge is not None else "The highest learning rate does not diverge.")
+        limit = self.diverges_from
+        yield (f"It diverges at {limit:.3g} and above." if limit is not None else "The highest learning rate does not diverge.")
         yield f"Logged as the study {self.experiment!r}."
 
 
@@ -157,11 +159,11 @@ def learning_rate_range(
         model, optimizer, probe="learning-rate", params=params, also=also, experiment=experiment, tracking_uri=tracking_uri
     ) as bench:
         sweep = _LearningRateSweep(bench, step, reset, steps, warmup_steps, max_train_steps)
-        made = []
+        results = []
         for i, rate in enumerate(rates, 1):
             bench.show_progress(f"learning rate {rate:.3g}, {i} of {trials}")
-            made.append(sweep.trial(rate))
-    return LearningRateRange(tuple(made), experiment)
+            results.append(sweep.trial(rate))
+    return LearningRateRange(tuple(results), experiment)
 
 
 class _LearningRateSweep:
@@ -189,13 +191,13 @@ class _LearningRateSweep:
         with self._bench.trial({"learning_rate": rate}, PROBE_LOSS_METRIC, rate=rate, max_train_steps=self._planned) as log:
             losses, diverged_at = self._losses(rate, log)
             log.close("complete" if diverged_at is None else "diverged")
-        end = losses[-self._tenth :]
-        loss = statistics.fmean(end)
+        last_losses = losses[-self._tenth :]
+        last_mean = statistics.fmean(last_losses)
         if diverged_at is not None:
-            return RateTrial(rate, loss, -math.inf, 0.0, diverged_at)
-        falls = [a - b for a, b in zip(self._untrained[-len(end) :], end, strict=True)]
-        error = statistics.stdev(falls) / math.sqrt(len(falls)) if len(falls) > 1 else 0.0
-        return RateTrial(rate, loss, statistics.fmean(falls), error)
+            return RateTrial(rate, last_mean, -math.inf, 0.0, diverged_at)
+        decreases = [a - b for a, b in zip(self._untrained[-len(last_losses) :], last_losses, strict=True)]
+        error = statistics.stdev(decreases) / math.sqrt(len(decreases)) if len(decreases) > 1 else 0.0
+        return RateTrial(rate, last_mean, statistics.fmean(decreases), error)
 
     def _losses(self, rate: float, log: TuningLogger | None) -> tuple[list[float], int | None]:
         if self._reset is not None:
@@ -218,11 +220,11 @@ class _LearningRateSweep:
     def _has_diverged(self, losses: list[float]) -> bool:
         if not math.isfinite(losses[-1]):
             return True
-        start = statistics.fmean(self._untrained)
+        untrained_loss = statistics.fmean(self._untrained)
         return (
             len(losses) >= self._tenth
-            and start > 0
-            and statistics.fmean(losses[-self._tenth :]) > DIVERGENCE_LOSS_RATIO * start
+            and untrained_loss > 0
+            and statistics.fmean(losses[-self._tenth :]) > DIVERGENCE_LOSS_RATIO * untrained_loss
         )
 
 

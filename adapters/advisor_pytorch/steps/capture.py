@@ -135,13 +135,13 @@ class StepCapture:
         """Return one line about losses that belong to no captured optimizer step; "" if there are no such losses."""
         if not self.losses_without_step:
             return ""
-        by = f"; a different optimizer, {name}, made steps" if (name := self._others.name) else ""
-        return f"losses without a step of the optimizer that was given: {self.losses_without_step:,}{by}"
+        optimizer_note = f"; a different optimizer, {name}, made steps" if (name := self._others.name) else ""
+        return f"losses without a step of the optimizer that was given: {self.losses_without_step:,}{optimizer_note}"
 
     def _register_hooks(self, k: int) -> tuple[Any, Any]:
         optimizer = self._optimizers[k]
-        before = optimizer.register_step_pre_hook(self._safe_hook(partial(self._before_step, k)))
-        return before, optimizer.register_step_post_hook(self._safe_hook(partial(self._after_step, k)))
+        pre_step_hook = optimizer.register_step_pre_hook(self._safe_hook(partial(self._before_step, k)))
+        return pre_step_hook, optimizer.register_step_post_hook(self._safe_hook(partial(self._after_step, k)))
 
     def _follow_new_optimizer(self, k: int, optimizer: torch.optim.Optimizer) -> None:
         """`optimizer` has just made its first step on the parameters of optimizer k."""
@@ -260,13 +260,13 @@ class StepCapture:
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
         """The closure's first evaluation computes the gradient at the start of the step."""
-        evaluated = False
+        is_measured = False
 
         def wrapped() -> Any:
-            nonlocal evaluated
+            nonlocal is_measured
             loss = closure()
-            if not evaluated:
-                evaluated = True
+            if not is_measured:
+                is_measured = True
                 self._safe_hook(self._measure_step)(k)
             return loss
 
@@ -349,7 +349,7 @@ class StepCapture:
         if row is None:
             return
         tensors = self._losses.tensors
-        losses, plain = len(tensors), len(self._losses.numbers)
+        tensor_losses, number_losses = len(tensors), len(self._losses.numbers)
         tensors += self._rate_tensors
         row += self._rate_numbers
         row += self._losses.numbers
@@ -359,15 +359,15 @@ class StepCapture:
             row.append(self._pending_skips)
             self._pending_skips = 0
             tensors += [t for t in (self._scale, self._overflowed) if t is not None]
-            scaled: object = (self._scale is not None, self._overflowed is not None)
+            scaler_key: object = (self._scale is not None, self._overflowed is not None)
         else:
-            scaled = None
+            scaler_key = None
         norm_key = self._norms.append_values(tensors, row)
-        key = (self._times, *self._rate_names, losses, plain, examples > 0, scaled, norm_key)
+        key = (self._times, *self._rate_names, tensor_losses, number_losses, examples > 0, scaler_key, norm_key)
         self._buffer.append(key, self._norms, row, tensors, self._clock.events)
         if self._closed_rows < 2:  # if a loop logs the loss before its steps, two losses arrive for the first step
             self._closed_rows += 1
-            self._report_batch_facts(examples, max(losses + plain, self._batches))
+            self._report_batch_facts(examples, max(tensor_losses + number_losses, self._batches))
         self._reset_row()
         if self._clock.last - self._handed >= MAX_HAND_OVER_S:
             self.flush()

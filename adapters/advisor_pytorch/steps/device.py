@@ -59,7 +59,7 @@ class HostTransfer:
         by_device: dict[torch.device, list[int]] = {}
         for i, tensor in enumerate(tensors):
             by_device.setdefault(tensor.device, []).append(i)
-        self._parts = [(at, _DeviceTransfer([tensors[i] for i in at])) for at in by_device.values()]
+        self._parts = [(positions, _DeviceTransfer([tensors[i] for i in positions])) for positions in by_device.values()]
 
     def ready(self) -> bool:
         return all(part.ready() for _, part in self._parts)
@@ -68,8 +68,8 @@ class HostTransfer:
         if len(self._parts) == 1:
             return self._parts[0][1].numbers()
         result = [0.0] * self._count
-        for at, part in self._parts:
-            for i, number in zip(at, part.numbers(), strict=True):
+        for positions, part in self._parts:
+            for i, number in zip(positions, part.numbers(), strict=True):
                 result[i] = number
         return result
 
@@ -90,5 +90,5 @@ class _DeviceTransfer:
         return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def numbers(self) -> list[float]:
-        read: list[float] = (torch.stack(self._tensors) if self._event is None else self._pinned).tolist()
-        return read
+        values: list[float] = (torch.stack(self._tensors) if self._event is None else self._pinned).tolist()
+        return values

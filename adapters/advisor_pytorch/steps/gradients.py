@@ -57,12 +57,15 @@ def _total_of_norms(norms: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def _norms_of_tensors(gradients: list[torch.Tensor]) -> torch.Tensor:
     try:
-        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares of gradients lose precision in 16-bit dtypes
-        return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
+        is_16_bit = gradients[0].dtype in (
+            torch.float16,
+            torch.bfloat16,
+        )  # squares of gradients lose precision in 16-bit dtypes
+        return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if is_16_bit else None)))
     except (RuntimeError, TypeError):  # sparse gradients, several devices, or dtypes that the fused kernel rejects
-        parts = [g.coalesce().values() if g.is_sparse else g for g in gradients]
-        wide = [torch.float64 if p.dtype == torch.float64 else torch.float32 for p in parts]
-        norms = [torch.linalg.vector_norm(p, dtype=dtype) for p, dtype in zip(parts, wide, strict=True)]
+        dense_gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+        norm_dtypes = [torch.float64 if p.dtype == torch.float64 else torch.float32 for p in dense_gradients]
+        norms = [torch.linalg.vector_norm(p, dtype=dtype) for p, dtype in zip(dense_gradients, norm_dtypes, strict=True)]
         return torch.stack([n.to(norms[0].device) for n in norms])
 
 
@@ -85,21 +88,21 @@ class ClippedOptimizersFinder:
     def scope_of(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
         if not parameters:
             return ClippedOptimizers((), False)
-        groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
-        key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(groups))
+        group_sizes = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
+        key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(group_sizes))
         if key not in self._known:
             self._known[key] = self._find_scope(parameters)
         return self._known[key]
 
     def _find_scope(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
         ids = {id(p) for p in parameters}
-        trained = [
+        trained_by_optimizer = [
             {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}
             for optimizer in self._optimizers
         ]
-        touched = tuple(k for k, own in enumerate(trained) if not ids.isdisjoint(own))
-        wanted = {i for k in touched for i, requires_grad in trained[k].items() if requires_grad}
-        return ClippedOptimizers(touched, {id(p) for p in parameters if p.requires_grad} == wanted)
+        clipped_optimizers = tuple(k for k, own in enumerate(trained_by_optimizer) if not ids.isdisjoint(own))
+        trained_ids = {i for k in clipped_optimizers for i, requires_grad in trained_by_optimizer[k].items() if requires_grad}
+        return ClippedOptimizers(clipped_optimizers, {id(p) for p in parameters if p.requires_grad} == trained_ids)
 
 
 SHARD_NORM_SUFFIX = "~part"
@@ -184,18 +187,22 @@ class GradientNormPart:
                 gradient: Any = parameter.grad
                 if gradient is None:
                     continue
-                known = self._weights.get(id(parameter))
-                if known is None:
-                    known = self._weights[id(parameter)] = self._norm_weight(gradient), is_sharded(gradient)
-                weight, sharded = known
+                weight_and_sharded = self._weights.get(id(parameter))
+                if weight_and_sharded is None:
+                    weight_and_sharded = self._weights[id(parameter)] = self._norm_weight(gradient), is_sharded(gradient)
+                weight, sharded = weight_and_sharded
                 by_weight.setdefault(weight, []).append(gradient.to_local() if sharded else gradient)
-            measured = [(global_norm(local), weight) for weight, local in by_weight.items()]
-            parts = [norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in measured if norm is not None]
-            if not parts:
+            norms_and_weights = [(global_norm(local), weight) for weight, local in by_weight.items()]
+            weighted_norms = [
+                norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in norms_and_weights if norm is not None
+            ]
+            if not weighted_norms:
                 return torch.zeros((), device="cpu")
-            if len(parts) == 1:
-                return parts[0]
-            total: torch.Tensor = torch.linalg.vector_norm(torch.stack([p.to(parts[0].device) for p in parts]))
+            if len(weighted_norms) == 1:
+                return weighted_norms[0]
+            total: torch.Tensor = torch.linalg.vector_norm(
+                torch.stack([p.to(weighted_norms[0].device) for p in weighted_norms])
+            )
             return total
 
     def part_of_global_norm(self, norm: torch.Tensor) -> torch.Tensor | None:
@@ -207,10 +214,10 @@ class GradientNormPart:
     def _norm_weight(self, gradient: Any) -> float:
         if not is_sharded(gradient):
             return 1.0 / self._world_size
-        copies = 1
+        replicas = 1
         for dimension, placement in enumerate(gradient.placements):
             if placement.is_partial():
                 raise ValueError("a gradient has not been summed over the ranks yet")
             if placement.is_replicate():
-                copies *= gradient.device_mesh.size(dimension)
-        return 1.0 / copies
+                replicas *= gradient.device_mesh.size(dimension)
+        return 1.0 / replicas

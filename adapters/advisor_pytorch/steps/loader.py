@@ -38,14 +38,14 @@ class _MeasuredIterator(Iterator[Batch]):
     def __init__(
         self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None], show: Callable[[Batch], None]
     ) -> None:
-        asked = time.perf_counter()
+        start = time.perf_counter()
         self._batches, self._add_batch, self._show = iter(loader), add_batch, show
-        self._waited_s = time.perf_counter() - asked  # the wait for the first batch includes the start of the worker processes
+        self._waited_s = time.perf_counter() - start  # the wait for the first batch includes the start of the worker processes
 
     def __next__(self) -> Batch:
-        asked = time.perf_counter()
+        start = time.perf_counter()
         batch = next(self._batches)
-        waited_s, self._waited_s = self._waited_s + time.perf_counter() - asked, 0.0
+        waited_s, self._waited_s = self._waited_s + time.perf_counter() - start, 0.0
         self._add_batch(waited_s, count_examples(batch))
         self._show(batch)
         return batch

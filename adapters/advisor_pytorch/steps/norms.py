@@ -50,27 +50,27 @@ class StepNorms:
     def record_clipping(self, clipping: GradientClipping, scope: ClippedOptimizers) -> None:
         if self._measure is None:
             return
-        own = None if clipping.norm is None else self._norm_on_this_rank(clipping.norm)
-        if own is not None and clipping.is_l2 and scope.is_exact:
-            self._record_norm(scope.optimizers, own)
+        norm_on_this_rank = None if clipping.norm is None else self._norm_on_this_rank(clipping.norm)
+        if norm_on_this_rank is not None and clipping.is_l2 and scope.is_exact:
+            self._record_norm(scope.optimizers, norm_on_this_rank)
         for k in scope.optimizers:
             self._measure_norm(k)
         if clipping.by == "value":
             self._by_value |= {k: norm for k in scope.optimizers if (norm := self._norms.get(self._own[k])) is not None}
             return
-        compared = self._norms.get(scope.optimizers) if own is None and scope.is_exact else own
-        if compared is None:
-            compared = self._measure(clipping.parameters)
-        if compared is not None:
-            self._clips.append((compared, clipping.limit))
+        clipped_norm = self._norms.get(scope.optimizers) if norm_on_this_rank is None and scope.is_exact else norm_on_this_rank
+        if clipped_norm is None:
+            clipped_norm = self._measure(clipping.parameters)
+        if clipped_norm is not None:
+            self._clips.append((clipped_norm, clipping.limit))
 
     def before_step(self, k: int) -> None:
         if self._measure is not None:
             self._measure_norm(k)
-            if self._by_value and (before := self._by_value.pop(k, None)) is not None:
-                after = self._measure(self._parameters_of_optimizer(k))
-                if after is not None:
-                    self._clips.append((before, after))
+            if self._by_value and (norm_before := self._by_value.pop(k, None)) is not None:
+                norm_after = self._measure(self._parameters_of_optimizer(k))
+                if norm_after is not None:
+                    self._clips.append((norm_before, norm_after))
 
     def latest(self, k: int) -> torch.Tensor | None:
         return next((norm for key, norm in self._norms.items() if k in key), None)

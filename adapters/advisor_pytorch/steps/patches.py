@@ -96,10 +96,10 @@ def _observe_step(original: Any) -> Any:
         listeners = list(scaler_patches.listeners)
         for listener in listeners:
             listener(self, optimizer, True)
-        made = original(self, optimizer, *args, **kwargs)
+        result = original(self, optimizer, *args, **kwargs)
         for listener in listeners:
             listener(self, optimizer, False)
-        return made
+        return result
 
     step.__doc__ = original.__doc__
     return step

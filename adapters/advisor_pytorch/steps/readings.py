@@ -52,21 +52,21 @@ class StepClock:
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None
-        known = 0
+        time_count = 0
         if last is not None:  # the first step has no earlier step from which to measure the time
             row.append(now - last)
-            known = 1
+            time_count = 1
             if self._waits:
                 row.append(self._waited)
-                known = 2
+                time_count = 2
                 if self._arrival is not None and self._device is not None:
                     self.events = self._arrival, _record_event(self._device)
                 elif self._arrived is not None and self._device is None:
                     row.append(now - self._arrived - self._waited_within)
-                    known = 3
+                    time_count = 3
         if self._waits:
             self.discard_batches()
-        return known
+        return time_count
 
     def restart(self) -> None:
         """Start timing the next step now, because the time until now was not spent on training."""
@@ -125,9 +125,9 @@ class LearningRateReader:
         suffixes = metric_names_by_optimizer("", len(self._optimizers))
         groups = [(k, j) for k, optimizer in enumerate(self._optimizers) for j in range(len(optimizer.param_groups))]
         names = [contract.LEARNING_RATE + suffixes[k] + (f"{contract.GROUP_SUFFIX}{j}" if j else "") for k, j in groups]
-        logged = [i for i, (_, j) in enumerate(groups) if j < MAX_PARAMETER_GROUPS and rates[i] is not None]
-        self._in_tensors = [i for i in logged if isinstance(rates[i], torch.Tensor)]
-        self._in_numbers = [i for i in logged if not isinstance(rates[i], torch.Tensor)]
+        logged_indices = [i for i, (_, j) in enumerate(groups) if j < MAX_PARAMETER_GROUPS and rates[i] is not None]
+        self._in_tensors = [i for i in logged_indices if isinstance(rates[i], torch.Tensor)]
+        self._in_numbers = [i for i in logged_indices if not isinstance(rates[i], torch.Tensor)]
         self.number_names = tuple(names[i] for i in self._in_numbers)
         self.tensor_names = tuple(names[i] for i in self._in_tensors)
 

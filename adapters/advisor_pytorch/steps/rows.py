@@ -92,8 +92,8 @@ class PendingChunk:
 
     def tables(self) -> list[MetricTable]:
         """Return the rows of the chunk as tables of metrics. The method may be called only once."""
-        both = zip(self._stretches, self._transfers, strict=True)
-        tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
+        stretches_and_transfers = zip(self._stretches, self._transfers, strict=True)
+        tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in stretches_and_transfers]
         return [table for table in tables if len(table)]
 
     def rows(self) -> list[MetricRow]:
@@ -133,8 +133,8 @@ def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedStepC
     else:
         columns |= _clipping_columns(by_role[ColumnRole.CLIPPED_NORM], by_role[ColumnRole.LIMIT])
     if by_role[ColumnRole.EXAMPLES] and contract.STEP_TIME in columns:
-        both = zip(by_role[ColumnRole.EXAMPLES][0][1], columns[contract.STEP_TIME], strict=True)
-        columns[contract.EXAMPLES_PER_SECOND] = [examples / seconds for examples, seconds in both]
+        examples_and_seconds = zip(by_role[ColumnRole.EXAMPLES][0][1], columns[contract.STEP_TIME], strict=True)
+        columns[contract.EXAMPLES_PER_SECOND] = [examples / seconds for examples, seconds in examples_and_seconds]
     if layout.timed:
         columns[contract.COMPUTE_TIME] = [_elapsed_seconds(*pair) for pair in stretch.events]
     steps = [int(step) for step in stretch.numbers[::width]]
@@ -149,37 +149,43 @@ def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedStepC
 def _norm_columns(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Values]:
     if not parts:
         return {}
-    whole = parts[0][1] if len(parts) == 1 else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
-    norms = {contract.GRAD_NORM: whole, **{name: values for name, values in parts if name}}
+    total_norm = (
+        parts[0][1] if len(parts) == 1 else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
+    )
+    norms = {contract.GRAD_NORM: total_norm, **{name: values for name, values in parts if name}}
     return {shard_metric_name(name): values for name, values in norms.items()} if in_parts else norms
 
 
 def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
     if not norms:
         return {}
-    limit_of = dict(limits)
-    unclipped = [[n <= most for n, most in zip(norm, limit_of[i], strict=True)] for i, norm in norms]  # false for NaN
-    return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*unclipped, strict=True)]}
+    limits_by_clipping = dict(limits)
+    is_unclipped = [
+        [n <= limit for n, limit in zip(norm, limits_by_clipping[i], strict=True)] for i, norm in norms
+    ]  # false for NaN
+    return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*is_unclipped, strict=True)]}
 
 
 def _clipping_part_columns(layout: RowLayout, by_role: Mapping[ColumnRole, Sequence[tuple[str, Values]]]) -> dict[str, Values]:
     norms = {clipped_norm_name(i): values for i, values in by_role[ColumnRole.CLIPPED_NORM]}
-    measured = {name for role, name in layout.tensors if role is ColumnRole.LIMIT}
-    limits = {clipping_limit_name(i, in_parts=i in measured): values for i, values in by_role[ColumnRole.LIMIT]}
+    names_of_tensor_limits = {name for role, name in layout.tensors if role is ColumnRole.LIMIT}
+    limits = {clipping_limit_name(i, in_parts=i in names_of_tensor_limits): values for i, values in by_role[ColumnRole.LIMIT]}
     return norms | limits
 
 
 def _drop_skipped_steps(table: MetricTable, overflowed: Values, skips: SkippedStepCounter) -> MetricTable:
-    before = list(table.columns[contract.SKIPPED_STEPS])
-    made = []
+    skipped_counts = list(table.columns[contract.SKIPPED_STEPS])
+    kept_rows = []
     for i, overflow in enumerate(overflowed):
         if overflow:
-            skips.count += 1 + before[i]
+            skips.count += 1 + skipped_counts[i]
         else:
-            before[i] += skips.count
+            skipped_counts[i] += skips.count
             skips.count = 0.0
-            made.append(i)
-    return MetricTable(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).select_rows(made)
+            kept_rows.append(i)
+    return MetricTable(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: skipped_counts}).select_rows(
+        kept_rows
+    )
 
 
 def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
