@@ -193,24 +193,24 @@ class CheckpointFolder:
     def find(self, step: int) -> Path | None:
         return next((c.path for c in self.current.all if c.step == step), None)
 
-    def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
+    def save(self, step: int, steps_made: int, value: float | None, write: Callable[[Path], object]) -> bool:
         """Save a checkpoint as the last one, and as one of the best if its `value` is among the `keep` best. A
         value that is not finite is not saved; None means not evaluated. Return whether the checkpoint was saved.
 
-        `save` writes a file or a folder to a temporary path, which is moved into place before other checkpoints are deleted.
-        Raises OSError or the error of `save`; the earlier checkpoints then stay on disk.
+        `write` creates a file or a folder at a temporary path, which is moved into place before other checkpoints are deleted.
+        Raises OSError or the error of `write`; the earlier checkpoints then stay on disk.
         """
-        if not self.would_save(value):
+        if not self.accepts_value(value):
             return False
         path = self.begin(step)
         try:
-            save(path)
+            write(path)
             self.complete(path, step, steps_made, value)
         finally:
             self.delete_unfinished()
         return True
 
-    def would_save(self, value: float | None) -> bool:
+    def accepts_value(self, value: float | None) -> bool:
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:

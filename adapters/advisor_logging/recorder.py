@@ -165,7 +165,7 @@ class Recorder:
         tags = {clean_name(name): redact(clean_text(value)) for name, value in tags.items()}
         if not self._thread.is_alive():
             self._wait_for_disk(deadline)
-        if lost_points := self._lost_points + self._backlog.dropped:
+        if lost_points := self._lost_points + self._backlog.dropped_points:
             tags[TAG_LOST_POINTS] = str(lost_points)
         end = {"status": mlflow_status, "time_ms": clean_time(time.time() * 1000), "tags": tags}
         self._backlog.append(encode_event({"end": end}), critical=True)
@@ -185,7 +185,7 @@ class Recorder:
         """Write the frames that wait in memory; those that the disk refuses until `deadline` are lost."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
-                lost, why = self._backlog.drop_waiting_frames(), one_line_error(self._backlog.problem or "")
+                lost, why = self._backlog.drop_waiting_frames(), one_line_error(self._backlog.last_error or "")
                 self._lost_points += lost
                 self.warn("disk", f"the last {lost:,} points are lost: {self.folder} accepts no more ({why})")
                 return
@@ -272,7 +272,7 @@ class Recorder:
 
     def _append_frame(self, frame: bytes, points: int = 0, *, critical: bool) -> None:
         if not self._backlog.append(frame, points, critical=critical):
-            why = one_line_error(self._backlog.problem or "")
+            why = one_line_error(self._backlog.last_error or "")
             self.warn("spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training continues")
 
     def _spool_sample(self, *, last: bool) -> None:

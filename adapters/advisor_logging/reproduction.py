@@ -22,7 +22,7 @@ MAX_UNTRACKED_BYTES = 100_000
 _CODE_FILE_SUFFIXES = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .ini .cfg .json .txt".split())
 
 
-class Reproduction(TypedDict):
+class ReproductionFacts(TypedDict):
     """The git commit (None outside a repository), the uncommitted changes, and the version of every installed distribution.
 
     The changes include submodules, and untracked code or configuration files that git does not ignore. `git apply` restores them on
@@ -35,7 +35,7 @@ class Reproduction(TypedDict):
     requirements: str
 
 
-def gather_reproduction(folders: list[Path]) -> Reproduction:
+def collect_reproduction(folders: list[Path]) -> ReproductionFacts:
     """Describe this Python environment and the first git repository that contains one of `folders`."""
     commit, root = None, ""
     for folder in folders:

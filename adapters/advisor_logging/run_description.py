@@ -30,7 +30,7 @@ class RunSettings:
     always a new run."""
     tracking_uri: str | None = None
     spool: str | os.PathLike[str] | None = None
-    begun_by: str | None = None
+    continued_spool_id: str | None = None
     """Id of the spool folder of the run to continue, if the MLflow id of that run is unknown."""
 
 
@@ -61,15 +61,15 @@ def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, An
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     if settings.run_id == NEW_RUN_ID:
         run_id = None
-    elif run_id is None and settings.begun_by is None and (active_run := _active_run(uri)) is not None:
+    elif run_id is None and settings.continued_spool_id is None and (active_run := _active_run(uri)) is not None:
         run_id, ends_run = active_run, False  # the user's code started the active MLflow run, so it also ends that run
     script = clean_text(argv[0] if (argv := getattr(sys, "argv", ())) else "")
     source_tags = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
     experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     return {
-        "spool": settings.begun_by or identity,
+        "spool": settings.continued_spool_id or identity,
         "identity": identity,
-        "continues": bool(run_id or settings.begun_by),
+        "continues": bool(run_id or settings.continued_spool_id),
         "experiment": None if experiment is None else clean_text(experiment),
         "experiment_id": None if settings.experiment else os.environ.get("MLFLOW_EXPERIMENT_ID"),
         "run_id": run_id,

@@ -25,7 +25,7 @@ from advisor import contract
 from advisor.contract.redact import error_reason, one_line_error
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_time
-from advisor_logging.reproduction import gather_reproduction
+from advisor_logging.reproduction import collect_reproduction
 from advisor_logging.spool import (
     EVENT,
     STEPS,
@@ -39,7 +39,7 @@ from advisor_logging.spool import (
     write_acknowledgement,
     write_json,
 )
-from advisor_logging.store import MAX_METRICS_PER_REQUEST, MlflowStore, is_temporary
+from advisor_logging.store import MAX_METRICS_PER_REQUEST, MlflowStore, is_temporary_error
 from advisor_logging.table import MetricPoint, RowWindowReducer
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Shipper:
         self._ending: Mapping[str, Any] | None = None
         self._sent_at = time.monotonic()
         if self._store is not None:
-            self._store.refused = Counter(self._state.get("refused"))
+            self._store.refusal_counts = Counter(self._state.get("refused"))
 
     def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
         """Return whether all data was delivered, at the latest `retry_s` seconds after the exit of the training process."""
@@ -154,16 +154,16 @@ class Shipper:
 
     def _report_refused_values(self, store: MlflowStore, lost_before: int) -> None:
         """lost_before: number of points that were lost for other reasons."""
-        if not store.refused:
+        if not store.refusal_counts:
             return
-        refused_points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
+        refused_points = sum(count for name, count in store.refusal_counts.items() if name.startswith("metric "))
         if refused_points:
             store.set_tags({contract.TAG_LOST_POINTS: str(lost_before + refused_points)})
-        names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_LISTED_NAMES)]
-        names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
-        error_reason = next(iter(store.reasons.values()), "")
+        names = [f"{name} ({count:,})" for name, count in store.refusal_counts.most_common(MAX_LISTED_NAMES)]
+        names += [f"{len(store.refusal_counts) - MAX_LISTED_NAMES} more"] * (len(store.refusal_counts) > MAX_LISTED_NAMES)
+        error_reason = next(iter(store.refusal_reasons.values()), "")
         self._add_problem_note(
-            one_line_error(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600)
+            one_line_error(f"the store refused {store.refusal_counts.total():,} values: {', '.join(names)}: {error_reason}", 600)
         )
 
     def _store_new_autopsy(self, store: MlflowStore) -> None:
@@ -181,7 +181,7 @@ class Shipper:
         try:
             summary = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued_run(self._run))
         except Exception as error:
-            if is_temporary(error):  # a full disk is a temporary error: the caller retries later
+            if is_temporary_error(error):  # a full disk is a temporary error: the caller retries later
                 raise
             self._add_problem_note(f"the curves at full resolution could not be written ({one_line_error(error)})")
             return
@@ -214,13 +214,13 @@ class Shipper:
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
         """There are fewer attempts if earlier artifacts failed and a training process may be waiting."""
         if not self._no_artifacts:
-            return attempt < _REDUCED_ARTIFACT_RETRIES or is_temporary(error)
-        return is_temporary(error) and (attempt < _REDUCED_ARTIFACT_RETRIES or self._has_trainer_exited())
+            return attempt < _REDUCED_ARTIFACT_RETRIES or is_temporary_error(error)
+        return is_temporary_error(error) and (attempt < _REDUCED_ARTIFACT_RETRIES or self._has_trainer_exited())
 
     def _open_store(self) -> MlflowStore:
         if self._store is None:
             store = MlflowStore(self._uri)
-            store.refused.update(self._state.get("refused", {}))
+            store.refusal_counts.update(self._state.get("refused", {}))
             run_id = store.open_run(self._run, self._state.get("run_id"))
             self._update_status(run_id=run_id, experiment_id=store.experiment_id)
             self._log_reproduction(store)
@@ -257,9 +257,9 @@ class Shipper:
             if frame.kind != STEPS:
                 self._points += [MetricPoint(name, value, step, time_ms) for name, value in values.items()]
             elif step >= self._stored_below:
-                previous_window_start = self._windows.open_since
-                self._points += self._windows.add(step, time_ms, values)
-                if self._windows.open_since != previous_window_start:
+                previous_window_start = self._windows.window_start
+                self._points += self._windows.add_row(step, time_ms, values)
+                if self._windows.window_start != previous_window_start:
                     self._opened_at = frame.start
 
     def _process_event(self, store: MlflowStore, event: Mapping[str, Any]) -> None:
@@ -276,7 +276,7 @@ class Shipper:
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
-        window_start = self._windows.open_since
+        window_start = self._windows.window_start
         acknowledgement = (
             Acknowledgement(self._position) if window_start is None else Acknowledgement(self._opened_at, window_start)
         )
@@ -291,8 +291,8 @@ class Shipper:
             with contextlib.suppress(OSError):  # after a crash, the points are sent again but stored only once
                 write_acknowledgement(self._folder, acknowledgement)
         self._done = acknowledgement
-        if self._store is not None and self._store.refused:
-            self._update_status(refused=dict(self._store.refused))
+        if self._store is not None and self._store.refusal_counts:
+            self._update_status(refused=dict(self._store.refusal_counts))
         self._archive_segments(acknowledgement)
 
     def _archive_segments(self, acknowledgement: Acknowledgement) -> None:
@@ -382,7 +382,7 @@ def _deliver_from_locked_spool(folder: Path, script_folder: Path, trainer: Mappi
         if not (folder / "reproduction.json").exists():
             # Done before the slow import of MLflow, because the working tree may change soon.
             with contextlib.suppress(Exception):  # the points matter more than the code's description
-                write_json(folder / "reproduction.json", gather_reproduction([Path.cwd(), script_folder]))
+                write_json(folder / "reproduction.json", collect_reproduction([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)
     except Exception as error:

@@ -355,9 +355,9 @@ class FrameBacklog:
         self._spool = spool
         self._frames: deque[_WaitingFrame] = deque()
         self._size, self._tried_at = 0, -math.inf
-        self.problem: OSError | None = None
+        self.last_error: OSError | None = None
         """Error of the last attempt to write frames to disk; None if no attempt has failed."""
-        self.dropped = 0
+        self.dropped_points = 0
         """Number of metric points lost because the waiting frames reached their memory limit."""
 
     @property
@@ -372,9 +372,9 @@ class FrameBacklog:
                 self._spool.append(frame, critical=critical)
                 return True
             except OSError as error:
-                self.problem = error
+                self.last_error = error
         if self._size + len(frame) > MAX_BACKLOG_BYTES and not critical:
-            self.dropped += points
+            self.dropped_points += points
         else:
             self._frames.append(_WaitingFrame(frame, points, critical))
             self._size += len(frame)
@@ -389,7 +389,7 @@ class FrameBacklog:
                     self._spool.append(self._frames[0].frame, critical=self._frames[0].critical)
                     self._size -= len(self._frames.popleft().frame)
             except OSError as error:
-                self.problem = error
+                self.last_error = error
         return not self._frames
 
     def drop_waiting_frames(self) -> int:

@@ -65,9 +65,9 @@ class MlflowStore:
         self._may_have_duplicates = False
         """Whether duplicate runs of the same spool may exist, because the run's id was unknown."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
-        self.refused: Counter[str] = Counter()
+        self.refusal_counts: Counter[str] = Counter()
         """Number of values that the store refused, by kind and name, such as "metric val/error"."""
-        self.reasons: dict[str, str] = {}
+        self.refusal_reasons: dict[str, str] = {}
         """The store's error for the first refused value of each kind and name, as one line."""
         self._accepted: set[str] = set()
 
@@ -141,10 +141,10 @@ class MlflowStore:
     def log_points(self, points: Sequence[MetricPoint]) -> None:
         """Points that the store already has stay unchanged; points that it refuses are counted and skipped."""
         always_refused_names = {
-            name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC
+            name for name, count in self.refusal_counts.items() if count >= MAX_REFUSALS_PER_METRIC
         } - self._accepted
         if always_refused_names:
-            self.refused.update(
+            self.refusal_counts.update(
                 _REFUSED_METRIC_PREFIX + p.name for p in points if _REFUSED_METRIC_PREFIX + p.name in always_refused_names
             )
             points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in always_refused_names]
@@ -164,21 +164,21 @@ class MlflowStore:
 
         names = [_REFUSED_METRIC_PREFIX + p.name for p in points]
         self._write_batch("metrics", names, [Metric(p.name, p.value, p.time_ms, p.step) for p in points])
-        self._accepted.update(name for name in names if name not in self.refused)
+        self._accepted.update(name for name in names if name not in self.refusal_counts)
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
         """Return the names of the hyperparameters that already have a different value in the store."""
         from mlflow.entities import Param
 
         entities = [Param(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(params).items()]
-        refused_before = Counter(self.refused)
+        refused_before = Counter(self.refusal_counts)
         for i in range(0, len(entities), MAX_PARAMS_PER_REQUEST):
             batch = entities[i : i + MAX_PARAMS_PER_REQUEST]
             self._write_batch("params", [f"param {p.key}" for p in batch], batch)
-        refused = [p.key for p in entities if self.refused[f"param {p.key}"] > refused_before[f"param {p.key}"]]
+        refused = [p.key for p in entities if self.refusal_counts[f"param {p.key}"] > refused_before[f"param {p.key}"]]
         stored_params = self._client.get_run(self._run_id).data.params if refused else {}
         conflicting_names = [name for name in refused if name in stored_params]
-        self.refused = +(self.refused - Counter(f"param {name}" for name in conflicting_names))
+        self.refusal_counts = +(self.refusal_counts - Counter(f"param {name}" for name in conflicting_names))
         return conflicting_names
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
@@ -205,8 +205,8 @@ class MlflowStore:
                 self._write_batch(kind, names[:half], entities[:half])
                 self._write_batch(kind, names[half:], entities[half:])
             elif not self._retry_value(kind, names[0], entities, error):
-                self.refused[names[0]] += 1
-                self.reasons.setdefault(names[0], one_line_error(error))
+                self.refusal_counts[names[0]] += 1
+                self.refusal_reasons.setdefault(names[0], one_line_error(error))
 
     def _send_batch(self, kind: str, entities: Sequence[Any]) -> None:
         batch: dict[str, Any] = {kind: entities}
@@ -227,7 +227,7 @@ class MlflowStore:
     def _retry_value(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
         """Store a value whose error may be temporary; return whether it was stored. Raises every error that is not a
         refusal."""
-        if _is_refusal_by_store(error) or self.refused[name]:
+        if _is_refusal_by_store(error) or self.refusal_counts[name]:
             return False
         for pause in _REQUEST_RETRY_PAUSES_S:
             time.sleep(pause)
@@ -258,7 +258,7 @@ def _data_sort_key(match: Any) -> tuple[int, int, str]:
     return -latest_point_ms, -len(match.data.params) - len(match.data.tags), str(match.info.run_id)
 
 
-def is_temporary(error: BaseException) -> bool:
+def is_temporary_error(error: BaseException) -> bool:
     """Return whether the same request may succeed minutes later, because the cause is a network, server or disk failure."""
     for each in (error, error.__cause__, error.__context__):
         status = getattr(getattr(each, "response", None), "status_code", None)

@@ -80,21 +80,21 @@ class RowWindowReducer:
     """
 
     def __init__(self) -> None:
-        self.open_since: int | None = None
+        self.window_start: int | None = None
         """First recorded step of the incomplete window; None if no window is open."""
         self._window = (0, 0)
         self._last = (0, 0)
         self._values: dict[str, list[float]] = {}
 
-    def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[MetricPoint]:
+    def add_row(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[MetricPoint]:
         """Return the points of the window that ends before this step, and those of this step if its window has width 1."""
         width = contract.window_width(step)
         window = (width, step // width)
-        closed_points = self.close() if self.open_since is not None and window != self._window else []
+        closed_points = self.close() if self.window_start is not None and window != self._window else []
         if width == 1:
             return closed_points + [MetricPoint(name, value, step, time_ms) for name, value in values.items()]
-        if self.open_since is None:
-            self.open_since, self._window = step, window
+        if self.window_start is None:
+            self.window_start, self._window = step, window
         self._last = (step, time_ms)
         for name, value in values.items():
             self._values.setdefault(name, []).append(value)
@@ -108,7 +108,7 @@ class RowWindowReducer:
             points.append(MetricPoint(name, sum(values) / len(values), step, time_ms))
             points.append(MetricPoint(name + contract.MIN_SUFFIX, low, step, time_ms))
             points.append(MetricPoint(name + contract.MAX_SUFFIX, high, step, time_ms))
-        self.open_since, self._values = None, {}
+        self.window_start, self._values = None, {}
         return points
 
 

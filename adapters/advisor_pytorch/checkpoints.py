@@ -205,16 +205,16 @@ class CheckpointKeeper:
         identity: str,
         state: TrainingState,
         *,
-        leads: bool,
+        is_rank_0: bool,
         warn: WarnFunction,
     ) -> None:
-        """Use the folder of the run to continue, or a new folder named `identity`. leads: whether this process is rank 0."""
+        """Use the folder of the run to continue, or a new folder named `identity`. is_rank_0: whether this process is rank 0."""
         folder = earlier.folder if earlier is not None else settings.root / identity
-        keep = settings.keep if leads or settings.on_all_ranks else 0
+        keep = settings.keep if is_rank_0 or settings.on_all_ranks else 0
         suffix, save = ".pt" if settings.save is None else "", settings.save
-        self.checkpoints = CheckpointFolder(folder, keep, about, suffix, owner=leads, resumes=bool(settings.resume))
+        self.checkpoints = CheckpointFolder(folder, keep, about, suffix, owner=is_rank_0, resumes=bool(settings.resume))
         self._write: WriteFunction = state.save if save is None else lambda path, _checkpoint_metadata: save(path)
-        self._together, self._leads, self._warn = settings.on_all_ranks, leads, warn
+        self._together, self._is_rank_0, self._warn = settings.on_all_ranks, is_rank_0, warn
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -231,7 +231,7 @@ class CheckpointKeeper:
         try:
             if self._together:
                 return self._save_on_all_ranks(step, steps_made, value)
-            return self._leads and value is not None and self._save_on_rank_0(step, steps_made, float(value))
+            return self._is_rank_0 and value is not None and self._save_on_rank_0(step, steps_made, float(value))
         except Exception as error:
             self._warn("checkpoint", f"a checkpoint could not be saved ({one_line_error(error)}); training continues")
             return False
@@ -239,7 +239,7 @@ class CheckpointKeeper:
     def on_end(self, step: int, steps_made: int) -> None:
         """Save the state after the last step, unless saving requires all ranks: some may have exited."""
         last = self.checkpoints.current.last
-        if not self.checkpoints.keep or not self._leads or self._together:
+        if not self.checkpoints.keep or not self._is_rank_0 or self._together:
             return
         if last is not None and last.steps_made >= steps_made:
             return
@@ -252,7 +252,7 @@ class CheckpointKeeper:
         """Update fields of the run's description, which is stored with its checkpoints; None keeps a field."""
         changes = {name: text for name, text in fields.items() if text is not None}
         about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change
-        if not self._leads or about == self.checkpoints.about:
+        if not self._is_rank_0 or about == self.checkpoints.about:
             return
         try:
             self.checkpoints.note(about)
@@ -261,7 +261,7 @@ class CheckpointKeeper:
 
     def _save_on_rank_0(self, step: int, steps_made: int, value: float | None) -> bool:
         metadata = self._checkpoint_metadata(step, steps_made, value)
-        return self.checkpoints.offer(step, steps_made, value, lambda path: self._write(path, metadata))
+        return self.checkpoints.save(step, steps_made, value, lambda path: self._write(path, metadata))
 
     def _checkpoint_metadata(self, step: int, steps_made: int, value: float | None) -> dict[str, object]:
         objective = self.checkpoints.about.objective
@@ -270,9 +270,9 @@ class CheckpointKeeper:
     def _save_on_all_ranks(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
         from torch import distributed
 
-        objective_value = None if value is None or not self._leads else float(value)
+        objective_value = None if value is None or not self._is_rank_0 else float(value)
         shared_path: list[str | None] = [None]
-        if self._leads and objective_value is not None and self.checkpoints.would_save(objective_value):
+        if self._is_rank_0 and objective_value is not None and self.checkpoints.accepts_value(objective_value):
             try:
                 shared_path = [str(self.checkpoints.begin(step))]
             except OSError as error:
@@ -287,7 +287,7 @@ class CheckpointKeeper:
         except Exception as error:
             failure = one_line_error(error)
         distributed.all_gather_object(failures, failure)
-        if not self._leads:
+        if not self._is_rank_0:
             return not any(failures)
         try:
             if failed := [f"rank {rank}: {why}" for rank, why in enumerate(failures) if why]:

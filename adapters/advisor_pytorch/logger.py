@@ -198,26 +198,26 @@ class TuningLogger:
         about = RunInfo(objective, direction, param_texts, seed)
         earlier_run = checkpoint_settings.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
         start_step = checkpoint_settings.restore(earlier_run, state) or start_step
-        begun_by = None
+        continued_spool_id = None
         if earlier_run is not None and resume:
             run_id = run_id or earlier_run.about.run_id
-            begun_by = earlier_run.about.spool if run_id is None else None
+            continued_spool_id = earlier_run.about.spool if run_id is None else None
 
         self._model, self._objective, self._close_timeout_s = model, objective, close_timeout_s
         self._closed, self._blocks = False, 0
         self._missing_objective = MissingObjective(objective, run.warn)
         run.protect_user_tags(tag for tag, number in counts.items() if number is not None)
         run.open(
-            RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by), checkpoint_settings, earlier_run, about
+            RunSettings(experiment, run_name, run_id, tracking_uri, spool, continued_spool_id), checkpoint_settings, earlier_run, about
         )
         run.start_capture(optimizers, trained_parameters, start_step, batch_size, autopsy)
         self._recorder, self._capture, self._autopsy = run.recorder, run.capture, run.autopsy
         tags = run_tags.training_tags(objective, direction, seed, study, counts)
         run.describe(optimizers, tags, param_texts, scheduler=scheduler, classes=classes, valid_loader=valid_loader)
-        run.ranks.begin(seed, checkpoints=checkpoints > 0 and (run.ranks.leads or save_on_all_ranks))
+        run.ranks.begin(seed, checkpoints=checkpoints > 0 and (run.ranks.is_rank_0 or save_on_all_ranks))
         # Only rank 0 has a guard, so only it warns about the guard.
         mode = None if run.recorder is None else guard
-        self._guard = Guard(mode, current_world_size, lambda: run.outcome.evaluated, run.warn)
+        self._guard = Guard(mode, current_world_size, lambda: run.outcome.is_evaluated, run.warn)
         if run.recorder is not None and mode is not None:
             run.recorder.guard = self._guard
         atexit.register(self._close_at_exit)

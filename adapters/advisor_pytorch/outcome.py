@@ -32,7 +32,7 @@ class RunOutcome:
         self._objective, self._direction = objective, direction
         self.best: tuple[int, float] | None = None
         """Step and value of the best evaluation; None before the first finite value."""
-        self.evaluated = False
+        self.is_evaluated = False
         """Whether the objective was evaluated at least once, even with a non-finite value."""
         self._last: dict[str, float] = {}
 
@@ -40,7 +40,7 @@ class RunOutcome:
         self._last[name] = value
         if name != self._objective:
             return
-        self.evaluated = True
+        self.is_evaluated = True
         if self.best is None:
             self.best = (step, value) if math.isfinite(value) else None
         elif is_better(value, self.best[1], self._direction):
@@ -57,7 +57,7 @@ class RunOutcome:
         # Many training loops stop early when they diverge.
         if not all(math.isfinite(value) for value in self._last.values()):
             return "diverged"
-        if not self.evaluated:
+        if not self.is_evaluated:
             return "no_data"
         if max_train_steps is not None and steps_done < max_train_steps:
             return "stopped"

@@ -51,14 +51,14 @@ class TrainingRun:
 
     def open(self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, about: RunInfo) -> None:
         """Open the run in the background on rank 0. earlier: the run to continue, if any. about: its description."""
-        if self.ranks.leads:
+        if self.ranks.is_rank_0:
             self.recorder = Recorder(settings, self._on_rows, self.ranks.receiver)
         identity = self.recorder.id if self.recorder else "other-rank"
         self.keeper = CheckpointKeeper(
-            checkpoints, earlier, about, identity, self._state, leads=self.ranks.leads, warn=self.warn
+            checkpoints, earlier, about, identity, self._state, is_rank_0=self.ranks.is_rank_0, warn=self.warn
         )
         run_id = None if settings.run_id == NEW_RUN_ID else settings.run_id
-        self.keeper.note(run_id=run_id, spool=settings.begun_by or identity)
+        self.keeper.note(run_id=run_id, spool=settings.continued_spool_id or identity)
         self.outcome.best = self.keeper.best
 
     def start_capture(
@@ -198,7 +198,7 @@ class TrainingRun:
             self.observations.on_rows(table)
         self.outcome.add_rows(table)
         if self.autopsy is not None and self._autopsy_file is not None:
-            self.autopsy.late_step = self._autopsy_file.add_rows(table)
+            self.autopsy.late_non_finite_step = self._autopsy_file.add_rows(table)
 
     def _log_observed_tags(self, tags: Mapping[str, str]) -> None:
         self._log_tags({tag: value for tag, value in tags.items() if tag not in self._user_tags})

@@ -68,16 +68,16 @@ class Observer:
         optimizers = [training.optimizer]
         watch = Autopsy(training.model, optimizers, self.write, self.warn, keeps_batches=keeps_batches)
         on_cpu = next(training.model.parameters()).is_cpu
-        watch.reads = "all" if at_once else "none" if on_cpu else "cpu"
+        watch.read_mode = "all" if at_once else "none" if on_cpu else "cpu"
         self.capture = StepCapture(optimizers, self, measure=PerParameterGradientNorm(), watch=watch)
         for i in range(training.steps):
             watch.on_batch(batch := training.batch(i))
             self.capture.add_loss(training.step(i, batch))
             if i % LAG == LAG - 1:
                 self.capture.flush()
-                watch.late_step = self.history.first_bad_step
+                watch.late_non_finite_step = self.history.first_bad_step
         self.capture.stop()
-        watch.late_step = self.history.first_bad_step
+        watch.late_non_finite_step = self.history.first_bad_step
         watch.stop()
         return read_autopsy_record(self.record) if self.record else None
 

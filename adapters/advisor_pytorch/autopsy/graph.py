@@ -1,7 +1,7 @@
 """Finds the operation in the autograd graph of a loss at which the first non-finite result or derivative appears.
 
-Before the backward pass, the graph still holds saved tensors: `forward_fault` finds the first that is not finite or leads to a
-non-finite result. Afterwards, `between` lists the operations between the last parameter with a non-finite gradient and the next
+Before the backward pass, the graph still holds saved tensors: `first_forward_fault` finds the first that is not finite or leads to a
+non-finite result. Afterwards, `operations_between` lists the operations between the last parameter with a non-finite gradient and the next
 with a finite one.
 """
 
@@ -34,14 +34,14 @@ class AutogradGraph:
         self.is_of_model = any(self._owned)
         """Whether the loss depends on a given parameter; a loss of another model in the same process does not."""
 
-    def forward_fault(self) -> FactsByName | None:
+    def first_forward_fault(self) -> FactsByName | None:
         """Return facts about the first operation with a non-finite result; None also if the saved tensors were freed."""
         for i, node in enumerate(self.nodes):
             if (fault := _non_finite_result_facts(node)) is not None:
                 return fault | self._neighbouring_parameters(i)
         return None
 
-    def between(self, bad: Collection[str]) -> FactsByName:
+    def operations_between(self, bad: Collection[str]) -> FactsByName:
         """Return the operations in which a finite gradient became non-finite (in parameters `bad`), else those that compute the
         loss."""
         nodes_of_bad = [i for i, own in enumerate(self._owned) if any(name in bad for name in own)]

@@ -65,9 +65,9 @@ class Autopsy:
     ) -> None:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
-        self.reads: DeviceReadMode = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
+        self.read_mode: DeviceReadMode = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
         """Tensors that are read immediately: CPU tensors, or all in a replay, which waits for the device."""
-        self.late_step: int | None = None
+        self.late_non_finite_step: int | None = None
         """First step with a non-finite value that the writer thread has found; None before it finds one."""
         self.next_step = start_step
         self._epoch, self._number = 0, -1
@@ -88,7 +88,7 @@ class Autopsy:
         backward_patches.listen(self._listener)
 
     def stop(self) -> None:
-        if self._record is None and self.late_step is not None:
+        if self._record is None and self.late_non_finite_step is not None:
             self._stop_watch_on_error(self._begin_late_record)()
         self._finish_watch()
 
@@ -139,7 +139,7 @@ class Autopsy:
             self._finish_watch()
 
     def on_loss(self, loss: float | torch.Tensor) -> None:
-        if self._done or self.reads == "none" or (isinstance(loss, torch.Tensor) and not self._can_read_without_delay(loss)):
+        if self._done or self.read_mode == "none" or (isinstance(loss, torch.Tensor) and not self._can_read_without_delay(loss)):
             return
         loss = float(loss)
         if math.isfinite(loss):
@@ -156,7 +156,7 @@ class Autopsy:
                 self._record["graph"] = self._graph_facts(loss, self._record)
             return
         self._loss = weakref.ref(loss)
-        if self.late_step is not None:
+        if self.late_non_finite_step is not None:
             self._begin_late_record(loss)
         elif self._can_read_without_delay(loss) and loss.numel() == 1:
             self._backward_loss = value = loss.item()
@@ -180,7 +180,7 @@ class Autopsy:
             self._steps_left -= 1
             if self._steps_left == 0:
                 self._finish_watch()
-        elif self.late_step is not None:
+        elif self.late_non_finite_step is not None:
             self._stop_watch_on_error(self._begin_late_record)()
         elif norm is not None and self._can_read_without_delay(norm):
             value = float(norm)
@@ -197,7 +197,7 @@ class Autopsy:
         self._candidate = None
 
     def _can_read_without_delay(self, tensor: torch.Tensor) -> bool:
-        return self.reads == "all" or (self.reads == "cpu" and tensor.is_cpu)
+        return self.read_mode == "all" or (self.read_mode == "cpu" and tensor.is_cpu)
 
     def _check_gradient_norm(self, step: int, norm: float) -> None:
         if not math.isfinite(norm):
@@ -233,7 +233,7 @@ class Autopsy:
 
     def _begin_late_record(self, loss: torch.Tensor | None = None) -> None:
         """Start the record about a non-finite value of a past step, which the writer thread has found."""
-        step = self.late_step or 0
+        step = self.late_non_finite_step or 0
         lag = max(self.next_step - step, 0)
         self._record = {"step": step, "metric": "", "late": True, "lag": lag, **self._batch_facts(step)}
         self._record |= self._inspect_model(loss)
@@ -272,13 +272,13 @@ class Autopsy:
         }
         if loss is not None and loss.grad_fn is not None:
             graph = AutogradGraph(loss, parameters)
-            facts["forward_fault"] = graph.forward_fault() if graph.is_of_model else None
+            facts["forward_fault"] = graph.first_forward_fault() if graph.is_of_model else None
         return facts
 
     def _graph_facts(self, loss: torch.Tensor, record: Mapping[str, Any]) -> Facts | None:
         bad = record.get("gradients", {}).get("bad_names", ())
         graph = AutogradGraph(loss, inspection.named_parameters(self._model, self._optimizers))
-        return graph.between(bad) if graph.is_of_model else None
+        return graph.operations_between(bad) if graph.is_of_model else None
 
     def _batch_facts(self, step: int) -> Facts:
         """Return facts about the batch of a step; if the batch was not kept, return only that it existed."""

@@ -33,9 +33,9 @@ class StepMerger:
         self._others: dict[int, dict[int, MetricValues]] = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
         self._last_released = -1
-        self.silent: set[int] = set()
+        self.late_ranks: set[int] = set()
         """Ranks whose values are late; later steps no longer wait for the values of these ranks."""
-        self.incomplete: int | None = None
+        self.first_incomplete_step: int | None = None
         """First step without a gradient norm because a rank did not send its part of the norm; None if there is no such
         step."""
 
@@ -52,12 +52,12 @@ class StepMerger:
         for step in list(unmerged_steps)[:-MAX_STORED_STEPS_PER_RANK]:
             del unmerged_steps[step]
         self._latest[rank] = max(self._latest[rank], rows[-1][0])
-        self.silent.discard(rank)
+        self.late_ranks.discard(rank)
 
     def stop_waiting_for(self, rank: int) -> None:
-        self.silent.add(rank)
+        self.late_ranks.add(rank)
 
-    def add(self, rows: Sequence[MetricRow], now: float) -> None:
+    def add_steps_of_rank_0(self, rows: Sequence[MetricRow], now: float) -> None:
         """rows: steps of rank 0, in order."""
         self._waiting.extend((now, row) for row in rows)
 
@@ -67,16 +67,16 @@ class StepMerger:
         while self._waiting:
             since, (step, time_ms, values) = self._waiting[0]
             lacking_ranks = [r for r, steps in self._others.items() if step not in steps and self._latest[r] < step]
-            lacking_ranks = [r for r in lacking_ranks if r not in self.silent]
+            lacking_ranks = [r for r in lacking_ranks if r not in self.late_ranks]
             if lacking_ranks and now - since < self._wait_s:
                 break
-            self.silent.update(lacking_ranks)
+            self.late_ranks.update(lacking_ranks)
             self._waiting.popleft()
             values_of_others = [steps.pop(step, None) for steps in self._others.values()]
             self._last_released = max(self._last_released, step)
             merged = merge_step(values, values_of_others)
-            if self.incomplete is None and shard_metric_name(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
-                self.incomplete = step
+            if self.first_incomplete_step is None and shard_metric_name(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
+                self.first_incomplete_step = step
             ready.append((step, time_ms, merged))
         return ready
 

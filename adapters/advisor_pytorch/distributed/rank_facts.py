@@ -41,15 +41,15 @@ def _integer_environment_variable(variable: str, default: int) -> int:
         return default
 
 
-def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """Return the facts that are known before the training starts. leads: whether this is rank 0."""
+def process_facts(model: torch.nn.Module, seed: int | None, *, is_rank_0: bool, checkpoints: bool) -> Facts:
+    """Return the facts that are known before the training starts. is_rank_0: whether this is rank 0."""
     device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "host": socket.gethostname(),
         "checkpoints": checkpoints,
-        "logs": leads or has_other_experiment_logger(),
+        "logs": is_rank_0 or has_other_experiment_logger(),
     }
     batch_norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
     if batch_norms:
@@ -114,7 +114,7 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
     return json.dumps({"world_size": len(by_rank), "parallel": parallel, "backend": backend, "facts": combined})
 
 
-def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
+def global_batch_size(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
     """Return all ranks' examples per step; for a rank with unknown batch size, the mean of the others is used."""
     batch_sizes = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(batch_sizes) / len(batch_sizes) * len(by_rank)) if batch_sizes else None

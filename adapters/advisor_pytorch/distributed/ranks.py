@@ -240,8 +240,8 @@ class RankReceiver(_ChannelThread):
         """Wait at most `MAX_FINAL_WAIT_S` seconds for the other ranks. Afterwards, `tags` no longer changes."""
         start = time.monotonic()
         rows = self._merge_received([])
-        while not self._merger.silent >= self._connected:
-            has_active_rank = any(self._facts[rank] is not None for rank in self._connected - self._merger.silent)
+        while not self._merger.late_ranks >= self._connected:
+            has_active_rank = any(self._facts[rank] is not None for rank in self._connected - self._merger.late_ranks)
             if time.monotonic() - start > (
                 MAX_FINAL_WAIT_S if self._merger.is_waiting and has_active_rank else FINAL_MESSAGE_WAIT_S
             ):
@@ -255,7 +255,7 @@ class RankReceiver(_ChannelThread):
 
     def tags(self) -> dict[str, str]:
         tags = {contract.TAG_RANKS: rank_facts.describe_ranks(self._parallel, self._backend, self._facts)}
-        if (examples := rank_facts.global_batch(self._facts)) is not None:
+        if (examples := rank_facts.global_batch_size(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)
         return tags
 
@@ -270,13 +270,13 @@ class RankReceiver(_ChannelThread):
         now = time.monotonic()
         while not self._inbox.empty():
             self._process_message(*self._inbox.get())
-        self._merger.add(rows, now)
+        self._merger.add_steps_of_rank_0(rows, now)
         merged = self._merger.take_ready_steps(now)
-        if self._merger.incomplete is not None:
-            silent_ranks = ", ".join(map(str, sorted(self._merger.silent))) or "others"
+        if self._merger.first_incomplete_step is not None:
+            silent_ranks = ", ".join(map(str, sorted(self._merger.late_ranks))) or "others"
             self._warn(
                 "ranks",
-                f"no gradient norm is logged from step {self._merger.incomplete} while rank {silent_ranks} of "
+                f"no gradient norm is logged from step {self._merger.first_incomplete_step} while rank {silent_ranks} of "
                 f"{self._world_size} sends no part of it: make the TuningLogger on every rank",
             )
         return merged
@@ -323,21 +323,21 @@ class Ranks:
         """note: function that logs tags on rank 0. warn: function that logs a one-line warning with a key on rank 0."""
         self._model, self._note = model, note
         self.rank, self.world_size = rank_facts.current_rank(), rank_facts.current_world_size()
-        self.leads = self.rank == 0
+        self.is_rank_0 = self.rank == 0
         self.receiver: RankReceiver | None = None
         """Adds the values of other ranks to the rows of rank 0; None on other ranks and in a single-process training."""
         self._sender: RankSender | None = None
         self._overridden_tags: set[str] = set()
         if self.world_size == 1 or not torch.distributed.is_available():
             return
-        if self.leads:
+        if self.is_rank_0:
             self.receiver = RankReceiver(self.world_size, rank_facts.parallelism(model), self._note_tags, warn)
         else:
             self._sender = RankSender(self.rank, self.world_size)
 
     def begin(self, seed: int | None, *, checkpoints: bool) -> None:
         if (channel := self.receiver or self._sender) is not None:
-            channel.send(rank_facts.process_facts(self._model, seed, leads=self.leads, checkpoints=checkpoints))
+            channel.send(rank_facts.process_facts(self._model, seed, is_rank_0=self.is_rank_0, checkpoints=checkpoints))
             channel.start()
 
     def send(self, facts: rank_facts.Facts) -> bool:

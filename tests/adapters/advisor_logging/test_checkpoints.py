@@ -29,7 +29,7 @@ def names(folder: Path) -> set[str]:
 def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
     kept = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     values = [3.0, 1.0, math.nan, 2.0, 2.0, 5.0]
-    offered = [kept.offer(step, step + 1, value, write(f"{step}")) for step, value in enumerate(values)]
+    offered = [kept.save(step, step + 1, value, write(f"{step}")) for step, value in enumerate(values)]
     assert offered == [True, True, False, True, True, True]
     assert [(c.step, c.value) for c in kept.current.best] == [(1, 1.0), (3, 2.0)]  # of equal values the earlier one
     assert kept.current.last is not None
@@ -40,28 +40,28 @@ def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
     assert (tag["policy"], tag["chosen"], [c["step"] for c in tag["kept"]]) == ("best-2+last", 1, [1, 3, 5])
     assert "resumes" not in tag
     assert json.loads(CheckpointFolder(tmp_path / "run", 2, ABOUT, resumes=True).describe()) == {**tag, "resumes": True}
-    assert not CheckpointFolder(tmp_path / "none", 0, ABOUT).offer(1, 2, 0.0, write(""))
+    assert not CheckpointFolder(tmp_path / "none", 0, ABOUT).save(1, 2, 0.0, write(""))
     assert not (tmp_path / "none").exists()
 
 
 def test_higher_is_better_where_the_objective_is_maximized(tmp_path: Path) -> None:
     kept = CheckpointFolder(tmp_path / "run", 1, replace(ABOUT, direction="maximize"))
     for step, value in enumerate([0.1, 0.9, 0.5]):
-        kept.offer(step, step + 1, value, write(""))
+        kept.save(step, step + 1, value, write(""))
     assert [c.step for c in kept.current.all] == [1, 2]
 
 
 def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
     first = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     for step, value in ((9, 0.5), (19, 0.1), (29, 0.3)):
-        first.offer(step, step + 1, value, write(f"first {step}"))
+        first.save(step, step + 1, value, write(f"first {step}"))
     (tmp_path / "run" / ".partial").mkdir()
     (tmp_path / "run" / ".partial" / "step-000000039.pt").write_text("torn off")
     again = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     assert again.current == first.current
     assert not (tmp_path / "run" / ".partial").exists()
-    again.offer(29, 30, 0.2, write("again 29"))  # saved again, with a better value
-    again.offer(39, 40, 0.4, write("again 39"))
+    again.save(29, 30, 0.2, write("again 29"))  # saved again, with a better value
+    again.save(39, 40, 0.4, write("again 39"))
     assert [(c.step, c.path.read_text()) for c in again.current.all] == [(19, "first 19"), (29, "again 29"), (39, "again 39")]
     other = CheckpointFolder(tmp_path / "run", 2, replace(ABOUT, objective="val/error"))
     assert other.current.all == ()  # values of another objective do not compare
@@ -93,7 +93,7 @@ def test_a_list_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
     kept = CheckpointFolder(folder, 1, ABOUT)
     assert kept.current.all == ()
     for step, value in ((1, 0.5), (2, 0.4), (3, 0.6)):
-        assert kept.offer(step, step + 1, value, write("new"))
+        assert kept.save(step, step + 1, value, write("new"))
     assert [c.step for c in kept.current.all] == [2, 3]
     assert [path.read_text() for path in mine] == ["mine"] * 3
 
@@ -101,18 +101,18 @@ def test_a_list_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
 def test_deleted_files_are_forgotten(tmp_path: Path) -> None:
     kept = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     for step, value in ((1, 0.1), (2, 0.2), (3, 0.3)):
-        kept.offer(step, step + 1, value, write(""))
+        kept.save(step, step + 1, value, write(""))
     kept.current.best[0].path.unlink()
     assert kept.find(1) is None
     assert json.loads(kept.describe())["chosen"] == 2
-    kept.offer(4, 5, 0.4, write(""))
+    kept.save(4, 5, 0.4, write(""))
     assert [c.step for c in kept.current.all] == [2, 3, 4]
     manifest_of = tmp_path / "run"
     for path in manifest_of.iterdir():
         path.unlink()
     manifest_of.rmdir()
     assert kept.current.all == ()
-    kept.offer(5, 6, 0.5, write(""))
+    kept.save(5, 6, 0.5, write(""))
     assert names(manifest_of) == {"step-000000005.pt", "checkpoints.json"}
 
 
@@ -124,7 +124,7 @@ def test_a_folder_is_kept_as_one(tmp_path: Path) -> None:
 
     kept = CheckpointFolder(tmp_path / "run", 1, ABOUT, suffix="")
     for step, value in ((1, 0.3), (2, 0.1), (3, 0.2), (4, 0.1)):
-        kept.offer(step, step + 1, value, save)
+        kept.save(step, step + 1, value, save)
     assert names(tmp_path / "run") == {"step-000000002", "step-000000004", "checkpoints.json"}
     assert (tmp_path / "run" / "step-000000002" / "shards" / "0").read_text() == "step-000000002"
 
@@ -136,16 +136,16 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         raise RuntimeError("torn")
 
     kept = CheckpointFolder(tmp_path / "run", 1, ABOUT)
-    kept.offer(1, 2, 0.5, write("good"))
+    kept.save(1, 2, 0.5, write("good"))
     before = names(tmp_path / "run")
     for save, message in ((half, "torn"), (lambda path: None, "wrote no file")):
         with pytest.raises((RuntimeError, OSError), match=message):
-            kept.offer(2, 3, 0.1, save)
+            kept.save(2, 3, 0.1, save)
         assert names(tmp_path / "run") == before
     (tmp_path / "run" / "checkpoints.json").unlink()
     (tmp_path / "run" / "checkpoints.json").mkdir()  # a list that cannot be replaced
     with pytest.raises(OSError):
-        kept.offer(3, 4, 0.1, write("unlisted"))
+        kept.save(3, 4, 0.1, write("unlisted"))
     assert names(tmp_path / "run") == before
     assert [c.step for c in kept.current.all] == [1]
 
@@ -164,7 +164,7 @@ def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
     first = max((c.step for c in kept.current.all), default=0) + 1
     print(first, flush=True)
     for step in range(first, 10**6):
-        kept.offer(step, step + 1, (step * 7919) % 101 / 101, save)
+        kept.save(step, step + 1, (step * 7919) % 101 / 101, save)
     """
     folder = tmp_path / "run"
     delays = random.Random(0)

@@ -40,7 +40,7 @@ def test_the_diff_leads_back_to_the_state(repository: Path, tmp_path: Path) -> N
     (repository / "data" / "own.py").write_text("ignored\n")
     (repository / "weights.bin").write_bytes(b"\0" * 100)
     index_before = (repository / ".git" / "index").read_bytes()
-    found = reproduction.gather_reproduction([tmp_path, repository])
+    found = reproduction.collect_reproduction([tmp_path, repository])
     assert (repository / ".git" / "index").read_bytes() == index_before
     assert found["git_commit"] == git(repository, "rev-parse", "HEAD").strip()
     assert found["git_dirty"]
@@ -55,9 +55,9 @@ def test_the_diff_leads_back_to_the_state(repository: Path, tmp_path: Path) -> N
 
 
 def test_a_clean_repository_and_none(repository: Path, tmp_path: Path) -> None:
-    found = reproduction.gather_reproduction([repository])
+    found = reproduction.collect_reproduction([repository])
     assert (found["git_dirty"], found["git_diff"]) == (False, "")
-    nowhere = reproduction.gather_reproduction([tmp_path])
+    nowhere = reproduction.collect_reproduction([tmp_path])
     assert (nowhere["git_commit"], nowhere["git_dirty"], nowhere["git_diff"]) == (None, False, "")
     assert "pytest==" in nowhere["requirements"]
 
@@ -71,7 +71,7 @@ def test_a_change_in_a_submodule_is_kept(repository: Path, tmp_path: Path) -> No
     git(repository, "submodule", "--quiet", "add", str(library), "library")
     commit(repository)
     (repository / "library" / "layer.py").write_text("a = 2\n")
-    found = reproduction.gather_reproduction([repository])
+    found = reproduction.collect_reproduction([repository])
     assert found["git_dirty"]
     assert "+a = 2" in found["git_diff"]
 
@@ -80,7 +80,7 @@ def test_what_is_too_large_is_named(repository: Path, monkeypatch: pytest.Monkey
     (repository / "huge.json").write_text("1" * (reproduction.MAX_UNTRACKED_BYTES + 1))
     (repository / "new.py").write_text("y = 2\n" * 100)
     monkeypatch.setattr(reproduction, "MAX_DIFF_CHARS", 50)
-    diff = reproduction.gather_reproduction([repository])["git_diff"]
+    diff = reproduction.collect_reproduction([repository])["git_diff"]
     assert "large or many: huge.json]" in diff
     assert "[cut off: the diff has " in diff
     assert "111" not in diff
@@ -89,7 +89,7 @@ def test_what_is_too_large_is_named(repository: Path, monkeypatch: pytest.Monkey
 def test_a_change_of_code_without_secrets_applies(repository: Path) -> None:
     (repository / "model.py").write_text("def f(name, token=None):\n    return g(name, token=token, size=1)\n")
     subprocess.run(["git", "add", "."], cwd=repository, check=True)
-    diff = reproduction.gather_reproduction([repository])["git_diff"]
+    diff = reproduction.collect_reproduction([repository])["git_diff"]
     assert "def f(name, token=None):" in diff
     assert "token=token, size=1" in diff
 
@@ -97,7 +97,7 @@ def test_a_change_of_code_without_secrets_applies(repository: Path) -> None:
 def test_secrets_in_code_are_not_kept(repository: Path) -> None:
     (repository / "train.py").write_text('WANDB_API_KEY = "abcdef"\nmax_tokens = "4096"\nurl = "http://me:pw@host/x"\n')
     (repository / "config.json").write_text('{"password": "swordfish", "tokenizer": "gpt2"}\n')
-    diff = reproduction.gather_reproduction([repository])["git_diff"]
+    diff = reproduction.collect_reproduction([repository])["git_diff"]
     assert 'WANDB_API_KEY = "***"' in diff
     assert '"password": "***", "tokenizer": "gpt2"' in diff
     assert '"4096"' in diff

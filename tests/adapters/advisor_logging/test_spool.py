@@ -128,7 +128,7 @@ def test_frames_wait_in_order(error: int, torn: bool, tmp_path: Path, monkeypatc
     assert backlog.append(rows(4), 1, critical=False)
     writer.close()
     assert written(tmp_path) == [0, 1, 2, 3, 4]
-    assert backlog.dropped == 0
+    assert backlog.dropped_points == 0
 
 
 def test_what_waits_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_what_waits_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.M
     disk.error = errno.EIO
     for step in range(5):
         backlog.append(rows(step), 1, critical=False)
-    assert (backlog.points, backlog.dropped) == (2, 3)
+    assert (backlog.points, backlog.dropped_points) == (2, 3)
     assert backlog.drop_waiting_frames() == 2
     assert backlog.retry()
 

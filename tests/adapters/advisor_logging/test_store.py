@@ -101,4 +101,4 @@ def test_twins_with_data_are_not_deleted(database: str) -> None:
     ids=repr,
 )
 def test_temporary_errors(error: Exception, temporary: bool) -> None:
-    assert store.is_temporary(error) is temporary
+    assert store.is_temporary_error(error) is temporary

@@ -29,7 +29,7 @@ def model() -> nn.Sequential:
     ],
 )
 def test_the_first_fault_of_the_forward_pass_is_found(model: nn.Sequential, loss: Any, operation: str, why: str) -> None:
-    fault = AutogradGraph(loss(model(X)), dict(model.named_parameters())).forward_fault()
+    fault = AutogradGraph(loss(model(X)), dict(model.named_parameters())).first_forward_fault()
     assert fault is not None
     assert (fault["operation"], fault["why"], fault["before"]) == (operation, why, None)
     assert fault["after"] in ("2.weight", "2.bias")
@@ -37,7 +37,7 @@ def test_the_first_fault_of_the_forward_pass_is_found(model: nn.Sequential, loss
 
 def test_a_masked_row_is_found(model: nn.Sequential) -> None:
     hidden = model(X).masked_fill(torch.ones(4, 2, dtype=torch.bool), -torch.inf)
-    fault = AutogradGraph(torch.softmax(hidden, 1).sum(), dict(model.named_parameters())).forward_fault()
+    fault = AutogradGraph(torch.softmax(hidden, 1).sum(), dict(model.named_parameters())).first_forward_fault()
     assert fault is not None
     assert (fault["operation"], fault["masked"]) == ("Softmax", True)
 
@@ -45,9 +45,9 @@ def test_a_masked_row_is_found(model: nn.Sequential) -> None:
 def test_a_finite_or_freed_graph_has_no_fault(model: nn.Sequential) -> None:
     loss = model(X).mean()
     graph = AutogradGraph(loss, dict(model.named_parameters()))
-    assert graph.forward_fault() is None
+    assert graph.first_forward_fault() is None
     loss.backward()
-    assert graph.forward_fault() is None
+    assert graph.first_forward_fault() is None
     assert not AutogradGraph(torch.ones(1, requires_grad=True) * 2, dict(model.named_parameters())).is_of_model
 
 
@@ -57,7 +57,7 @@ def test_the_operations_between_bad_and_good_gradients_are_listed(model: nn.Sequ
     loss.backward()
     bad = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
     assert bad == ["0.weight", "0.bias"]
-    between = AutogradGraph(loss, dict(model.named_parameters())).between(bad)
+    between = AutogradGraph(loss, dict(model.named_parameters())).operations_between(bad)
     assert between["operations"] == ["Addmm", "Mul", "Sqrt"]
     assert between["before"] in ("2.weight", "2.bias")
-    assert AutogradGraph(loss, dict(model.named_parameters())).between([])["operations"] == ["Addmm", "Pow(2)", "Mean"]
+    assert AutogradGraph(loss, dict(model.named_parameters())).operations_between([])["operations"] == ["Addmm", "Pow(2)", "Mean"]

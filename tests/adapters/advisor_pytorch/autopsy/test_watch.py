@@ -31,7 +31,7 @@ def run(uri: str, start: Start, tmp_path: Path) -> Run:
         torch.manual_seed(1)
         with start(uri, max_train_steps=STEPS, close_timeout_s=300.0, **settings) as log:
             if log._autopsy is not None:
-                log._autopsy.reads = reads  # type: ignore[assignment]
+                log._autopsy.read_mode = reads  # type: ignore[assignment]
             model, optimizer = log._model, log._capture._optimizers[0]
             batches = [torch.randn(16, 4) for _ in range(STEPS)]
             if bad is not None:

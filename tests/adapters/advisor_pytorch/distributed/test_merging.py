@@ -85,7 +85,7 @@ def test_examples_are_those_of_all_ranks() -> None:
 
 def test_steps_wait_for_the_other_rank_and_leave_in_order() -> None:
     merger = two_ranks()
-    merger.add([row(0), row(1), row(2)], now=0.0)
+    merger.add_steps_of_rank_0([row(0), row(1), row(2)], now=0.0)
     assert merger.take_ready_steps(1.0) == []
     merger.add_steps_of_rank(1, [(0, {NORM: 4.0}), (1, {NORM: 4.0})])
     assert [(step, values) for step, _, values in merger.take_ready_steps(1.0)] == [
@@ -93,19 +93,19 @@ def test_steps_wait_for_the_other_rank_and_leave_in_order() -> None:
         (1, {contract.GRAD_NORM: 5.0}),
     ]
     assert merger.is_waiting
-    assert merger.incomplete is None
+    assert merger.first_incomplete_step is None
 
 
 def test_a_silent_rank_is_waited_for_once_and_again_when_it_speaks() -> None:
     merger = two_ranks()
-    merger.add([row(0)], now=0.0)
+    merger.add_steps_of_rank_0([row(0)], now=0.0)
     assert merger.take_ready_steps(9.9) == []
     assert steps(merger.take_ready_steps(10.0)) == [0]
-    assert merger.incomplete == 0
-    merger.add([row(1)], now=11.0)
+    assert merger.first_incomplete_step == 0
+    merger.add_steps_of_rank_0([row(1)], now=11.0)
     assert steps(merger.take_ready_steps(11.0)) == [1]
     merger.add_steps_of_rank(1, [(2, {NORM: 4.0})])
-    merger.add([row(2), row(3)], now=12.0)
+    merger.add_steps_of_rank_0([row(2), row(3)], now=12.0)
     assert [values for _, _, values in merger.take_ready_steps(12.0)] == [{contract.GRAD_NORM: 5.0}]
     assert merger.is_waiting
 
@@ -113,7 +113,7 @@ def test_a_silent_rank_is_waited_for_once_and_again_when_it_speaks() -> None:
 def test_a_step_that_the_other_rank_left_out_is_not_waited_for() -> None:
     merger = two_ranks()
     merger.add_steps_of_rank(1, [(0, {NORM: 4.0}), (2, {NORM: 4.0})])
-    merger.add([row(0), row(1), row(2)], now=0.0)
+    merger.add_steps_of_rank_0([row(0), row(1), row(2)], now=0.0)
     assert [contract.GRAD_NORM in values for _, _, values in merger.take_ready_steps(0.0)] == [True, False, True]
 
 
@@ -121,7 +121,7 @@ def test_a_rank_that_left_is_not_waited_for() -> None:
     merger = two_ranks()
     merger.add_steps_of_rank(1, [(0, {NORM: 4.0})])
     merger.stop_waiting_for(1)
-    merger.add([row(0), row(1)], now=0.0)
+    merger.add_steps_of_rank_0([row(0), row(1)], now=0.0)
     assert [values for _, _, values in merger.take_ready_steps(0.0)] == [{contract.GRAD_NORM: 5.0}, {}]
 
 

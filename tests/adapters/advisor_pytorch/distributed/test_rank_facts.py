@@ -31,19 +31,19 @@ def test_the_tag_of_very_many_ranks_still_fits_and_is_whole() -> None:
 
 
 def test_the_batch_is_that_of_all_ranks() -> None:
-    assert rank_facts.global_batch([{"batch_size": 8}, {"batch_size": 16}]) == 24
-    assert rank_facts.global_batch([{"batch_size": 8}, None, {}]) == 24
-    assert rank_facts.global_batch([{}, None]) is None
+    assert rank_facts.global_batch_size([{"batch_size": 8}, {"batch_size": 16}]) == 24
+    assert rank_facts.global_batch_size([{"batch_size": 8}, None, {}]) == 24
+    assert rank_facts.global_batch_size([{}, None]) is None
 
 
 def test_what_a_rank_tells_of_itself() -> None:
     plain = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
-    facts = [rank_facts.process_facts(m, 5, leads=True, checkpoints=False) for m in (plain, synchronised, nn.Linear(2, 2))]
+    facts = [rank_facts.process_facts(m, 5, is_rank_0=True, checkpoints=False) for m in (plain, synchronised, nn.Linear(2, 2))]
     assert [f.get("sync_batch_norm") for f in facts] == [False, True, None]
     assert facts[0]["seed"] == 5
     torch.manual_seed(11)
-    assert rank_facts.process_facts(plain, None, leads=True, checkpoints=False)["seed"] == 11
+    assert rank_facts.process_facts(plain, None, is_rank_0=True, checkpoints=False)["seed"] == 11
 
 
 def test_what_a_loader_tells_of_its_shuffling() -> None:
