@@ -51,10 +51,10 @@ class RunInfo:
     """Final status of the run, one of `contract.STATUSES`; None if the run is active or was killed."""
 
 
-def write_checkpoint_list(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None) -> None:
+def write_checkpoint_list(folder: Path, run_info: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None) -> None:
     """Raises OSError if writing the list fails; the old list then stays unchanged."""
     content = {
-        "run": asdict(about),
+        "run": asdict(run_info),
         "last": last.path.name if last else None,
         "checkpoints": [
             {"file": c.path.name, "step": c.step, "steps_made": c.steps_made, "value": c.value} for c in checkpoints
@@ -90,9 +90,9 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
     Only file names that our checkpoints can have are accepted, so that a forged list cannot make us delete other files.
     """
-    about, content = read_run_info(folder), _read_checkpoint_list(folder)
+    run_info, content = read_run_info(folder), _read_checkpoint_list(folder)
     entries = content.get("checkpoints")
-    if about is None or about.objective != objective or not isinstance(entries, list):
+    if run_info is None or run_info.objective != objective or not isinstance(entries, list):
         return [], None
     by_name = {c.path.name: c for entry in entries if (c := _parse_checkpoint(folder, entry)) is not None}
     last = content.get("last")
@@ -101,7 +101,9 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
 def find_checkpoint_folder(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
     """Return the most recently written checkpoint folder whose run satisfies `matches`."""
-    folders = [f for f in _folders_with_checkpoint_list(root) if (about := read_run_info(f)) is not None and matches(about)]
+    folders = [
+        f for f in _folders_with_checkpoint_list(root) if (run_info := read_run_info(f)) is not None and matches(run_info)
+    ]
     return max(folders, key=lambda f: (f / CHECKPOINT_LIST_FILE_NAME).stat().st_mtime_ns, default=None)
 
 
@@ -172,26 +174,26 @@ class CheckpointFolder:
     """
 
     def __init__(
-        self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True, resumes: bool = False
+        self, folder: Path, keep: int, run_info: RunInfo, suffix: str = ".pt", *, owner: bool = True, resumes: bool = False
     ) -> None:
         """suffix: of the checkpoint files. owner: whether this process writes to the folder. resumes: whether training can
         resume."""
-        self.folder, self.keep, self.about, self._suffix, self.resumes = folder, keep, about, suffix, resumes
-        self._sign = 1.0 if about.direction == "minimize" else -1.0
-        self._current = self._select_best(*read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
+        self.folder, self.keep, self.run_info, self._suffix, self.resumes = folder, keep, run_info, suffix, resumes
+        self._sign = 1.0 if run_info.direction == "minimize" else -1.0
+        self._current = self._select_best(*read_checkpoints(folder, run_info.objective)) if keep else CheckpointSet()
         if keep and owner:
             shutil.rmtree(folder / _UNFINISHED_CHECKPOINTS_FOLDER, ignore_errors=True)
 
     @property
-    def current(self) -> CheckpointSet:
+    def existing_set(self) -> CheckpointSet:
         missing = {c for c in self._current.all if not c.path.exists()}
         if missing:
             last = None if self._current.last in missing else self._current.last
             self._current = CheckpointSet(tuple(c for c in self._current.best if c not in missing), last)
         return self._current
 
-    def find(self, step: int) -> Path | None:
-        return next((c.path for c in self.current.all if c.step == step), None)
+    def path_at_step(self, step: int) -> Path | None:
+        return next((c.path for c in self.existing_set.all if c.step == step), None)
 
     def save(self, step: int, steps_made: int, value: float | None, write: Callable[[Path], object]) -> bool:
         """Save a checkpoint as the last one, and as one of the best if its `value` is among the `keep` best. A
@@ -202,10 +204,10 @@ class CheckpointFolder:
         """
         if not self.accepts_value(value):
             return False
-        path = self.begin(step)
+        path = self.begin_checkpoint(step)
         try:
             write(path)
-            self.complete(path, step, steps_made, value)
+            self.complete_checkpoint(path, step, steps_made, value)
         finally:
             self.delete_unfinished()
         return True
@@ -213,13 +215,13 @@ class CheckpointFolder:
     def accepts_value(self, value: float | None) -> bool:
         return self.keep > 0 and (value is None or math.isfinite(value))
 
-    def begin(self, step: int) -> Path:
-        """Return a temporary path at which the caller writes the checkpoint before it calls `complete`."""
+    def begin_checkpoint(self, step: int) -> Path:
+        """Return a temporary path at which the caller writes the checkpoint before it calls `complete_checkpoint`."""
         unfinished_folder = self.folder / _UNFINISHED_CHECKPOINTS_FOLDER
         unfinished_folder.mkdir(parents=True, exist_ok=True)
         return self._unused_name(step, unfinished_folder)
 
-    def complete(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
+    def complete_checkpoint(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
         """Move the checkpoint at `path` to its final place. Raises OSError if nothing exists at `path` or the disk fails."""
         if not path.exists():
             raise FileNotFoundError(f"`save` wrote no file or folder at {path}")
@@ -230,10 +232,10 @@ class CheckpointFolder:
             flush_to_disk(part)
         final_path = self._unused_name(step, self.folder)
         os.replace(path, final_path)
-        previous_set, new_checkpoint = self.current, Checkpoint(step, steps_made, value, final_path)
+        previous_set, new_checkpoint = self.existing_set, Checkpoint(step, steps_made, value, final_path)
         updated_set = self._select_best([c for c in previous_set.all if c.step != step] + [new_checkpoint], new_checkpoint)
         try:
-            write_checkpoint_list(self.folder, self.about, updated_set.all, updated_set.last)
+            write_checkpoint_list(self.folder, self.run_info, updated_set.all, updated_set.last)
         except BaseException:
             self._delete_checkpoint(final_path)
             raise
@@ -244,15 +246,15 @@ class CheckpointFolder:
     def delete_unfinished(self) -> None:
         shutil.rmtree(self.folder / _UNFINISHED_CHECKPOINTS_FOLDER, ignore_errors=True)
 
-    def note(self, about: RunInfo) -> None:
+    def update_run_info(self, run_info: RunInfo) -> None:
         """Raises OSError."""
-        self.about = about
-        if self.current.all:
-            write_checkpoint_list(self.folder, about, self.current.all, self.current.last)
+        self.run_info = run_info
+        if self.existing_set.all:
+            write_checkpoint_list(self.folder, run_info, self.existing_set.all, self.existing_set.last)
 
     def describe(self) -> str:
         """Return the value of `contract.TAG_CHECKPOINTS`. If the text is too long for a tag, it omits the worst checkpoints."""
-        checkpoint_set = self.current
+        checkpoint_set = self.existing_set
         best, last = (
             list(checkpoint_set.best),
             [] if checkpoint_set.last is None or checkpoint_set.last in checkpoint_set.best else [checkpoint_set.last],
@@ -262,7 +264,7 @@ class CheckpointFolder:
         return text
 
     def _description_json(self, listed_checkpoints: list[Checkpoint]) -> str:
-        best = self.current.best
+        best = self.existing_set.best
         return json.dumps(
             {
                 "policy": f"best-{self.keep}+last" if self.keep else "none",

@@ -50,7 +50,7 @@ class DiskQuota:
         """A small fraction of the disk quota, because space is freed by deleting whole segments."""
         return min(MAX_SEGMENT_BYTES, self._limit // 16)
 
-    def add(self, size: int) -> None:
+    def add_bytes(self, size: int) -> None:
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0

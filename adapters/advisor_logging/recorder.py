@@ -58,16 +58,16 @@ calls the function with False about once a second, and with True at the end of t
 class RowChunk(Protocol):
     """Rows of metric values that are being copied from a device (such as a GPU) to the host."""
 
-    windowed: bool
+    is_windowed: bool
     """Whether the rows are training steps, which are reduced to windows; rows of evaluations are stored unchanged."""
 
     def __len__(self) -> int: ...
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether the values have arrived on the host; does not block."""
 
     def tables(self) -> list[MetricTable]:
-        """Return the rows. The writer thread calls `tables` once, after `ready` has returned True."""
+        """Return the rows. The writer thread calls `tables` once, after `is_ready` has returned True."""
 
 
 class Recorder:
@@ -237,13 +237,13 @@ class Recorder:
                     item()
                 else:
                     self._taken_rows += len(item)
-                    while not item.ready():
+                    while not item.is_ready():
                         time.sleep(0.01)
                     tables: Sequence[MetricTable] = item.tables()
-                    if item.windowed and self._completion is not None:
+                    if item.is_windowed and self._completion is not None:
                         tables = self._completion.take(tables)
                     for table in tables:
-                        self._spool_table(table, item.windowed)
+                        self._spool_table(table, item.is_windowed)
             except Exception as error:  # a full disk or a failing storage device must not stop the training
                 lost_rows = 0 if item is None or isinstance(item, dict) or callable(item) else len(item)
                 self._lost_points += lost_rows * self._points_a_row
@@ -256,19 +256,19 @@ class Recorder:
     def _spool_completed_rows(self, *, last: bool) -> None:
         if self._completion is not None:
             for table in self._completion.finish() if last else self._completion.take([]):
-                self._spool_table(table, windowed=True)
+                self._spool_table(table, is_windowed=True)
 
-    def _spool_table(self, table: MetricTable, windowed: bool) -> None:
+    def _spool_table(self, table: MetricTable, is_windowed: bool) -> None:
         self._on_rows(table)
-        if windowed:
+        if is_windowed:
             self._last_step = table.steps[-1]
         self._points_a_row = len(table.columns)
-        rows = self._limit_to_quota(clean_table(table), windowed)
+        rows = self._limit_to_quota(clean_table(table), is_windowed)
         self._lost_points += (len(table) - len(rows)) * self._points_a_row
         if rows:
-            frame = encode_table(STEPS if windowed else EVALUATION, rows)
-            self._append_frame(frame, len(rows) * self._points_a_row, critical=not windowed)
-            self._quota.add(len(frame))
+            frame = encode_table(STEPS if is_windowed else EVALUATION, rows)
+            self._append_frame(frame, len(rows) * self._points_a_row, critical=not is_windowed)
+            self._quota.add_bytes(len(frame))
 
     def _append_frame(self, frame: bytes, points: int = 0, *, critical: bool) -> None:
         if not self._backlog.append(frame, points, critical=critical):
@@ -285,13 +285,13 @@ class Recorder:
                 self._sampled_step = self._last_step
                 columns = {name: [value] for name, value in values.items()}
                 now_ms = clean_time(time.time() * 1000)
-                self._spool_table(MetricTable([self._last_step], [now_ms], columns), windowed=False)
+                self._spool_table(MetricTable([self._last_step], [now_ms], columns), is_windowed=False)
         except Exception as error:
             self.sampler = None
             self.warn("sampler", f"device metrics stop ({one_line_error(error)}); training continues")
 
-    def _limit_to_quota(self, table: MetricTable, windowed: bool) -> MetricTable:
-        row_interval = self._quota.row_interval() if windowed else 0 if self._quota.is_full() else 1
+    def _limit_to_quota(self, table: MetricTable, is_windowed: bool) -> MetricTable:
+        row_interval = self._quota.row_interval() if is_windowed else 0 if self._quota.is_full() else 1
         if row_interval == 1:
             return table
         self.warn(

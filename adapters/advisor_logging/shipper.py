@@ -103,7 +103,7 @@ class Shipper:
                 exited_at = time.monotonic()
             had_store, acknowledged_before = self._store is not None, self._done
             try:
-                if self._deliver_more(has_exited):
+                if self._deliver_new_data(has_exited):
                     self._update_status(error=None, delivered=True)
                     return True
                 self._update_status(error=None)
@@ -123,7 +123,7 @@ class Shipper:
     def _has_trainer_exited(self) -> bool:
         return self._trainer is None or _has_exited(self._trainer)
 
-    def _deliver_more(self, has_exited: bool) -> bool:
+    def _deliver_new_data(self, has_exited: bool) -> bool:
         """Send new points to the store. Return whether the run has ended and all its data is delivered."""
         store = self._open_store()
         for frame in read_frames(self._folder, self._position):
@@ -163,7 +163,9 @@ class Shipper:
         names += [f"{len(store.refusal_counts) - MAX_LISTED_NAMES} more"] * (len(store.refusal_counts) > MAX_LISTED_NAMES)
         error_reason = next(iter(store.refusal_reasons.values()), "")
         self._add_problem_note(
-            one_line_error(f"the store refused {store.refusal_counts.total():,} values: {', '.join(names)}: {error_reason}", 600)
+            one_line_error(
+                f"the store refused {store.refusal_counts.total():,} values: {', '.join(names)}: {error_reason}", 600
+            )
         )
 
     def _store_new_autopsy(self, store: MlflowStore) -> None:
@@ -334,24 +336,24 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
         os.nice(10)
     logging.disable()  # standard error must contain only the reason of an exit; problems with the store go to `status.json`
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    threading.Thread(target=_read_shipper_jobs, args=(lines, jobs), daemon=True).start()
-    job = _next_shipper_job(jobs, trainer)
+    threading.Thread(target=_receive_delivery_jobs, args=(lines, jobs), daemon=True).start()
+    job = _next_delivery_job(jobs, trainer)
     while job is not None:
         folder = Path(job["folder"])
         _deliver_from_locked_spool(folder, Path(job["script_folder"]), trainer)
-        job = _next_shipper_job(jobs, trainer)
+        job = _next_delivery_job(jobs, trainer)
         # The training process usually deletes a delivered spool folder; if it has exited or no longer waits for the delivery,
         # this process deletes the folder.
         remove_spool(folder)
 
 
-def _read_shipper_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+def _receive_delivery_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
     for line in iter(lines.readline, b""):
         jobs.put(json.loads(line))
     jobs.put(None)
 
 
-def _next_shipper_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
+def _next_delivery_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the next spool folder to deliver; None if training is over, or sent no job for `standby_s` seconds."""
     standby_end = time.monotonic() + trainer["standby_s"]
     while True:

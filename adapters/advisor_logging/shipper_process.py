@@ -74,8 +74,8 @@ class ShipperSettings(NamedTuple):
     environment: dict[str, str]
     """All environment variables except `_PER_RUN_VARIABLES`, because any variable may affect the connection to the store."""
     cwd: str
-    path: list[str]
-    path_last: list[str]
+    import_path: list[str]
+    script_import_path: list[str]
     """Folders of the training script come last, because the user's own `mlflow.py` would hide the library MLflow."""
 
     @classmethod
@@ -115,8 +115,8 @@ class HelperProcess:
                 "process": os.getpid(),
                 "tracking_uri": settings.tracking_uri,
                 "packages": _PACKAGE_FOLDERS,
-                "path": settings.path,
-                "path_last": settings.path_last,
+                "path": settings.import_path,
+                "path_last": settings.script_import_path,
                 **details,
             }
         )

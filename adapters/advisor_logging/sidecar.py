@@ -49,11 +49,11 @@ class SidecarSummary:
     to_step: int
 
 
-class _Piece(NamedTuple):
+class _MetricRowGroup(NamedTuple):
     """The rows of one metric in a part: a Parquet row group of their own."""
 
     part: Path
-    group: int
+    index: int
     first_step: int
     last_step: int
 
@@ -89,7 +89,7 @@ def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> Sidec
     parts = list_segment_parts(folder)
     if not parts:
         return None
-    pieces: dict[str, list[_Piece]] = {}
+    row_groups: dict[str, list[_MetricRowGroup]] = {}
     rows, first_steps = 0, []
     for part in parts:
         metadata = pq.read_metadata(part.path)
@@ -97,20 +97,20 @@ def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> Sidec
         first_steps.append(int(metadata.metadata[_BEGINS_KEY]))
         for i in range(metadata.num_row_groups):
             metric, step = (metadata.row_group(i).column(column).statistics for column in (0, 1))
-            pieces.setdefault(metric.min, []).append(_Piece(part.path, i, step.min, step.max))
+            row_groups.setdefault(metric.min, []).append(_MetricRowGroup(part.path, i, step.min, step.max))
     with _open_table(path) as table:
-        _merge_pieces(pieces, table)
+        _merge_row_groups(row_groups, table)
     from_step = last_dropped_step(folder) + 1
     return SidecarSummary(rows, min(first_steps) if continued and not from_step else from_step, max(p.last_step for p in parts))
 
 
-def _merge_pieces(pieces: Mapping[str, list[_Piece]], table: Any) -> None:
+def _merge_row_groups(row_groups: Mapping[str, list[_MetricRowGroup]], table: Any) -> None:
     import pyarrow as pa
 
     collected_rows: list[Any] = []
-    for name in sorted(pieces):
-        curve: Iterator[Any] = map(_read_piece, pieces[name])
-        if any(earlier.last_step > later.first_step for earlier, later in pairwise(pieces[name])):
+    for name in sorted(row_groups):
+        curve: Iterator[Any] = map(_read_row_group, row_groups[name])
+        if any(earlier.last_step > later.first_step for earlier, later in pairwise(row_groups[name])):
             curve = iter([pa.concat_tables(curve).sort_by("step")])  # parts overlap, for example if an evaluation was late
         for rows in curve:
             collected_rows.append(rows)
@@ -121,11 +121,11 @@ def _merge_pieces(pieces: Mapping[str, list[_Piece]], table: Any) -> None:
         table.write_table(pa.concat_tables(collected_rows))
 
 
-def _read_piece(piece: _Piece) -> Any:
+def _read_row_group(group: _MetricRowGroup) -> Any:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(piece.part) as file:
-        return file.read_row_group(piece.group).replace_schema_metadata()
+    with pq.ParquetFile(group.part) as file:
+        return file.read_row_group(group.index).replace_schema_metadata()
 
 
 def _write_part(folder: Path, number: int) -> None:

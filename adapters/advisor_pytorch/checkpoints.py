@@ -130,7 +130,7 @@ class EarlierRun(NamedTuple):
     """An earlier run to continue: its checkpoint folder, its description, and the checkpoint to resume from."""
 
     folder: Path
-    about: RunInfo
+    run_info: RunInfo
     checkpoint: Checkpoint | None
 
 
@@ -161,7 +161,7 @@ class CheckpointSettings(NamedTuple):
         if self.keep:
             make_writable_folder(self.root)
 
-    def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
+    def find(self, run_id: str | None, run_info: RunInfo) -> EarlierRun | None:
         """Return the run that `resume` or `run_id` names, else an interrupted run with the same description.
 
         Raises FileNotFoundError if `resume` is a path without a checkpoint.
@@ -169,17 +169,17 @@ class CheckpointSettings(NamedTuple):
         if not self.keep:
             return None
         if not isinstance(self.resume, bool):
-            return _earlier_run_at_path(Path(self.resume).absolute(), about.objective)
+            return _earlier_run_at_path(Path(self.resume).absolute(), run_info.objective)
         folder = find_checkpoint_folder(self.root, lambda known: known.run_id == run_id) if run_id else None
         if folder is None and self.resume:
-            wanted_run = replace(about, run_id=None, spool=None, status=None)
+            wanted_run = replace(run_info, run_id=None, spool=None, status=None)
             folder = find_checkpoint_folder(
                 self.root,
                 lambda known: (
                     known.status in _INTERRUPTED_STATUSES and replace(known, run_id=None, spool=None, status=None) == wanted_run
                 ),
             )
-        return None if folder is None else _earlier_run_in_folder(folder, about.objective)
+        return None if folder is None else _earlier_run_in_folder(folder, run_info.objective)
 
     def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
         """Return the number of the next optimizer step. Raises ValueError if the checkpoint does not fit, and any error of
@@ -201,7 +201,7 @@ class CheckpointKeeper:
         self,
         settings: CheckpointSettings,
         earlier: EarlierRun | None,
-        about: RunInfo,
+        run_info: RunInfo,
         identity: str,
         state: TrainingState,
         *,
@@ -212,13 +212,13 @@ class CheckpointKeeper:
         folder = earlier.folder if earlier is not None else settings.root / identity
         keep = settings.keep if is_rank_0 or settings.on_all_ranks else 0
         suffix, save = ".pt" if settings.save is None else "", settings.save
-        self.checkpoints = CheckpointFolder(folder, keep, about, suffix, owner=is_rank_0, resumes=bool(settings.resume))
+        self.checkpoints = CheckpointFolder(folder, keep, run_info, suffix, owner=is_rank_0, resumes=bool(settings.resume))
         self._write: WriteFunction = state.save if save is None else lambda path, _checkpoint_metadata: save(path)
         self._together, self._is_rank_0, self._warn = settings.on_all_ranks, is_rank_0, warn
 
     @property
     def best(self) -> tuple[int, float] | None:
-        best = next(iter(self.checkpoints.current.best), None)
+        best = next(iter(self.checkpoints.existing_set.best), None)
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
@@ -238,7 +238,7 @@ class CheckpointKeeper:
 
     def on_end(self, step: int, steps_made: int) -> None:
         """Save the state after the last step, unless saving requires all ranks: some may have exited."""
-        last = self.checkpoints.current.last
+        last = self.checkpoints.existing_set.last
         if not self.checkpoints.keep or not self._is_rank_0 or self._together:
             return
         if last is not None and last.steps_made >= steps_made:
@@ -248,14 +248,14 @@ class CheckpointKeeper:
         except Exception as error:
             self._warn("checkpoint", f"the last checkpoint could not be saved ({one_line_error(error)})")
 
-    def note(self, **fields: str | None) -> None:
+    def update_run_info(self, **fields: str | None) -> None:
         """Update fields of the run's description, which is stored with its checkpoints; None keeps a field."""
         changes = {name: text for name, text in fields.items() if text is not None}
-        about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change
-        if not self._is_rank_0 or about == self.checkpoints.about:
+        run_info = replace(self.checkpoints.run_info, **changes)  # type: ignore[arg-type]  # only text fields change
+        if not self._is_rank_0 or run_info == self.checkpoints.run_info:
             return
         try:
-            self.checkpoints.note(about)
+            self.checkpoints.update_run_info(run_info)
         except OSError as error:
             self._warn("checkpoint list", f"the list of checkpoints could not be written ({one_line_error(error)})")
 
@@ -264,7 +264,7 @@ class CheckpointKeeper:
         return self.checkpoints.save(step, steps_made, value, lambda path: self._write(path, metadata))
 
     def _checkpoint_metadata(self, step: int, steps_made: int, value: float | None) -> dict[str, object]:
-        objective = self.checkpoints.about.objective
+        objective = self.checkpoints.run_info.objective
         return {"step": step, "steps_made": steps_made, "objective": objective, "value": value}
 
     def _save_on_all_ranks(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
@@ -274,7 +274,7 @@ class CheckpointKeeper:
         shared_path: list[str | None] = [None]
         if self._is_rank_0 and objective_value is not None and self.checkpoints.accepts_value(objective_value):
             try:
-                shared_path = [str(self.checkpoints.begin(step))]
+                shared_path = [str(self.checkpoints.begin_checkpoint(step))]
             except OSError as error:
                 self._warn("checkpoint", f"a checkpoint could not be saved ({one_line_error(error)}); training continues")
         distributed.broadcast_object_list(shared_path, src=0)
@@ -292,7 +292,7 @@ class CheckpointKeeper:
         try:
             if failed := [f"rank {rank}: {why}" for rank, why in enumerate(failures) if why]:
                 raise RuntimeError(failed[0])
-            self.checkpoints.complete(Path(shared_path[0]), step, steps_made, objective_value)
+            self.checkpoints.complete_checkpoint(Path(shared_path[0]), step, steps_made, objective_value)
             return True
         finally:
             self.checkpoints.delete_unfinished()
@@ -316,8 +316,8 @@ def _earlier_run_at_path(path: Path, objective: str) -> EarlierRun:
 
 
 def _earlier_run_in_folder(folder: Path, objective: str) -> EarlierRun | None:
-    about = read_run_info(folder)
-    if about is None or about.objective != objective:
+    run_info = read_run_info(folder)
+    if run_info is None or run_info.objective != objective:
         return None
     listed, last = read_checkpoints(folder, objective)
-    return EarlierRun(folder, about, last or max(listed, key=lambda c: c.steps_made, default=None))
+    return EarlierRun(folder, run_info, last or max(listed, key=lambda c: c.steps_made, default=None))

@@ -195,20 +195,23 @@ class TuningLogger:
         self._parameters = {id(p) for p in (*model.parameters(), *trained_parameters)}
         self._close_earlier_loggers()
         param_texts = plain_params(params)
-        about = RunInfo(objective, direction, param_texts, seed)
-        earlier_run = checkpoint_settings.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
+        run_info = RunInfo(objective, direction, param_texts, seed)
+        earlier_run = checkpoint_settings.find(run_id or os.environ.get("MLFLOW_RUN_ID"), run_info)
         start_step = checkpoint_settings.restore(earlier_run, state) or start_step
         continued_spool_id = None
         if earlier_run is not None and resume:
-            run_id = run_id or earlier_run.about.run_id
-            continued_spool_id = earlier_run.about.spool if run_id is None else None
+            run_id = run_id or earlier_run.run_info.run_id
+            continued_spool_id = earlier_run.run_info.spool if run_id is None else None
 
         self._model, self._objective, self._close_timeout_s = model, objective, close_timeout_s
         self._closed, self._blocks = False, 0
         self._missing_objective = MissingObjective(objective, run.warn)
         run.protect_user_tags(tag for tag, number in counts.items() if number is not None)
-        run.open(
-            RunSettings(experiment, run_name, run_id, tracking_uri, spool, continued_spool_id), checkpoint_settings, earlier_run, about
+        run.open_run(
+            RunSettings(experiment, run_name, run_id, tracking_uri, spool, continued_spool_id),
+            checkpoint_settings,
+            earlier_run,
+            about,
         )
         run.start_capture(optimizers, trained_parameters, start_step, batch_size, autopsy)
         self._recorder, self._capture, self._autopsy = run.recorder, run.capture, run.autopsy
@@ -245,12 +248,12 @@ class TuningLogger:
         """The evaluation with the best value of the objective so far; None if there is none. Before the run is closed, the
         latest evaluations may not be included yet."""
         best = self._run.outcome.best
-        return None if best is None else BestEvaluation(*best, self._run.keeper.checkpoints.find(best[0]))
+        return None if best is None else BestEvaluation(*best, self._run.keeper.checkpoints.path_at_step(best[0]))
 
     @property
     def latest(self) -> Path | None:
         """Path of the last checkpoint, from which the training can resume; None if there is none."""
-        last = self._run.keeper.checkpoints.current.last
+        last = self._run.keeper.checkpoints.existing_set.last
         return None if last is None else last.path
 
     @property
@@ -285,7 +288,7 @@ class TuningLogger:
     def show(self, loss: torch.Tensor) -> None:
         """Inspect the autograd graph of the first loss; for loops that pass detached losses to `step`."""
         if (observations := self._run.observations) is not None and observations.wants_loss:
-            observations.loss(loss)
+            observations.inspect_loss(loss)
 
     def step(self, loss: ScalarValue, *, grad_norm: ScalarValue | None = None, examples: int | None = None) -> None:
         """Log the training loss (a number, or a tensor with one element); call this after `optimizer.step()`.
@@ -298,11 +301,11 @@ class TuningLogger:
         if not self._capture.alive:
             return
         if (observations := self._run.observations) is not None and observations.wants_loss:
-            observations.loss(loss)
+            observations.inspect_loss(loss)
         try:
             self._capture.add_loss(loss, grad_norm, examples)
         except Exception as error:
-            self._run.refusals.add("loss", error)
+            self._run.refusals.count_refusal("loss", error)
 
     def evaluate(self, metrics: Mapping[str, ScalarValue], *, step: int | None = None) -> None:
         """Log the results of an evaluation (numbers, or tensors with one element) at the last completed step or at `step`.
@@ -320,7 +323,7 @@ class TuningLogger:
             if values:
                 self._missing_objective.note_metrics({*values, self._objective} if has_objective else values)
         except Exception as error:
-            self._run.refusals.add("evaluation", error)
+            self._run.refusals.count_refusal("evaluation", error)
             return
         if values:
             self._log_values(step, values)
@@ -338,7 +341,7 @@ class TuningLogger:
             if values:
                 self._log_values(max(self.steps - 1, 0), values)
         except Exception as error:
-            self._run.refusals.add("metrics", error)
+            self._run.refusals.count_refusal("metrics", error)
 
     def _log_values(self, step: int, values: Mapping[str, ScalarValue]) -> None:
         self._capture.flush()
@@ -357,7 +360,7 @@ class TuningLogger:
         try:
             self._run.note(facts)
         except Exception as error:
-            self._run.refusals.add("tag", error)
+            self._run.refusals.count_refusal("tag", error)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
         """End the run, and wait at most `close_timeout_s` seconds until the store has all its data.

@@ -49,16 +49,18 @@ class TrainingRun:
         self._autopsy_file: AutopsyFile | None = None
         self._user_tags: set[str] = set()
 
-    def open(self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, about: RunInfo) -> None:
-        """Open the run in the background on rank 0. earlier: the run to continue, if any. about: its description."""
+    def open_run(
+        self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, run_info: RunInfo
+    ) -> None:
+        """Open the run in the background on rank 0. earlier: the run to continue, if any. run_info: its description."""
         if self.ranks.is_rank_0:
             self.recorder = Recorder(settings, self._on_rows, self.ranks.receiver)
         identity = self.recorder.id if self.recorder else "other-rank"
         self.keeper = CheckpointKeeper(
-            checkpoints, earlier, about, identity, self._state, is_rank_0=self.ranks.is_rank_0, warn=self.warn
+            checkpoints, earlier, run_info, identity, self._state, is_rank_0=self.ranks.is_rank_0, warn=self.warn
         )
         run_id = None if settings.run_id == NEW_RUN_ID else settings.run_id
-        self.keeper.note(run_id=run_id, spool=settings.continued_spool_id or identity)
+        self.keeper.update_run_info(run_id=run_id, spool=settings.continued_spool_id or identity)
         self.outcome.best = self.keeper.best
 
     def start_capture(
@@ -72,15 +74,15 @@ class TrainingRun:
         """Start to capture steps and, on rank 0, to watch for the first non-finite value. trained: the parameters that the
         optimizers train."""
         if autopsy is not False and self.recorder is not None:
-            about = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
-            self._autopsy_file = AutopsyFile(self.recorder, lambda: self.capture.flush(), about)  # noqa: PLW0108 - created later
+            run_facts = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
+            self._autopsy_file = AutopsyFile(self.recorder, lambda: self.capture.flush(), run_facts)  # noqa: PLW0108 - created later
             write, keeps_batches = self._autopsy_file.write, autopsy == "batch"
             self.autopsy = Autopsy(
                 self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step
             )
-        measure, in_parts = choose_norm_measure(trained, self.ranks.world_size, self.warn)
+        measure, is_partial = choose_norm_measure(trained, self.ranks.world_size, self.warn)
         self.capture = StepCapture(
-            optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts, watch=self.autopsy
+            optimizers, self, start_step, batch_size, measure=measure, is_partial=is_partial, watch=self.autopsy
         )
 
     def describe(
@@ -149,13 +151,13 @@ class TrainingRun:
         if step != max(steps_made - 1, 0):
             self.warn("earlier step", f"no checkpoint is kept of step {step}: the last one made is {max(steps_made - 1, 0)}")
             return
-        self.keeper.note(run_id=self.recorder.run_id if self.recorder is not None else None)
+        self.keeper.update_run_info(run_id=self.recorder.run_id if self.recorder is not None else None)
         if self.keeper.on_evaluation(step, steps_made, value):
             self._log_tags({contract.TAG_CHECKPOINTS: self.keeper.checkpoints.describe()})
 
     def close(self, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None, timeout_s: float) -> None:
         """stopped_by: the guard's verdict that asked to stop the training."""
-        if missing := self.capture.missing():
+        if missing := self.capture.describe_unmatched_losses():
             self.warn("missing", missing)
         refused_points = self.refusals.warn_about_total(self.capture.failures)
         if (recorder := self.recorder) is None:
@@ -178,12 +180,12 @@ class TrainingRun:
         status = status or guard_tags.get(contract.TAG_STATUS) or exit_status.status
         if error is None and status != "diverged":
             keeper.on_end(last_step, capture.next_step)
-        keeper.note(run_id=recorder.run_id, status=status)
+        keeper.update_run_info(run_id=recorder.run_id, status=status)
         tags = {**self._final_tags(), contract.TAG_STATUS: status, **guard_tags, **self.ranks.tags()}
         if exit_status.message:
             tags[contract.TAG_ERROR] = exit_status.message
         recorder.close(exit_status.mlflow_status, tags, timeout_s)
-        keeper.note(run_id=recorder.run_id)  # the MLflow id of a short run becomes known only at the end of the run
+        keeper.update_run_info(run_id=recorder.run_id)  # the MLflow id of a short run becomes known only at the end of the run
 
     def _final_tags(self) -> dict[str, str]:
         observed_tags = {} if self.observations is None else self.observations.tags()

@@ -25,7 +25,7 @@ from advisor.contract.redact import denotes_secret, one_line_error
 from advisor_logging.limits import MAX_EXACT_STEP, clean_text
 from advisor_pytorch.steps.device import ScalarValue, logged_value
 
-_BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
+_BETTER_VALUES_BY_NAME = {"minimize": "higher", "maximize": "lower"}
 """Values that are better according to an objective name that contradicts the direction."""
 _MLFLOW_NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
@@ -78,7 +78,7 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     checked: Direction = "minimize" if direction == "minimize" else "maximize"
     if contradicts_direction(objective, checked):
         raise ValueError(
-            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES[checked]} values "
+            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES_BY_NAME[checked]} values "
             "are better: leave direction out, or rename the metric"
         )
     return checked
@@ -156,7 +156,7 @@ class RefusedValues:
         self._counts: Counter[str] = Counter()
         self._warn = warn
 
-    def add(self, kind: str, error: Exception) -> None:
+    def count_refusal(self, kind: str, error: Exception) -> None:
         self._counts[kind] += 1
         article = "an" if kind[0] in "aeiou" else "a"
         self._warn(kind, f"{article} {kind} could not be logged ({one_line_error(error)}); training continues")

@@ -129,7 +129,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, settings)
         self._losses: list[ScalarValue] = []
         self._logged_evaluation: dict[str, Any] = {}
-        _backward_patches.listen(self._on_backward)
+        _backward_patches.add_listener(self._on_backward)
         if is_pretrained(model):
             log.note({contract.TAG_PRETRAINED: "true"})
         loader: Any = kwargs.get("train_dataloader")
@@ -155,7 +155,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def _close_log(self, error: BaseException | None) -> None:
         log, self._log, self._is_training = self._log, None, False
         if log is not None:
-            _backward_patches.ignore(self._on_backward)
+            _backward_patches.remove_listener(self._on_backward)
             log.close(error=error)
 
     def _on_backward(self, loss: torch.Tensor) -> None:

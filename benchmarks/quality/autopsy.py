@@ -25,7 +25,7 @@ from autopsy_training import Training
 
 from advisor.computed.stability.autopsy import diagnose
 from advisor.model.autopsy import AutopsyRecord, read_autopsy_record
-from advisor_pytorch.autopsy.record import History, autopsy_json
+from advisor_pytorch.autopsy.record import MetricHistory, autopsy_json
 from advisor_pytorch.autopsy.watch import Autopsy, SeenBatch
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.gradients import PerParameterGradientNorm
@@ -42,13 +42,13 @@ class Observer:
     """Takes the logger's place in the benchmark: it keeps the rows and the autopsy record in memory and needs no store."""
 
     def __init__(self) -> None:
-        self.history, self.record = History(), ""
+        self.history, self.record = MetricHistory(), ""
 
     def submit_chunk(self, chunk: PendingChunk) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         for table in chunk.tables():
-            self.history.add(table)
+            self.history.add_rows(table)
 
     def on_observed_tag(self, tag: str, value: str) -> None:
         pass

@@ -43,7 +43,7 @@ def block(log: TuningLogger, training: Training, steps: int, watch: Autopsy | No
     """Train a block of steps with or without the autopsy; return the microseconds per step."""
     log._autopsy = log._capture._watch = watch
     if watch is not None:
-        backward_patches.listen(watch._listener)
+        backward_patches.add_listener(watch._listener)
     batches = iter(log.batches(itertools.repeat(torch.zeros(64, 1))))
     wait(training.device)
     clock = time.perf_counter if training.device.type == "cuda" else time.process_time
@@ -54,7 +54,7 @@ def block(log: TuningLogger, training: Training, steps: int, watch: Autopsy | No
     wait(training.device)
     seconds = clock() - begun
     if watch is not None:
-        backward_patches.ignore(watch._listener)
+        backward_patches.remove_listener(watch._listener)
     return seconds / steps * 1e6
 
 
@@ -72,7 +72,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, start(training, Path(folder)) as log:
             watch = log._autopsy
             assert watch is not None
-            backward_patches.ignore(watch._listener)
+            backward_patches.remove_listener(watch._listener)
             gc.collect()
             times: list[list[float]] = [[], [], []]
             for i in range(options.rounds):

@@ -17,13 +17,13 @@ from advisor_pytorch.facts.observations import Observations
 class RowChunk:
     """A chunk that is ready."""
 
-    def __init__(self, table: MetricTable, windowed: bool = True) -> None:
-        self.table, self.windowed = table, windowed
+    def __init__(self, table: MetricTable, is_windowed: bool = True) -> None:
+        self.table, self.is_windowed = table, is_windowed
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return True
 
     def tables(self) -> list[MetricTable]:

@@ -22,7 +22,7 @@ MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
 HISTORY_METRICS = (contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RATE, contract.LOSS_SCALE, contract.SKIPPED_STEPS)
 
 
-class History:
+class MetricHistory:
     """Keeps rows of the form (step, value of each column in `HISTORY_METRICS`)."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class History:
         self._last: deque[list[Any]] = deque(maxlen=MAX_ROWS)
         self._after: list[list[Any]] = []
 
-    def add(self, table: MetricTable) -> None:
+    def add_rows(self, table: MetricTable) -> None:
         columns = [table.columns.get(name) for name in HISTORY_METRICS]
         if len(self._after) >= ROWS_AFTER or (columns[0] is None and columns[1] is None):
             return
@@ -66,14 +66,14 @@ AUTOPSY_SCHEMA_VERSION = 1
 class AutopsyFile:
     """Writes the facts of the autopsy together with the training's last rows, which only the writer thread knows."""
 
-    def __init__(self, recorder: Recorder, flush: Callable[[], None], about: Mapping[str, Any]) -> None:
-        """flush: passes the rows of the training thread to the writer thread. about: facts about the training run."""
-        self._recorder, self._flush, self._about = recorder, flush, about
-        self._history = History()
+    def __init__(self, recorder: Recorder, flush: Callable[[], None], run_facts: Mapping[str, Any]) -> None:
+        """flush: passes the rows of the training thread to the writer thread. run_facts: facts about the training run."""
+        self._recorder, self._flush, self._run_facts = recorder, flush, run_facts
+        self._history = MetricHistory()
 
     def add_rows(self, table: MetricTable) -> int | None:
         """Return the first step whose loss or gradient norm is not finite; None if all are finite."""
-        self._history.add(table)
+        self._history.add_rows(table)
         return self._history.first_bad_step
 
     def write(self, facts: Mapping[str, Any], batches: Sequence[SeenBatch]) -> None:
@@ -88,7 +88,7 @@ class AutopsyFile:
         self._recorder.defer(lambda: self._write_facts(facts))
 
     def _write_facts(self, facts: Mapping[str, Any]) -> None:
-        record = {"schema": AUTOPSY_SCHEMA_VERSION, **self._about, **facts, "history": self._history.facts()}
+        record = {"schema": AUTOPSY_SCHEMA_VERSION, **self._run_facts, **facts, "history": self._history.facts()}
         path = self._recorder.folder / contract.AUTOPSY_PATH.rpartition("/")[2]
         with contextlib.suppress(OSError):
             temporary_path = path.with_suffix(".new")

@@ -85,7 +85,7 @@ class Autopsy:
         self._done = False
         self._start_norms = inspection.initial_parameter_norms(model)
         self._listener = self._stop_watch_on_error(self._on_backward)
-        backward_patches.listen(self._listener)
+        backward_patches.add_listener(self._listener)
 
     def stop(self) -> None:
         if self._record is None and self.late_non_finite_step is not None:
@@ -96,7 +96,7 @@ class Autopsy:
         if not self._done and self._record is not None:
             self._write_facts()
         self._done = True
-        backward_patches.ignore(self._listener)
+        backward_patches.remove_listener(self._listener)
         self._batches.clear()
         self._norms.clear()
 
@@ -129,9 +129,9 @@ class Autopsy:
             sizes = [t.numel() * t.element_size() for _, t in inspection.named_tensors(batch)]
             self._batches = deque(self._batches, max(min(512, RING_BATCH_BYTES // max(sum(sizes), 1)), 1))
         if self._unfinished:
-            self._stop_watch_on_error(self._compare_batch)(batch)
+            self._stop_watch_on_error(self._add_following_batch)(batch)
 
-    def _compare_batch(self, batch: Any) -> None:
+    def _add_following_batch(self, batch: Any) -> None:
         for facts in self._unfinished:
             facts["following"].append(inspection.batch_facts(batch))
         self._unfinished = [facts for facts in self._unfinished if len(facts["following"]) < FOLLOWING_BATCHES]
@@ -139,7 +139,11 @@ class Autopsy:
             self._finish_watch()
 
     def on_loss(self, loss: float | torch.Tensor) -> None:
-        if self._done or self.read_mode == "none" or (isinstance(loss, torch.Tensor) and not self._can_read_without_delay(loss)):
+        if (
+            self._done
+            or self.read_mode == "none"
+            or (isinstance(loss, torch.Tensor) and not self._can_read_without_delay(loss))
+        ):
             return
         loss = float(loss)
         if math.isfinite(loss):
@@ -223,7 +227,7 @@ class Autopsy:
             self._candidate = self._inspect_model(None)
         if "gradients" not in self._candidate:
             parameters = inspection.named_parameters(self._model, self._optimizers)
-            self._candidate["gradients"] = _list_tensors(inspection.gradient_facts(parameters))
+            self._candidate["gradients"] = _summarise_tensors(inspection.gradient_facts(parameters))
 
     def _begin_record(self, metric: str, value: float, step: int) -> None:
         facts = self._candidate or self._inspect_model(None)
@@ -265,7 +269,7 @@ class Autopsy:
             "start": inspection.largest_initial_gains(self._model, self._start_norms),
             "start_norm": math.hypot(*map(float, self._start_norms)),
             "scale": inspection.loss_scale(),
-            "parameters": _list_tensors([inspection.tensor_facts(name, p) for name, p in parameters.items()]),
+            "parameters": _summarise_tensors([inspection.tensor_facts(name, p) for name, p in parameters.items()]),
             "buffers": inspection.buffer_facts(self._model)[:MAX_LISTED_TENSORS],
             "optimizers": inspection.optimizer_facts(self._optimizers)[:4],
             "grad_versions": [p.grad._version for p in parameters.values() if p.grad is not None][:3],
@@ -301,13 +305,13 @@ class Autopsy:
         ):
             if len(candidates) == len(gradient_norms):
                 parameters_and_norms = zip(candidates, gradient_norms, strict=True)
-                return _list_tensors(
+                return _summarise_tensors(
                     [{"name": names_by_id[id(p)], "bad": int(not math.isfinite(norm))} for p, norm in parameters_and_norms]
                 )
         return None
 
 
-def _list_tensors(tensors: Sequence[Facts]) -> Facts:
+def _summarise_tensors(tensors: Sequence[Facts]) -> Facts:
     non_finite = [facts for facts in tensors if facts["bad"]]
     sorted_by_gain = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
     return {

@@ -53,7 +53,7 @@ MAX_FINAL_WAIT_S = 5.0
 FINAL_MESSAGE_WAIT_S = 1.0
 """Seconds of `MAX_FINAL_WAIT_S` during which rank 0 only waits for the final messages of other ranks."""
 
-_numbers = itertools.count()
+_run_numbers = itertools.count()
 """Counts the runs that this process has recorded: the n-th run on one rank belongs to the same training as the n-th run on any
 other rank."""
 
@@ -71,13 +71,13 @@ class _MessageSlots:
         own_store = shared_store.clone() if hasattr(shared_store, "clone") else shared_store
         self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own_store)
 
-    def is_full(self, slot: str) -> bool:
+    def has_message(self, slot: str) -> bool:
         return bool(self._store.check([slot]))
 
-    def write(self, slot: str, message: Mapping[str, Any]) -> None:
+    def write_message(self, slot: str, message: Mapping[str, Any]) -> None:
         self._store.set(slot, json.dumps(message))
 
-    def empty(self, slot: str) -> dict[str, Any] | None:
+    def take_message(self, slot: str) -> dict[str, Any] | None:
         if not self._store.check([slot]):
             return None
         message = self._store.get(slot)
@@ -101,7 +101,7 @@ class _ChannelThread(ABC):
         self._thread = threading.Thread(target=self._run, name="advisor-ranks", daemon=True)
 
     def start(self) -> None:
-        self._number = next(_numbers)
+        self._number = next(_run_numbers)
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
@@ -153,7 +153,7 @@ class RankSender(_ChannelThread):
 
     def put(self, chunk: RowChunk) -> None:
         """Queue a chunk of logged rows. Evaluations are ignored, because rank 0 logs its own evaluations."""
-        if chunk.windowed and self._chunks.qsize() < MAX_UNSENT_STEPS and self._thread.is_alive():
+        if chunk.is_windowed and self._chunks.qsize() < MAX_UNSENT_STEPS and self._thread.is_alive():
             self._chunks.put(chunk)
 
     def send(self, facts: Facts) -> None:
@@ -172,9 +172,9 @@ class RankSender(_ChannelThread):
         state = self._facts, len(self._warnings)
         slot = str(self._rank)
         if stopping:
-            slots.write(slot + "/final", self._next_message())
-        elif (self._unsent or state != self._last_sent) and not slots.is_full(slot):
-            slots.write(slot, self._next_message())
+            slots.write_message(slot + "/final", self._next_message())
+        elif (self._unsent or state != self._last_sent) and not slots.has_message(slot):
+            slots.write_message(slot, self._next_message())
             self._unsent, self._last_sent = [], state
 
     def _on_store_lost(self, error: Exception | None) -> None:
@@ -187,7 +187,7 @@ class RankSender(_ChannelThread):
             except queue.Empty:
                 break
             self._in_flight = chunk
-            while not chunk.ready():
+            while not chunk.is_ready():
                 if time.monotonic() > deadline:
                     return
                 time.sleep(0.002)
@@ -295,10 +295,10 @@ class RankReceiver(_ChannelThread):
     def _exchange_messages(self, slots: _MessageSlots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
         for rank in sorted(self._connected):
             slot = str(rank)
-            is_final = slots.is_full(slot + "/final")  # check the final message first, because a rank writes it last
-            if (message := slots.empty(slot)) is not None:
+            is_final = slots.has_message(slot + "/final")  # check the final message first, because a rank writes it last
+            if (message := slots.take_message(slot)) is not None:
                 self._inbox.put((rank, message))
-            if is_final and (message := slots.empty(slot + "/final")) is not None:
+            if is_final and (message := slots.take_message(slot + "/final")) is not None:
                 self._inbox.put((rank, message))
                 self._inbox.put((rank, {}))
                 self._connected.discard(rank)

@@ -14,7 +14,7 @@ from advisor_pytorch.facts.residuals import is_norm_layer
 _CLASSIFIER_SUFFIXES = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
 
 
-def name(model: nn.Module) -> str:
+def model_class_name(model: nn.Module) -> str:
     """Return the class name of the model inside any wrapper for distributed or compiled training."""
     for _ in range(4):
         inner_model = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
@@ -24,12 +24,12 @@ def name(model: nn.Module) -> str:
     return type(model).__name__
 
 
-def norm_layers(model: nn.Module) -> dict[str, int]:
+def count_norm_layers(model: nn.Module) -> dict[str, int]:
     """Return the number of normalisation layers by class name; a layer counts if its class name contains "norm"."""
     return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm_layer(m)).items()))
 
 
-def batch_norm(model: nn.Module) -> dict[str, Any] | None:
+def batch_norm_facts(model: nn.Module) -> dict[str, Any] | None:
     layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not layers:
         return None
@@ -60,7 +60,7 @@ def number_of_classes(model: nn.Module) -> int | None:
     return number if is_single_label and isinstance(number, int) and number >= 2 else None
 
 
-def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
+def regulariser_strengths(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
     """Return the largest positive strength of each regulariser by name, as set in the model's modules and in the optimizers."""
     strengths: dict[str, float] = {}
 

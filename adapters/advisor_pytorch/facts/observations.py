@@ -124,7 +124,7 @@ class Observations:
             if classes is not None and not self._has_classes:
                 self._set_classes(classes)
 
-    def loss(self, loss: object) -> None:
+    def inspect_loss(self, loss: object) -> None:
         self.wants_loss = False
         with self._warn_on_error("the position of normalisation layers"):
             if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:

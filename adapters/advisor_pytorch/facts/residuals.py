@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-Node = Any
+GraphNode = Any
 """A node of the autograd graph, typed Any because the type stubs of `torch.autograd.graph.Node` lack attributes that we use."""
 
-MAX_NODES = 10_000
+MAX_GRAPH_NODES = 10_000
 """Maximum number of nodes in an autograd graph that is analysed. Graphs with more nodes, such as those of unrolled recurrent
 networks, are skipped, because reading a node takes about 5 µs."""
 MAX_NODE_VISITS = 100_000
@@ -48,17 +48,17 @@ class AutogradGraph:
     """The autograd graph of the computation of `roots`; empty if it has too many nodes."""
 
     def __init__(self, roots: Sequence[torch.Tensor]) -> None:
-        self.parents: dict[Node, list[Node]] = {}
+        self.parents: dict[GraphNode, list[GraphNode]] = {}
         """Nodes whose output is an input of the given node."""
-        self.rank: dict[Node, int] = {}
+        self.rank: dict[GraphNode, int] = {}
         """Position of each node in the order of computation: a node comes after its inputs."""
-        stack: list[tuple[Node, bool]] = [(root.grad_fn, False) for root in roots if root.grad_fn is not None]
+        stack: list[tuple[GraphNode, bool]] = [(root.grad_fn, False) for root in roots if root.grad_fn is not None]
         while stack:
             node, done = stack.pop()
             if done:
                 self.rank[node] = len(self.rank)
             elif node not in self.parents:
-                if len(self.parents) > MAX_NODES:
+                if len(self.parents) > MAX_GRAPH_NODES:
                     self.parents, self.rank = {}, {}
                     break
                 parents = [parent for parent, _ in node.next_functions if parent is not None]
@@ -66,7 +66,7 @@ class AutogradGraph:
                 stack.append((node, True))
                 stack.extend((parent, False) for parent in parents if parent not in self.parents)
         self.names = {node: str(node.name()) for node in self.rank}
-        self.parameters: dict[Node, torch.Tensor] = {}
+        self.parameters: dict[GraphNode, torch.Tensor] = {}
         """Parameter that a node represents; the parameter may be transposed, converted or shifted by a constant."""
         for node, name in self.names.items():
             parents = self.parents[node]
@@ -75,7 +75,7 @@ class AutogradGraph:
             elif len(parents) == 1 and parents[0] in self.parameters:
                 self.parameters[node] = self.parameters[parents[0]]
 
-    def inputs(self, node: Node) -> list[Node]:
+    def inputs(self, node: GraphNode) -> list[GraphNode]:
         return [p for p in self.parents[node] if p not in self.parameters]
 
     def is_compiled(self) -> bool:
@@ -124,7 +124,7 @@ def is_norm_layer(module: torch.nn.Module) -> bool:
     return "norm" in name and "normal" not in name
 
 
-def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[Node]:
+def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[GraphNode]:
     norm_parameter_ids = {id(p) for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False)}
     norm_parameter_nodes = {node for node, parameter in graph.parameters.items() if id(parameter) in norm_parameter_ids}
     return {
@@ -135,7 +135,7 @@ def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[Node]:
     }
 
 
-def _residual_additions(graph: AutogradGraph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
+def _residual_additions(graph: AutogradGraph, norms: set[GraphNode]) -> dict[GraphNode, tuple[GraphNode, bool]] | None:
     """Return each addition's skip input and whether its branch normalises; None beyond MAX_NODE_VISITS."""
     additions = {}
     visits = 0
@@ -153,7 +153,7 @@ def _residual_additions(graph: AutogradGraph, norms: set[Node]) -> dict[Node, tu
     return additions
 
 
-def _nodes_between(graph: AutogradGraph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
+def _nodes_between(graph: AutogradGraph, first: GraphNode, last: GraphNode) -> tuple[set[GraphNode] | None, int]:
     """Return (nodes between `first` and `last` with their parameters, or None without a path; node visits)."""
     lowest, seen, stack, has_path = graph.rank[first], {last}, [last], False
     while stack:
@@ -167,7 +167,9 @@ def _nodes_between(graph: AutogradGraph, first: Node, last: Node) -> tuple[set[N
     return (seen if has_path else None), len(seen)
 
 
-def _block_norm_order(graph: AutogradGraph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
+def _block_norm_order(
+    graph: AutogradGraph, node: GraphNode, additions: Mapping[GraphNode, tuple[GraphNode, bool]], norms: set[GraphNode]
+) -> str:
     skip, in_branch = additions[node]
     earlier_addition, has_norm_between = _trace_to_addition(skip, graph, additions, norms)
     if earlier_addition is None and not in_branch:  # for the model's first residual block, check which nodes use its sum
@@ -181,8 +183,8 @@ def _block_norm_order(graph: AutogradGraph, node: Node, additions: Mapping[Node,
 
 
 def _trace_to_addition(
-    node: Node, graph: AutogradGraph, additions: Mapping[Node, Any], norms: set[Node]
-) -> tuple[Node | None, bool]:
+    node: GraphNode, graph: AutogradGraph, additions: Mapping[GraphNode, Any], norms: set[GraphNode]
+) -> tuple[GraphNode | None, bool]:
     """Go back to a residual addition, past normalisations but not past weights; return it, and whether one was met."""
     met_norm = False
     while node not in additions:
@@ -196,7 +198,7 @@ def _trace_to_addition(
     return node, met_norm
 
 
-def _input_of_norm(node: Node, graph: AutogradGraph, additions: Mapping[Node, Any]) -> Node | None:
+def _input_of_norm(node: GraphNode, graph: AutogradGraph, additions: Mapping[GraphNode, Any]) -> GraphNode | None:
     """If the normalisation consists of elementary operations, return the residual addition before them."""
     input_nodes = set(graph.inputs(node))
     if _NORM_NODE_NAMES.search(graph.names[node]):

@@ -31,10 +31,10 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
         contract.TAG_OPTIMIZER: type(optimizers[0]).__name__,
-        contract.TAG_MODEL: architecture.name(model),
-        contract.TAG_NORM_LAYERS: json.dumps(architecture.norm_layers(model)),
+        contract.TAG_MODEL: architecture.model_class_name(model),
+        contract.TAG_NORM_LAYERS: json.dumps(architecture.count_norm_layers(model)),
         contract.TAG_MODEL_PARAMETERS: str(sum(p.numel() for p in model.parameters() if p.requires_grad)),
-        contract.TAG_REGULARISERS: json.dumps(architecture.regularisers(model, optimizers)),
+        contract.TAG_REGULARISERS: json.dumps(architecture.regulariser_strengths(model, optimizers)),
         contract.TAG_COMPILED: tag_text(architecture.is_compiled(model)),
         contract.TAG_PRECISION: json.dumps({"parameters": parameter_dtype(model)}),
         contract.TAG_BACKENDS: json.dumps(machine.backend_settings()),
@@ -44,7 +44,7 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
     }
     if files := config_files_in_arguments(sys.orig_argv):
         tags[contract.TAG_CONFIG] = json.dumps(files)
-    if batch_norm := architecture.batch_norm(model):
+    if batch_norm := architecture.batch_norm_facts(model):
         tags[contract.TAG_BATCH_NORM] = json.dumps(batch_norm)
     if memory := machine.device_memory_bytes(device):
         tags[contract.TAG_DEVICE_MEMORY] = str(memory)

@@ -139,7 +139,7 @@ class ProbeBench:
         self.reset()
         self._trials += 1
         if rate is not None:
-            self.rates.set(rate)
+            self.rates.set_rate(rate)
         with TuningLogger(
             self.model,
             self.optimizers,
@@ -210,10 +210,10 @@ class LearningRateSetter:
         if any("lr" not in g for g in self._groups):
             raise ValueError("a probe can set the learning rate only in group['lr'], which one of the optimizers does not have")
         rates = [self._base_rate(g) for g in self._groups]
-        self.first = rates[0]
+        self.first_rate = rates[0]
         self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]
 
-    def set(self, rate: float) -> None:
+    def set_rate(self, rate: float) -> None:
         """rate: learning rate of the first parameter group."""
         for group, share in zip(self._groups, self._shares, strict=True):
             if isinstance(group["lr"], torch.Tensor):

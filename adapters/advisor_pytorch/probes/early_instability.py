@@ -130,7 +130,7 @@ def early_instability(
     with ProbeBench(
         model, optimizer, probe="early-instability", params=params, also=also, experiment=experiment, tracking_uri=tracking_uri
     ) as bench:
-        best_rate = bench.rates.first if learning_rate is None else learning_rate
+        best_rate = bench.rates.first_rate if learning_rate is None else learning_rate
         if not (best_rate > 0 and math.isfinite(best_rate)):
             raise ValueError(f"learning_rate must be positive, not {best_rate:g}")
         runner = _StartTrialRunner(bench, step, evaluate, reset, steps, warmup_steps, max_train_steps)
@@ -186,7 +186,7 @@ class _StartTrialRunner:
         if self.evaluate is not None:
             losses.append(_log_loss(log, self.evaluate()))
         for i in range(self.steps):
-            self.bench.rates.set(warmup_rate(rate, i, self.warmup_steps))
+            self.bench.rates.set_rate(warmup_rate(rate, i, self.warmup_steps))
             loss = self.step()
             log.step(loss)
             losses.append(_log_loss(log, loss if self.evaluate is None else self.evaluate()))

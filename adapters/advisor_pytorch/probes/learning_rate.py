@@ -204,7 +204,7 @@ class _LearningRateSweep:
             self._reset()
         losses: list[float] = []
         for i in range(self._steps):
-            self._bench.rates.set(warmup_rate(rate, i, self._warmup_steps))
+            self._bench.rates.set_rate(warmup_rate(rate, i, self._warmup_steps))
             loss = self._step()
             losses.append(read_number(loss))
             if log is None:

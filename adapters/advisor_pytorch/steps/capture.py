@@ -33,7 +33,7 @@ MAX_HAND_OVER_S = 0.25
 """Seconds after which the training thread passes its rows to the writer thread, at the end of the current step."""
 
 
-class CaptureOwner(Protocol):
+class CaptureReceiver(Protocol):
     """Receives the data that `StepCapture` collects."""
 
     def submit_chunk(self, chunk: PendingChunk) -> None: ...
@@ -45,7 +45,7 @@ class CaptureOwner(Protocol):
     def warn(self, key: str, message: str) -> None: ...
 
 
-class StepWatch(Protocol):
+class NonFiniteWatch(Protocol):
     """Watches a training run for its first non-finite value. Its methods must not raise errors."""
 
     def on_loss(self, loss: ScalarValue) -> None: ...
@@ -74,15 +74,15 @@ class StepCapture:
     def __init__(
         self,
         optimizers: Sequence[torch.optim.Optimizer],
-        owner: CaptureOwner,
+        owner: CaptureReceiver,
         start_step: int = 0,
         batch_size: int | None = None,
         *,
         measure: NormFunction | None = gradient_norm,
-        in_parts: bool = False,
-        watch: StepWatch | None = None,
+        is_partial: bool = False,
+        watch: NonFiniteWatch | None = None,
     ) -> None:
-        """measure: computes gradient norms, or None. in_parts: whether they cover only this rank's shards (see `merging`)."""
+        """measure: computes gradient norms, or None. is_partial: whether they cover only this rank's shards (see `merging`)."""
         self._watch = watch
         self._optimizers, self._owner = list(optimizers), owner
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
@@ -92,7 +92,7 @@ class StepCapture:
         self._rates = LearningRateReader(self._optimizers)
         self._clock = StepClock(device)
         self._losses = PendingLosses(batch_size)
-        self._buffer = RowBuffer(in_parts=in_parts)
+        self._buffer = RowBuffer(is_partial=is_partial)
         self.alive = True
         """Whether steps are captured; False after `stop` and in a forked process."""
         self.next_step = self._start_step = start_step
@@ -116,22 +116,22 @@ class StepCapture:
         self._others = UncapturedOptimizers(self._optimizers, self._follow_new_optimizer, self._safe_hook)
         self._clip_listener = self._safe_hook(self._on_clip)
         self._scaler_listener = self._safe_hook(self._on_scaler_step)
-        clipping_patches.listen(self._clip_listener)
-        scaler_patches.listen(self._scaler_listener)
+        clipping_patches.add_listener(self._clip_listener)
+        scaler_patches.add_listener(self._scaler_listener)
 
     def stop(self) -> None:
         for handle in itertools.chain.from_iterable(self._handles):
             handle.remove()
         self._others.stop()
-        clipping_patches.ignore(self._clip_listener)
-        scaler_patches.ignore(self._scaler_listener)
+        clipping_patches.remove_listener(self._clip_listener)
+        scaler_patches.remove_listener(self._scaler_listener)
         self._safe_hook(self._close_row)()
         if self._others.steps or self.next_step == self._start_step:
             self._drop_pending_losses()
         self._safe_hook(self.flush)()
         self.alive = False
 
-    def missing(self) -> str:
+    def describe_unmatched_losses(self) -> str:
         """Return one line about losses that belong to no captured optimizer step; "" if there are no such losses."""
         if not self.losses_without_step:
             return ""
@@ -152,7 +152,7 @@ class StepCapture:
         self._optimizers[k] = optimizer
         self._handles[k] = self._register_hooks(k)
         self._index = {id(one): j for j, one in enumerate(self._optimizers)}
-        self._norms.replace(k)
+        self._norms.forget_optimizer(k)
         self._rates = LearningRateReader(self._optimizers)
         if self._row is not None:
             self._read_rates()
@@ -186,7 +186,7 @@ class StepCapture:
         self._others.is_stepping = (
             False  # this line is reached even if the last step of a captured optimizer raised an exception
         )
-        self._losses.add(value, examples)
+        self._losses.add_loss(value, examples)
         if self._watch is not None:
             self._watch.on_loss(value)
         if grad_norm is not None and self._row is None:  # no optimizer hook has run, as in the replay of a CUDA graph
@@ -221,7 +221,7 @@ class StepCapture:
         self._drops_loss = False
         if self._row is not None:  # losses logged after this call belong to the next step
             self._close_row()
-        self._clock.batch(waited_s, examples)
+        self._clock.add_batch(waited_s, examples)
 
     def restart_clock(self) -> None:
         self._clock.restart()
@@ -229,7 +229,7 @@ class StepCapture:
     def flush(self) -> None:
         self._handed = time.perf_counter()
         if stretches := self._buffer.take():
-            self._owner.submit_chunk(PendingChunk(stretches, windowed=True, skips=self._skips))
+            self._owner.submit_chunk(PendingChunk(stretches, is_windowed=True, skips=self._skips))
 
     # PyTorch's hooks call the methods below.
 
@@ -256,7 +256,7 @@ class StepCapture:
     def _measure_step(self, k: int) -> None:
         self._norms.before_step(k)
         if k == 0 and self._watch is not None and not (self._overflowed is not None):
-            self._watch.on_step(self.next_step, self._norms.latest(k), self._norms.take_gradient_norms())
+            self._watch.on_step(self.next_step, self._norms.latest_norm(k), self._norms.take_gradient_norms())
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
         """The closure's first evaluation computes the gradient at the start of the step."""
@@ -294,7 +294,7 @@ class StepCapture:
         if not self._is_capturing():
             self._norms.record_clipping(event, scope)
             if 0 in scope.optimizers and self._watch is not None:
-                self._watch.on_clip(self._norms.latest(0))
+                self._watch.on_clip(self._norms.latest_norm(0))
 
     def _on_scaler_step(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, begins: bool) -> None:
         k = self._index.get(id(optimizer))
@@ -331,12 +331,12 @@ class StepCapture:
     def _reset_row(self) -> None:
         self._row = self._scale = self._overflowed = None
         self._losses.clear()
-        self._norms.forget()
+        self._norms.clear()
 
     def _start_row(self) -> None:
         self._row = row = [self.next_step, time.time() * 1e3]
         self._seen, self._batches = self._clock.examples, self._clock.batches
-        self._times = self._clock.step(row)
+        self._times = self._clock.end_step(row)
         self._read_rates()
         self.next_step += 1
 
@@ -369,7 +369,7 @@ class StepCapture:
             self._closed_rows += 1
             self._report_batch_facts(examples, max(tensor_losses + number_losses, self._batches))
         self._reset_row()
-        if self._clock.last - self._handed >= MAX_HAND_OVER_S:
+        if self._clock.last_step_s - self._handed >= MAX_HAND_OVER_S:
             self.flush()
 
     def _is_capturing(self) -> bool:

@@ -61,8 +61,8 @@ class HostTransfer:
             by_device.setdefault(tensor.device, []).append(i)
         self._parts = [(positions, _DeviceTransfer([tensors[i] for i in positions])) for positions in by_device.values()]
 
-    def ready(self) -> bool:
-        return all(part.ready() for _, part in self._parts)
+    def is_ready(self) -> bool:
+        return all(part.is_ready() for _, part in self._parts)
 
     def numbers(self) -> list[float]:
         if len(self._parts) == 1:
@@ -86,7 +86,7 @@ class _DeviceTransfer:
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
             self._event.record(torch.cuda.current_stream(vector.device))
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def numbers(self) -> list[float]:

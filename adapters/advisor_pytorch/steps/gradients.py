@@ -85,16 +85,16 @@ class ClippedOptimizersFinder:
         self._optimizers = optimizers
         self._known: dict[tuple[int, ...], ClippedOptimizers] = {}
 
-    def scope_of(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
+    def find(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
         if not parameters:
             return ClippedOptimizers((), False)
         group_sizes = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
         key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(group_sizes))
         if key not in self._known:
-            self._known[key] = self._find_scope(parameters)
+            self._known[key] = self._find_uncached(parameters)
         return self._known[key]
 
-    def _find_scope(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
+    def _find_uncached(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
         ids = {id(p) for p in parameters}
         trained_by_optimizer = [
             {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}
@@ -120,9 +120,9 @@ def clipped_norm_name(clipping: str) -> str:
     return f"{NORM}{clipping}{SHARD_NORM_SUFFIX}"
 
 
-def clipping_limit_name(clipping: str, *, in_parts: bool) -> str:
-    """in_parts: True if each rank sends only a part of the threshold."""
-    return f"{LIMIT}{clipping}{SHARD_NORM_SUFFIX if in_parts else ''}"
+def clipping_limit_name(clipping: str, *, is_partial: bool) -> str:
+    """is_partial: True if each rank sends only a part of the threshold."""
+    return f"{LIMIT}{clipping}{SHARD_NORM_SUFFIX if is_partial else ''}"
 
 
 def is_sent_to_rank_0(name: str) -> bool:

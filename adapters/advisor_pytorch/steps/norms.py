@@ -34,18 +34,18 @@ class StepNorms:
         """Indices of the optimizers for whose next step the gradient norm is already known."""
         self._by_value: dict[int, torch.Tensor] = {}
         """For each optimizer, the gradient norm just before the gradient was clipped by value."""
-        self.forget()
+        self.clear()
 
-    def replace(self, k: int) -> None:
+    def forget_optimizer(self, k: int) -> None:
         self._scopes = ClippedOptimizersFinder(self._optimizers)
         self._known.discard(k)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, ScalarValue]] = []
 
     def affected_optimizers(self, clipping: GradientClipping) -> ClippedOptimizers:
-        return self._scopes.scope_of(clipping.parameters)
+        return self._scopes.find(clipping.parameters)
 
     def record_clipping(self, clipping: GradientClipping, scope: ClippedOptimizers) -> None:
         if self._measure is None:
@@ -72,7 +72,7 @@ class StepNorms:
                 if norm_after is not None:
                     self._clips.append((norm_before, norm_after))
 
-    def latest(self, k: int) -> torch.Tensor | None:
+    def latest_norm(self, k: int) -> torch.Tensor | None:
         return next((norm for key, norm in self._norms.items() if k in key), None)
 
     def take_gradient_norms(self) -> torch.Tensor | None:

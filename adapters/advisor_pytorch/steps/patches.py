@@ -30,12 +30,12 @@ class FunctionPatches(Generic[Listener]):
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self.listeners: list[Listener] = []
 
-    def listen(self, listener: Listener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         if not self.listeners:
             self._install()
         self.listeners.append(listener)
 
-    def ignore(self, listener: Listener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         if listener in self.listeners:
             self.listeners.remove(listener)
         if not self.listeners:

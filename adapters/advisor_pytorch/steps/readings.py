@@ -34,7 +34,7 @@ class StepClock:
         self._arrived: float | None = None
         self._arrival: torch.cuda.Event | None = None
 
-    def batch(self, waited_s: float, examples: int | None) -> None:
+    def add_batch(self, waited_s: float, examples: int | None) -> None:
         self._waits = True
         self._waited += waited_s
         self.batches += 1
@@ -47,7 +47,7 @@ class StepClock:
         if self._device is not None and not torch.cuda.is_current_stream_capturing():
             self._arrival = _record_event(self._device)
 
-    def step(self, row: list[float]) -> int:
+    def end_step(self, row: list[float]) -> int:
         """Return the number n of appended times, which are the first n of STEP_TIME_METRICS."""
         now, last = time.perf_counter(), self._last
         self._last = now
@@ -77,7 +77,7 @@ class StepClock:
             self._arrival = None
 
     @property
-    def last(self) -> float:
+    def last_step_s(self) -> float:
         """Time of the last step on the host's clock, in seconds; 0.0 before the first step."""
         return self._last or 0.0
 
@@ -145,7 +145,7 @@ class PendingLosses:
         self.numbers: list[float] = []
         self.explicit_examples = self.nominal_examples = 0
 
-    def add(self, loss: ScalarValue, examples: int | None) -> None:
+    def add_loss(self, loss: ScalarValue, examples: int | None) -> None:
         if isinstance(loss, torch.Tensor):
             self.tensors.append(loss)
         else:

@@ -53,7 +53,7 @@ class RowLayout:
     tensors: tuple[RowColumn, ...]
     timed: bool = False
     """Whether two CUDA events per row measure its compute time."""
-    in_parts: bool = False
+    is_partial: bool = False
     """Whether the norms cover only this rank's shards of the gradients; see `merging`."""
 
 
@@ -79,16 +79,16 @@ class SkippedStepCounter:
 class PendingChunk:
     """Stretches of rows whose tensors are on the way to the host, where the writer thread reads them."""
 
-    def __init__(self, stretches: Sequence[RowStretch], *, windowed: bool, skips: SkippedStepCounter | None = None) -> None:
-        self.windowed = windowed
+    def __init__(self, stretches: Sequence[RowStretch], *, is_windowed: bool, skips: SkippedStepCounter | None = None) -> None:
+        self.is_windowed = is_windowed
         self._stretches, self._skips = stretches, skips or SkippedStepCounter()
         self._transfers = [HostTransfer(stretch.tensors) for stretch in stretches]
 
     def __len__(self) -> int:
         return sum(map(len, self._stretches))
 
-    def ready(self) -> bool:
-        return all(transfer.ready() for transfer in self._transfers)
+    def is_ready(self) -> bool:
+        return all(transfer.is_ready() for transfer in self._transfers)
 
     def tables(self) -> list[MetricTable]:
         """Return the rows of the chunk as tables of metrics. The method may be called only once."""
@@ -106,29 +106,29 @@ def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, ScalarValue
     layout = RowLayout(
         tuple(RowColumn(ColumnRole.VALUE, n) for n in numbers), tuple(RowColumn(ColumnRole.VALUE, n) for n in tensors)
     )
-    return PendingChunk([RowStretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False)
+    return PendingChunk([RowStretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], is_windowed=False)
 
 
-Values = Sequence[float]
-"""Values of one column in a stretch of rows, shape (rows,)."""
+ColumnValues = Sequence[float]
+"""ColumnValues of one column in a stretch of rows, shape (rows,)."""
 
 
-def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedStepCounter) -> MetricTable:
+def to_metrics_table(stretch: RowStretch, on_device: ColumnValues, skips: SkippedStepCounter) -> MetricTable:
     """on_device: values of the stretch's tensors, row by row, shape (rows * tensors,)."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
-    by_role: dict[ColumnRole, list[tuple[str, Values]]] = {role: [] for role in ColumnRole}
+    by_role: dict[ColumnRole, list[tuple[str, ColumnValues]]] = {role: [] for role in ColumnRole}
     for i, (role, name) in enumerate(layout.numbers):
         by_role[role].append((name, stretch.numbers[2 + i :: width]))
     for i, (role, name) in enumerate(layout.tensors):
         by_role[role].append((name, on_device[i::depth]))
-    columns: dict[str, Values] = dict(by_role[ColumnRole.VALUE])
+    columns: dict[str, ColumnValues] = dict(by_role[ColumnRole.VALUE])
     if losses := [values for _, values in by_role[ColumnRole.LOSS]]:
         columns[contract.TRAIN_LOSS] = (
             losses[0] if len(losses) == 1 else [sum(row) / len(row) for row in zip(*losses, strict=True)]
         )
-    columns |= _norm_columns(by_role[ColumnRole.NORM], layout.in_parts)
-    if layout.in_parts:
+    columns |= _norm_columns(by_role[ColumnRole.NORM], layout.is_partial)
+    if layout.is_partial:
         columns |= _clipping_part_columns(layout, by_role)
     else:
         columns |= _clipping_columns(by_role[ColumnRole.CLIPPED_NORM], by_role[ColumnRole.LIMIT])
@@ -146,17 +146,19 @@ def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedStepC
     return table
 
 
-def _norm_columns(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Values]:
+def _norm_columns(parts: Sequence[tuple[str, ColumnValues]], is_partial: bool) -> dict[str, ColumnValues]:
     if not parts:
         return {}
     total_norm = (
         parts[0][1] if len(parts) == 1 else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
     )
     norms = {contract.GRAD_NORM: total_norm, **{name: values for name, values in parts if name}}
-    return {shard_metric_name(name): values for name, values in norms.items()} if in_parts else norms
+    return {shard_metric_name(name): values for name, values in norms.items()} if is_partial else norms
 
 
-def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
+def _clipping_columns(
+    norms: Sequence[tuple[str, ColumnValues]], limits: Sequence[tuple[str, ColumnValues]]
+) -> dict[str, ColumnValues]:
     if not norms:
         return {}
     limits_by_clipping = dict(limits)
@@ -166,14 +168,16 @@ def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tupl
     return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*is_unclipped, strict=True)]}
 
 
-def _clipping_part_columns(layout: RowLayout, by_role: Mapping[ColumnRole, Sequence[tuple[str, Values]]]) -> dict[str, Values]:
+def _clipping_part_columns(
+    layout: RowLayout, by_role: Mapping[ColumnRole, Sequence[tuple[str, ColumnValues]]]
+) -> dict[str, ColumnValues]:
     norms = {clipped_norm_name(i): values for i, values in by_role[ColumnRole.CLIPPED_NORM]}
     names_of_tensor_limits = {name for role, name in layout.tensors if role is ColumnRole.LIMIT}
-    limits = {clipping_limit_name(i, in_parts=i in names_of_tensor_limits): values for i, values in by_role[ColumnRole.LIMIT]}
+    limits = {clipping_limit_name(i, is_partial=i in names_of_tensor_limits): values for i, values in by_role[ColumnRole.LIMIT]}
     return norms | limits
 
 
-def _drop_skipped_steps(table: MetricTable, overflowed: Values, skips: SkippedStepCounter) -> MetricTable:
+def _drop_skipped_steps(table: MetricTable, overflowed: ColumnValues, skips: SkippedStepCounter) -> MetricTable:
     skipped_counts = list(table.columns[contract.SKIPPED_STEPS])
     kept_rows = []
     for i, overflow in enumerate(overflowed):
@@ -198,9 +202,9 @@ def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
 class RowBuffer:
     """Collects the rows of the training thread in stretches, which are consecutive rows with the same layout."""
 
-    def __init__(self, *, in_parts: bool) -> None:
-        """in_parts: whether the norms cover only this rank's shards of the gradients; see `merging`."""
-        self._in_parts = in_parts
+    def __init__(self, *, is_partial: bool) -> None:
+        """is_partial: whether the norms cover only this rank's shards of the gradients; see `merging`."""
+        self._is_partial = is_partial
         self._layouts: dict[object, RowLayout] = {}
         self._key: object = None
         self._stretch = RowStretch(RowLayout((), ()))
@@ -234,11 +238,11 @@ class RowBuffer:
             self._stretches.append(self._stretch)
         if (key, timed) not in self._layouts:
             columns = norms.columns(key[-1])
-            self._layouts[key, timed] = row_layout(key, columns, timed=timed, in_parts=self._in_parts)
+            self._layouts[key, timed] = row_layout(key, columns, timed=timed, is_partial=self._is_partial)
         self._key, self._stretch = key, RowStretch(self._layouts[key, timed])
 
 
-def row_layout(key: Any, norms: tuple[Sequence[RowColumn], Sequence[RowColumn]], *, timed: bool, in_parts: bool) -> RowLayout:
+def row_layout(key: Any, norms: tuple[Sequence[RowColumn], Sequence[RowColumn]], *, timed: bool, is_partial: bool) -> RowLayout:
     """Return the columns in the order in which `StepCapture` fills them.
 
     key: number of times; names of the learning rates that are numbers, and that are tensors; numbers of losses that are tensors,
@@ -255,4 +259,4 @@ def row_layout(key: Any, norms: tuple[Sequence[RowColumn], Sequence[RowColumn]],
         numbers.append(RowColumn(ColumnRole.SKIPPED))
         tensors += [RowColumn(ColumnRole.VALUE, contract.LOSS_SCALE)] * has_scale
         tensors += [RowColumn(ColumnRole.OVERFLOWED)] * may_have_overflowed
-    return RowLayout((*numbers, *norms[0]), (*tensors, *norms[1]), timed, in_parts)
+    return RowLayout((*numbers, *norms[0]), (*tensors, *norms[1]), timed, is_partial)

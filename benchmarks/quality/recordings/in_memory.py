@@ -44,7 +44,7 @@ class InMemoryRecorder(Recorder):
         self._spool.close()
         remove_spool(self.folder)
 
-    def _spool_table(self, table: MetricTable, windowed: bool) -> None:  # noqa: ARG002 - the base's
+    def _spool_table(self, table: MetricTable, is_windowed: bool) -> None:  # noqa: ARG002 - the base's
         self._on_rows(table)
         self.points.append(table)
 

@@ -31,9 +31,9 @@ def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
     values = [3.0, 1.0, math.nan, 2.0, 2.0, 5.0]
     offered = [kept.save(step, step + 1, value, write(f"{step}")) for step, value in enumerate(values)]
     assert offered == [True, True, False, True, True, True]
-    assert [(c.step, c.value) for c in kept.current.best] == [(1, 1.0), (3, 2.0)]  # of equal values the earlier one
-    assert kept.current.last is not None
-    assert kept.current.last.step == 5
+    assert [(c.step, c.value) for c in kept.existing_set.best] == [(1, 1.0), (3, 2.0)]  # of equal values the earlier one
+    assert kept.existing_set.last is not None
+    assert kept.existing_set.last.step == 5
     assert names(tmp_path / "run") == {"step-000000001.pt", "step-000000003.pt", "step-000000005.pt", "checkpoints.json"}
     assert (tmp_path / "run" / "step-000000003.pt").read_text() == "3"
     tag = json.loads(kept.describe())
@@ -48,7 +48,7 @@ def test_higher_is_better_where_the_objective_is_maximized(tmp_path: Path) -> No
     kept = CheckpointFolder(tmp_path / "run", 1, replace(ABOUT, direction="maximize"))
     for step, value in enumerate([0.1, 0.9, 0.5]):
         kept.save(step, step + 1, value, write(""))
-    assert [c.step for c in kept.current.all] == [1, 2]
+    assert [c.step for c in kept.existing_set.all] == [1, 2]
 
 
 def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
@@ -58,13 +58,17 @@ def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
     (tmp_path / "run" / ".partial").mkdir()
     (tmp_path / "run" / ".partial" / "step-000000039.pt").write_text("torn off")
     again = CheckpointFolder(tmp_path / "run", 2, ABOUT)
-    assert again.current == first.current
+    assert again.existing_set == first.existing_set
     assert not (tmp_path / "run" / ".partial").exists()
     again.save(29, 30, 0.2, write("again 29"))  # saved again, with a better value
     again.save(39, 40, 0.4, write("again 39"))
-    assert [(c.step, c.path.read_text()) for c in again.current.all] == [(19, "first 19"), (29, "again 29"), (39, "again 39")]
+    assert [(c.step, c.path.read_text()) for c in again.existing_set.all] == [
+        (19, "first 19"),
+        (29, "again 29"),
+        (39, "again 39"),
+    ]
     other = CheckpointFolder(tmp_path / "run", 2, replace(ABOUT, objective="val/error"))
-    assert other.current.all == ()  # values of another objective do not compare
+    assert other.existing_set.all == ()  # values of another objective do not compare
 
 
 @pytest.mark.parametrize(
@@ -91,10 +95,10 @@ def test_a_list_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
     for path in mine:
         path.write_text("mine")
     kept = CheckpointFolder(folder, 1, ABOUT)
-    assert kept.current.all == ()
+    assert kept.existing_set.all == ()
     for step, value in ((1, 0.5), (2, 0.4), (3, 0.6)):
         assert kept.save(step, step + 1, value, write("new"))
-    assert [c.step for c in kept.current.all] == [2, 3]
+    assert [c.step for c in kept.existing_set.all] == [2, 3]
     assert [path.read_text() for path in mine] == ["mine"] * 3
 
 
@@ -102,16 +106,16 @@ def test_deleted_files_are_forgotten(tmp_path: Path) -> None:
     kept = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     for step, value in ((1, 0.1), (2, 0.2), (3, 0.3)):
         kept.save(step, step + 1, value, write(""))
-    kept.current.best[0].path.unlink()
+    kept.existing_set.best[0].path.unlink()
     assert kept.find(1) is None
     assert json.loads(kept.describe())["chosen"] == 2
     kept.save(4, 5, 0.4, write(""))
-    assert [c.step for c in kept.current.all] == [2, 3, 4]
+    assert [c.step for c in kept.existing_set.all] == [2, 3, 4]
     manifest_of = tmp_path / "run"
     for path in manifest_of.iterdir():
         path.unlink()
     manifest_of.rmdir()
-    assert kept.current.all == ()
+    assert kept.existing_set.all == ()
     kept.save(5, 6, 0.5, write(""))
     assert names(manifest_of) == {"step-000000005.pt", "checkpoints.json"}
 
@@ -147,7 +151,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         kept.save(3, 4, 0.1, write("unlisted"))
     assert names(tmp_path / "run") == before
-    assert [c.step for c in kept.current.all] == [1]
+    assert [c.step for c in kept.existing_set.all] == [1]
 
 
 def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
@@ -161,7 +165,7 @@ def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
         for i in range(20):
             (path / str(i)).write_text("x" * 10_000)
     kept = CheckpointFolder(Path(sys.argv[1]), 3, RunInfo("val/loss", "minimize"), "")
-    first = max((c.step for c in kept.current.all), default=0) + 1
+    first = max((c.step for c in kept.existing_set.all), default=0) + 1
     print(first, flush=True)
     for step in range(first, 10**6):
         kept.save(step, step + 1, (step * 7919) % 101 / 101, save)

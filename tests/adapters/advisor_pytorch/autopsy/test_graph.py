@@ -60,4 +60,8 @@ def test_the_operations_between_bad_and_good_gradients_are_listed(model: nn.Sequ
     between = AutogradGraph(loss, dict(model.named_parameters())).operations_between(bad)
     assert between["operations"] == ["Addmm", "Mul", "Sqrt"]
     assert between["before"] in ("2.weight", "2.bias")
-    assert AutogradGraph(loss, dict(model.named_parameters())).operations_between([])["operations"] == ["Addmm", "Pow(2)", "Mean"]
+    assert AutogradGraph(loss, dict(model.named_parameters())).operations_between([])["operations"] == [
+        "Addmm",
+        "Pow(2)",
+        "Mean",
+    ]

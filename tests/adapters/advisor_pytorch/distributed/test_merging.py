@@ -52,7 +52,7 @@ def test_huge_and_tiny_parts_neither_overflow_nor_vanish() -> None:
 
 @pytest.mark.parametrize(("threshold", "clipped"), [(4.9, 1.0), (5.0, 0.0)])
 def test_the_whole_norm_decides_whether_it_was_clipped(threshold: float, clipped: float) -> None:
-    norm, limit = clipped_norm_name("0"), clipping_limit_name("0", in_parts=False)
+    norm, limit = clipped_norm_name("0"), clipping_limit_name("0", is_partial=False)
     assert merge_step({norm: 3.0, limit: threshold}, [{norm: 4.0}]) == {contract.CLIPPED: clipped}
     assert merge_step({norm: 3.0, limit: threshold}, [None]) == {}
     assert is_sent_to_rank_0(norm)
@@ -60,13 +60,13 @@ def test_the_whole_norm_decides_whether_it_was_clipped(threshold: float, clipped
 
 def test_one_of_two_clippings_is_a_clipping() -> None:
     norms = {clipped_norm_name("0"): 3.0, clipped_norm_name("1"): 3.0}
-    own = {**norms, clipping_limit_name("0", in_parts=False): 1.0, clipping_limit_name("1", in_parts=False): 100.0}
+    own = {**norms, clipping_limit_name("0", is_partial=False): 1.0, clipping_limit_name("1", is_partial=False): 100.0}
     assert merge_step(own, [norms]) == {contract.CLIPPED: 1.0}
 
 
 @pytest.mark.parametrize(("after", "clipped"), [(4.0, 0.0), (3.9, 1.0)])
 def test_a_clipping_by_value_on_any_rank_is_a_clipping(after: float, clipped: float) -> None:
-    norm, limit = clipped_norm_name("0"), clipping_limit_name("0", in_parts=True)
+    norm, limit = clipped_norm_name("0"), clipping_limit_name("0", is_partial=True)
     assert merge_step({norm: 3.0, limit: 3.0}, [{norm: 4.0, limit: after}]) == {contract.CLIPPED: clipped}
     assert is_sent_to_rank_0(limit)
 

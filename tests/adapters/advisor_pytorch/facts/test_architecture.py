@@ -13,11 +13,11 @@ SMALL = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 3, "num_atten
 def test_batch_norm() -> None:
     model = nn.Sequential(nn.BatchNorm1d(2), nn.SyncBatchNorm(2), nn.BatchNorm1d(2, track_running_stats=False))
     wanted = {"layers": 3, "synced": 1, "without_running_stats": 1, "frozen": 0, "momentum": 0.1}
-    assert architecture.batch_norm(model) == wanted
+    assert architecture.batch_norm_facts(model) == wanted
     model[0].eval()
-    assert architecture.batch_norm(model) == {**wanted, "frozen": 1}
-    assert architecture.batch_norm(nn.LayerNorm(2)) is None
-    assert architecture.norm_layers(nn.Sequential(model, nn.LayerNorm(2), RootMeanSquareNorm())) == {
+    assert architecture.batch_norm_facts(model) == {**wanted, "frozen": 1}
+    assert architecture.batch_norm_facts(nn.LayerNorm(2)) is None
+    assert architecture.count_norm_layers(nn.Sequential(model, nn.LayerNorm(2), RootMeanSquareNorm())) == {
         "BatchNorm1d": 2,
         "LayerNorm": 1,
         "RootMeanSquareNorm": 1,
@@ -32,14 +32,14 @@ def test_regularisers() -> None:
     encoder = nn.TransformerEncoderLayer(8, 2, dropout=0.2)
     model = nn.Sequential(encoder, nn.Dropout(0.1), DropPath(), nn.CrossEntropyLoss(label_smoothing=0.05))
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.02)
-    assert architecture.regularisers(model, [optimizer]) == {
+    assert architecture.regulariser_strengths(model, [optimizer]) == {
         "dropout": 0.2,
         "stochastic_depth": 0.3,
         "label_smoothing": 0.05,
         "weight_decay": 0.02,
     }
     plain = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0))
-    assert architecture.regularisers(plain, [torch.optim.SGD(plain.parameters(), lr=0.1)]) == {}
+    assert architecture.regulariser_strengths(plain, [torch.optim.SGD(plain.parameters(), lr=0.1)]) == {}
 
 
 def test_classes_of_a_classifier() -> None:

@@ -103,11 +103,11 @@ def test_the_graph_of_the_first_loss_is_enough() -> None:
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     seen = Seen(layer, optimizer)
     assert seen.by.wants_loss
-    seen.by.loss(layer(torch.randn(3, 2, 8)).sum())
+    seen.by.inspect_loss(layer(torch.randn(3, 2, 8)).sum())
     assert not seen.by.wants_loss
     assert seen.tags[contract.TAG_NORM_ORDER] == "post-norm"
     blind = Seen(layer, optimizer)
-    blind.by.loss(0.5)  # only the settings of PyTorch's own layers
+    blind.by.inspect_loss(0.5)  # only the settings of PyTorch's own layers
     assert blind.tags[contract.TAG_NORM_ORDER] == "post-norm"
     assert "compute" not in blind.json(contract.TAG_PRECISION)
 

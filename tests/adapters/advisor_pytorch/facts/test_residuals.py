@@ -169,7 +169,7 @@ def test_the_compiled_is_seen_to_be_so() -> None:
     assert graph.is_compiled()
     assert norm_order(graph, model) is None
     assert architecture.is_compiled(compiled)
-    assert architecture.name(nn.DataParallel(compiled)) == "Sequential"
+    assert architecture.model_class_name(nn.DataParallel(compiled)) == "Sequential"
     model.compile(backend="eager")
     assert architecture.is_compiled(nn.Sequential(model))
 

@@ -27,7 +27,7 @@ def test_a_new_optimizer_on_the_same_parameters_is_followed() -> None:
     assert [values[contract.LEARNING_RATE] for _, values in rows] == [0.1] * 20 + [0.25] * 200
     assert contract.GRAD_NORM not in rows[20][1]  # no hook measured this step
     assert [values[contract.GRAD_NORM] for _, values in rows[21:]] == pytest.approx(norms[1:])
-    assert training.capture.missing() == ""
+    assert training.capture.describe_unmatched_losses() == ""
 
 
 def test_all_optimizers_may_be_replaced_between_two_steps() -> None:
@@ -95,7 +95,10 @@ def test_losses_of_an_unknown_optimizer_are_reported_and_bounded() -> None:
     train_other(training, MAX_PENDING_LOSSES)
     assert len(training.capture._losses) < MAX_PENDING_LOSSES
     training.capture.stop()
-    assert f"{MIN_PENDING_LOSSES_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; a different optimizer, Adam" in training.capture.missing()
+    assert (
+        f"{MIN_PENDING_LOSSES_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; a different optimizer, Adam"
+        in training.capture.describe_unmatched_losses()
+    )
     assert sum(len(chunk) for chunk in training.collector.chunks) == 20
 
 
@@ -117,4 +120,4 @@ def test_micro_batches_are_no_missing_steps() -> None:
         training.step()
     training.capture.add_loss(training.backward())
     assert len(training.rows()) == 2
-    assert training.capture.missing() == ""
+    assert training.capture.describe_unmatched_losses() == ""

@@ -86,13 +86,13 @@ def test_without_pytorch_s_helpers_clipping_is_observed_just_as_well(monkeypatch
     original = inside.cell_contents
     with monkeypatch.context() as patch:
         patch.delattr(nn.utils.clip_grad, "_clip_grads_with_norm_")
-        clipping.clipping_patches.listen(observed.append)
+        clipping.clipping_patches.add_listener(observed.append)
     try:
         weight = nn.Parameter(torch.ones(2))
         weight.grad = torch.ones(2)
         assert float(clip_grad_norm_([weight], max_norm=0.5)) == pytest.approx(math.sqrt(2))
     finally:
-        clipping.clipping_patches.ignore(observed.append)
+        clipping.clipping_patches.remove_listener(observed.append)
     assert inside.cell_contents is original
     assert [(c.limit, c.by, c.norm) for c in observed] == [(0.5, "norm", None)]
     assert norm([weight]) == pytest.approx(0.5, rel=1e-3)
@@ -102,11 +102,11 @@ def test_the_norm_of_a_clipping_is_not_kept_alive() -> None:
     observed: list[clipping.GradientClipping] = []
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
-    clipping.clipping_patches.listen(observed.append)
+    clipping.clipping_patches.add_listener(observed.append)
     try:
         total = weakref.ref(clip_grad_norm_([weight], max_norm=0.5))
     finally:
-        clipping.clipping_patches.ignore(observed.append)
+        clipping.clipping_patches.remove_listener(observed.append)
     assert observed.pop().is_l2
     assert total() is None
 
