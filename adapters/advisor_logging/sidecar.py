@@ -53,7 +53,7 @@ class _MetricRowGroup(NamedTuple):
     """The rows of one metric in a part: a Parquet row group of their own."""
 
     part: Path
-    index: int
+    row_group_index: int
     first_step: int
     last_step: int
 
@@ -125,7 +125,7 @@ def _read_row_group(group: _MetricRowGroup) -> Any:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(group.part) as file:
-        return file.read_row_group(group.index).replace_schema_metadata()
+        return file.read_row_group(group.row_group_index).replace_schema_metadata()
 
 
 def _write_part(folder: Path, number: int) -> None:

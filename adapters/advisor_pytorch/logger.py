@@ -211,7 +211,7 @@ class TuningLogger:
             RunSettings(experiment, run_name, run_id, tracking_uri, spool, continued_spool_id),
             checkpoint_settings,
             earlier_run,
-            about,
+            run_info,
         )
         run.start_capture(optimizers, trained_parameters, start_step, batch_size, autopsy)
         self._recorder, self._capture, self._autopsy = run.recorder, run.capture, run.autopsy

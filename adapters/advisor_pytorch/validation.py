@@ -78,8 +78,8 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     checked: Direction = "minimize" if direction == "minimize" else "maximize"
     if contradicts_direction(objective, checked):
         raise ValueError(
-            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES_BY_NAME[checked]} values "
-            "are better: leave direction out, or rename the metric"
+            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose "
+            f"{_BETTER_VALUES_BY_NAME[checked]} values are better: leave direction out, or rename the metric"
         )
     return checked
 

@@ -271,7 +271,7 @@ def _points(frames: list[SpoolFrame]) -> Counter[Key]:
     for frame in frames:
         for step, time_ms, values in frame.rows():
             if frame.kind == STEPS:
-                points += [(p.name, p.step, p.time_ms, repr(p.value)) for p in windows.add(step, time_ms, values)]
+                points += [(p.name, p.step, p.time_ms, repr(p.value)) for p in windows.add_row(step, time_ms, values)]
             else:
                 points += [(name, step, time_ms, repr(value)) for name, value in values.items()]
     points += [(p.name, p.step, p.time_ms, repr(p.value)) for p in windows.close()]

@@ -1,8 +1,8 @@
 """Finds the operation in the autograd graph of a loss at which the first non-finite result or derivative appears.
 
-Before the backward pass, the graph still holds saved tensors: `first_forward_fault` finds the first that is not finite or leads to a
-non-finite result. Afterwards, `operations_between` lists the operations between the last parameter with a non-finite gradient and the next
-with a finite one.
+Before the backward pass, the graph still holds saved tensors: `first_forward_fault` finds the first that is not finite or leads
+to a non-finite result. Afterwards, `operations_between` lists the operations between the last parameter with a non-finite
+gradient and the next with a finite one.
 """
 
 from __future__ import annotations
