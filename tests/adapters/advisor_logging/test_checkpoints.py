@@ -107,7 +107,7 @@ def test_deleted_files_are_forgotten(tmp_path: Path) -> None:
     for step, value in ((1, 0.1), (2, 0.2), (3, 0.3)):
         kept.save(step, step + 1, value, write(""))
     kept.existing_set.best[0].path.unlink()
-    assert kept.find(1) is None
+    assert kept.path_at_step(1) is None
     assert json.loads(kept.describe())["chosen"] == 2
     kept.save(4, 5, 0.4, write(""))
     assert [c.step for c in kept.existing_set.all] == [2, 3, 4]

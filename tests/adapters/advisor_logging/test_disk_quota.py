@@ -79,9 +79,9 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
         frames = spool.encode_rows(spool.STEPS, rows)
         assert bounded.row_interval() == 1
         writer.append(frames)
-        bounded.add(len(frames))
+        bounded.add_bytes(len(frames))
         assert sizes(folder) < limit + 64_000 + spool.RESERVED_DISK_BYTES
-        shipper._deliver_more(has_exited=False)
+        shipper._deliver_new_data(has_exited=False)
         assert shipper._store is not None
         shipper._send_points(shipper._store)
     writer.append(spool.encode_event({"end": {"status": "FINISHED", "time_ms": 1, "tags": {}}}))

@@ -10,7 +10,7 @@ def points_of(values: list[float]) -> dict[str, dict[int, float]]:
     windows = RowWindowReducer()
     points: list[MetricPoint] = []
     for step, value in enumerate(values):
-        points += windows.add(step, 1000 + step, {"m": value})
+        points += windows.add_row(step, 1000 + step, {"m": value})
     points += windows.close()
     found: dict[str, dict[int, float]] = {}
     for p in points:
@@ -50,13 +50,13 @@ def test_what_is_not_finite_stays_visible() -> None:
 
 def test_a_metric_that_is_missing_at_some_steps_is_the_mean_of_the_others() -> None:
     windows = RowWindowReducer()
-    windows.add(500, 0, {"a": 1.0, "b": 3.0})
-    windows.add(501, 0, {"a": 2.0})
+    windows.add_row(500, 0, {"a": 1.0, "b": 3.0})
+    windows.add_row(501, 0, {"a": 2.0})
     means = {p.name: p.value for p in windows.close()}
     assert (means["a"], means["b"]) == (1.5, 3.0)
 
 
 def test_a_long_training_leaves_few_windows() -> None:
     windows = RowWindowReducer()
-    count = sum(len(windows.add(step, 0, {"m": 0.0})) for step in range(100_000))
+    count = sum(len(windows.add_row(step, 0, {"m": 0.0})) for step in range(100_000))
     assert count < 3 * 2500

@@ -7,7 +7,7 @@ import pytest
 
 from advisor import contract
 from advisor_logging.table import MetricTable
-from advisor_pytorch.autopsy.record import MAX_AUTOPSY_BYTES, MAX_ROWS, ROWS_AFTER, History, autopsy_json
+from advisor_pytorch.autopsy.record import MAX_AUTOPSY_BYTES, MAX_ROWS, ROWS_AFTER, MetricHistory, autopsy_json
 
 
 def test_the_file_is_bounded_and_plain_json() -> None:
@@ -17,11 +17,11 @@ def test_the_file_is_bounded_and_plain_json() -> None:
 
 
 def test_the_history_ends_soon_after_the_first_bad_row() -> None:
-    history = History()
-    history.add(MetricTable([5], [0], {"val/error": [math.nan]}))  # an evaluation
+    history = MetricHistory()
+    history.add_rows(MetricTable([5], [0], {"val/error": [math.nan]}))  # an evaluation
     for first in range(0, 300, 100):
         losses = [math.inf if step == 250 else 1.0 for step in range(first, first + 100)]
-        history.add(MetricTable(list(range(first, first + 100)), [0] * 100, {contract.TRAIN_LOSS: losses}))
+        history.add_rows(MetricTable(list(range(first, first + 100)), [0] * 100, {contract.TRAIN_LOSS: losses}))
     facts = history.facts()
     assert history.first_bad_step == 250
     assert [row[0] for row in facts["first"]] == [0, 1, 2, 3, 4]

@@ -181,7 +181,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     else:
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    monkeypatch.setattr(channel, "_numbers", itertools.repeat(0))
+    monkeypatch.setattr(channel, "_run_numbers", itertools.repeat(0))
     monkeypatch.setattr(channel, "MIN_SEND_INTERVAL_S", 0.02)
     yield store
     dist.destroy_process_group()
