@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -47,8 +48,7 @@ def history(
     """Show the rounds of STUDY (a study or an experiment), or of every study of the store that has a successor.
 
     For each round, the command lists the number of trials, the best value, the best value so far, the changes with reasons, and
-    whether the predictions came true. At the end, the command lists how often each rule's predictions came true in the whole
-    store.
+    whether the predictions came true. The last lines show how often each rule's predictions came true in the whole store.
 
     \b
     advisor history                        all lineages
@@ -61,12 +61,8 @@ def history(
     if near is None:
         loaded_rules = load_rules(directories=rules, settings=find_settings(Path.cwd()))
         with progress_bar(enabled=not quiet) as on_progress:
-            result = read_lineages(
-                study,
-                loaded_rules,
-                tracking_uri=tracking_uri,
-                on_progress=lambda done, total: on_progress("Reading runs", done, total),
-            )
+            on_read = partial(on_progress, "Reading runs")
+            result = read_lineages(study, loaded_rules, tracking_uri=tracking_uri, on_progress=on_read)
     elif study is None:
         raise AdvisorError("--near needs the experiment: advisor history EXPERIMENT --near SETTING")
     else:

@@ -99,23 +99,17 @@ def serve_live_report(
     with convert_os_errors(f"cannot serve on port {port}", "choose another --port"):
         live_report = LiveReport(port)
     announced_alarms: set[tuple[str, str]] = set()
-
-    def announce_alarms(report: Report) -> None:
-        for key, line in trial_alarms(report, announced_alarms):
-            announced_alarms.add(key)
-            echo(f"{_clock_time()} {line}")
-
     with live_report, suppress(KeyboardInterrupt):
         _show_live_report(live_report, report)
         echo(f"Live report at {live_report.url} (this machine only). Ctrl+C ends it.")
-        announce_alarms(report)
+        _announce_alarms(report, announced_alarms, echo)
         duration_s, last_failure = 0.0, None
         while True:
             time.sleep(max(interval_s, duration_s))
             analysis_start = time.monotonic()
             try:
                 report, last_failure = _update_live_report(report, live_report, analyze, write, echo), None
-                announce_alarms(report)
+                _announce_alarms(report, announced_alarms, echo)
             except Exception as error:
                 error_text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
                 if (reason := " ".join(redact(error_text).split())) != last_failure:
@@ -124,6 +118,13 @@ def serve_live_report(
             live_report.fail(last_failure)
             duration_s = time.monotonic() - analysis_start
     echo("")
+
+
+def _announce_alarms(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
+    """Print the alarms that were not announced before, and add their keys to `announced`."""
+    for key, line in trial_alarms(report, announced):
+        announced.add(key)
+        echo(f"{_clock_time()} {line}")
 
 
 def _update_live_report(

@@ -271,14 +271,11 @@ def build_case(study: Study, question: GateQuestion, experiment: str) -> GateCas
     """Collect the data to answer a question. Raises AdvisorError if the question is ambiguous or invalid."""
     filter_names = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
     tags = (filter_names | recorded_tag_names(study)) & {n for t in study.trials for n in t.tags}
-    key = setting_key_with_tags(tags)
-    settings = proposed_settings(study, key)
+    settings = proposed_settings(study, key := setting_key_with_tags(tags))
     candidate = setting_of_trials(settings, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
-        incumbent, incumbent_is = (
-            setting_of_trials(settings, find_trials(study, question.against, experiment, key)),
-            "as asked",
-        )
+        incumbent_trials = find_trials(study, question.against, experiment, key)
+        incumbent, incumbent_is = setting_of_trials(settings, incumbent_trials), "as asked"
     else:
         incumbent, incumbent_is = default_incumbent(settings, candidate)
     if incumbent is candidate:

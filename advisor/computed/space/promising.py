@@ -108,10 +108,7 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
         )
         if drawn_best_settings and math.isfinite(_positions_in_range(study.spec, name, [fit.trials[0].params])[0]):
             drawn_positions = [_positions_in_range(spec, name, each) for each in drawn_best_settings]
-            best_positions, tried_positions = (
-                best_positions[np.isfinite(best_positions)],
-                tried_positions[np.isfinite(tried_positions)],
-            )
+            best_positions, tried_positions = (u[np.isfinite(u)] for u in (best_positions, tried_positions))
             subrange = _subrange_to_keep(
                 drawn_positions, best_positions, tried_positions, 1 - (1 - BEST_SETTING_INSIDE_PROBABILITY) / len(tuned_names)
             )

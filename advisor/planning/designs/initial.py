@@ -74,23 +74,20 @@ def first_study_of_project(request: FirstStudyRequest) -> StudySpec:
     steps, final = request.max_train_steps, request.final_train_steps
     if steps is None and final is not None:
         steps = max(round(SHORT_RUN_LENGTH_SHARE * final), 1)
-    trials = max(
-        request.trials // math.prod(len(p.options) or 1 for p in request.parameters.values() if p.role == "scientific"), 1
-    )
-    ladder = {}
+    compared_values = math.prod(len(p.options) or 1 for p in request.parameters.values() if p.role == "scientific")
+    trials = max(request.trials // compared_values, 1)
+    parameters = {}
     for rung in HYPERPARAMETERS_BY_OPTIMIZER[request.optimizer]:
         names = () if rung.name in request.parameters else request.parameters
         if any(denotes_hyperparameter(rung.name, name, request.optimizer) for name in names):
             continue
-        ladder[rung.name] = as_searched_parameter(rung)
+        parameters[rung.name] = as_searched_parameter(rung)
         if trials < rung.min_trials:
             per_value = "" if trials == request.trials else " for each value"
             why = f"the default of {request.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{per_value}"
-            ladder[rung.name] = Parameter(role="fixed", value=rung.default, why=why)
-    user_parameters = dict(request.parameters)
+            parameters[rung.name] = Parameter(role="fixed", value=rung.default, why=why)
     for name, p in request.parameters.items():
-        user_parameters[name] = p.model_copy(update={"why": p.why or roles.reason_for_role(name, p.role, "set by the user")})
-    parameters = {**ladder, **user_parameters}
+        parameters[name] = p.model_copy(update={"why": p.why or roles.reason_for_role(name, p.role, "set by the user")})
     tuned_names = [n for n, p in parameters.items() if p.searched and p.role == "nuisance"]
     compared_names = [n for n, p in parameters.items() if p.role == "scientific"]
     if not tuned_names and not compared_names:

@@ -66,17 +66,10 @@ def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < MAX_FINITE_VALUE]
     if not rates:
         repeated_study = repeat_best_trial(study, base, unnamed=True)
-        return (
-            None
-            if repeated_study is None
-            else repeated_study.model_copy(update={"notes": (LOG_RATE_ADVICE, *repeated_study.notes)})
-        )
+        return repeated_study and repeated_study.model_copy(update={"notes": (LOG_RATE_ADVICE, *repeated_study.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
-    below, above, why = (
-        SWEEP_END_FACTOR,
-        SWEEP_END_FACTOR,
-        f"a decade on each side of {plain_number(used)}, the only rate that was tried",
-    )
+    below, above = SWEEP_END_FACTOR, SWEEP_END_FACTOR
+    why = f"a decade on each side of {plain_number(used)}, the only rate that was tried"
     if rate_is_too_high(study):
         below, above = SWEEP_END_FACTOR**3, 0.5
         failure_text = "diverged" if _all_diverged(study) else "blew up early"
@@ -93,18 +86,23 @@ def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     length_text = f", {spec.max_train_steps:,} of the full {full_length} each" if spec.max_train_steps and full_length else ""
     if spec.max_train_steps and not full_length:
         length_text = f", {study.length(spec.max_train_steps)} each"
-    result_note = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
-    if full_length:
-        result_note += (
-            f" Then train the two or three best for {full_length}: short runs favour rates that are fast "
-            "at first. If the learning rate warms up or decays, shorten both in proportion to the training."
-        )
     return spec.model_copy(
         update={
             "goal": f"Sweep {name}: {plain_number(low)} to {plain_number(high)}{length_text}",
             "forbidden": (),
-            "notes": (*base.notes, result_note),
+            "notes": (*base.notes, _what_the_sweep_shows(full_length)),
         }
+    )
+
+
+def _what_the_sweep_shows(full_length: str) -> str:
+    """Return a note. full_length: length of the later training in words, empty if the sweep trains for the full length."""
+    note = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
+    if not full_length:
+        return note
+    return (
+        f"{note} Then train the two or three best for {full_length}: short runs favour rates that are fast at first. If the "
+        "learning rate warms up or decays, shorten both in proportion to the training."
     )
 
 

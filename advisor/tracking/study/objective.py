@@ -56,6 +56,17 @@ def choose_objective(
         raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
     if contract.TAG_DIRECTION in experiment.tags:
         stated_direction = stated_direction or _tagged_direction(experiment, metric)
+    warnings = _data_split_warnings(metric)
+    if stated_direction is not None:
+        warnings += _direction_warnings(metric, stated_direction, followed=True)
+        return ObjectiveChoice(Objective(metric=metric, direction=stated_direction), inferred, tuple(warnings))
+    by_default = _tagged_direction(experiment, metric) or declared.tuner_direction(experiment.runs)
+    direction, source, contradictions = _choose_direction(metric, by_default)
+    return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred | source, (*warnings, *contradictions))
+
+
+def _data_split_warnings(metric: str) -> list[str]:
+    """Return warnings if the metric is computed on test or training data, by its name."""
     warnings = []
     if metric_direction.split_of_metric(metric) == "test":
         warnings.append(
@@ -68,12 +79,7 @@ def choose_objective(
             f"By its name, {metric} is computed on training data. If training sees examples more than once, it hides overfitting: "
             "log a validation metric and choose trials by it."
         )
-    if stated_direction is not None:
-        warnings += _direction_warnings(metric, stated_direction, followed=True)
-        return ObjectiveChoice(Objective(metric=metric, direction=stated_direction), inferred, tuple(warnings))
-    by_default = _tagged_direction(experiment, metric) or declared.tuner_direction(experiment.runs)
-    direction, source, contradictions = _choose_direction(metric, by_default)
-    return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred | source, (*warnings, *contradictions))
+    return warnings
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:

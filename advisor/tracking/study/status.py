@@ -66,15 +66,13 @@ def find_trial_ends(
     steps_are_epochs: bool = False,
 ) -> TrialEnds:
     """Return the end status of each trial. params: hyperparameters of each trial; lengths: hyperparameters that are the length of
-    training; steps_are_epochs: whether metrics were logged by epoch.
-    """
+    training; steps_are_epochs: whether metrics were logged by epoch."""
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
     ends_from_tags = {i: _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
     guard_stops = _guard_stops(runs)
     # A run that the guard stopped may look like a crash until the launcher has recorded the stop.
-    recorded_ends = {i: end for i, end in ends_from_tags.items() if end is not None} | {
-        i: _end_by_guard(runs[i], stop) for i, stop in guard_stops.items()
-    }
+    recorded_ends = {i: end for i, end in ends_from_tags.items() if end is not None}
+    recorded_ends |= {i: _end_by_guard(runs[i], stop) for i, stop in guard_stops.items()}
     crashed_trials = [i for i, end in recorded_ends.items() if end.status == "infeasible"]
     launch_failures = find_launch_failures(runs, blocks, errors, crashed_trials)
     recorded_ends |= {i: TrialEnd("no_data", "its launch failed") for i in launch_failures}
@@ -82,8 +80,7 @@ def find_trial_ends(
     lacking, of_memory = find_memory_failures(blocks, params, unexplained_crashes, [run.started for run in runs])
     recorded_ends |= {i: TrialEnd("infeasible", "the trial probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in recorded_ends]
-    sizes = [as_number(run.tags.get(contract.TAG_N_VALID, "")) for run in runs]
-    examples = max((size for size in sizes if size > 0), default=math.inf)
+    examples = max((n for run in runs if (n := as_number(run.tags.get(contract.TAG_N_VALID, ""))) > 0), default=math.inf)
     failures = find_silent_failures(blocks, costs, rest, _logged_cost_of_guessing(runs, objective), examples)
     rest = [i for i in rest if i not in failures]
     short = short_runs.find_short_trials(costs, params, steps_are_epochs=steps_are_epochs)

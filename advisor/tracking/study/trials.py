@@ -80,8 +80,9 @@ def build_trials(
     by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or are_steps_epochs
     warnings = ["Metrics were logged by epoch, so every step in this report is an epoch."] if by_epoch else []
     warnings += [_BEST_SO_FAR_WARNING.format(metric=objective.metric)] if is_best_so_far(costs) else []
-    unit: StepUnit = "epoch" if by_epoch else start.unit
-    return StudyTrials(trials, spec, unit, tuple(warnings), roles, roles.decisions + how.decisions)
+    return StudyTrials(
+        trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, roles.decisions + how.decisions
+    )
 
 
 def _facts_of_trials(
