@@ -53,6 +53,7 @@ from advisor.planning.stages import (
     STABILITY_STAGE,
     Stage,
     StageEdits,
+    adopts_now,
     recommends_only_advice,
     says_to_stop_tuning,
     stage_order,
@@ -289,13 +290,15 @@ class PlanMerger(FindingFollower):
 
     def _replace_repeats_by_search(self, edits: StageEdits, before: StudySpec) -> None:
         """Replace repeats of the best setting by the closing study, if the closing study is a further search or trains
-        longer."""
+        longer. Noise would guide an adaptive search around settings that are equally good within noise, so these settings are
+        repeated."""
         last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
         if last is None:
             return
         searches_fewer = bool(last.searched) and last.searched.keys() < self.study.searched.keys()
         trains_longer = bool(last.settings) and (last.max_train_steps or 0) > (before.max_train_steps or math.inf)
-        if searches_fewer or trains_longer or last.sampler.kind == "adaptive":
+        guided_by_noise = any(map(adopts_now, edits.findings))
+        if searches_fewer or trains_longer or (last.sampler.kind == "adaptive" and not guided_by_noise):
             for finding in edits.findings:
                 self.defer(finding, "the next study may find a better setting, which should be repeated instead")
             self.specs, self.drafted_indices = [_with_notes(last, self.early_advice)], []

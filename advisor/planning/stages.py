@@ -109,6 +109,13 @@ def says_to_stop_tuning(findings: Sequence[Finding]) -> bool:
     return any(change.plan == "exploit" for change in sure_plans)
 
 
+def adopts_now(finding: Finding) -> bool:
+    """Return whether the finding's action is advice to adopt a setting, which repeats of the setting can only confirm."""
+    return finding.goal == "exploitation" and any(
+        isinstance(c, Advise) and c.text == str(finding.action) for c in finding.changes
+    )
+
+
 def recommends_only_advice(finding: Finding) -> bool:
     """Return whether all recommendations of the finding are advice to the user, which a study file cannot express."""
     return all(isinstance(c, Advise) for c in finding.changes)

@@ -17,7 +17,7 @@ from advisor.planning.closing import STOP_SEARCHING_GOAL
 from advisor.planning.designs.explore import MORE_SETTINGS_GOAL
 from advisor.planning.goals import goal_after_manual_fix
 from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, needs_new_scores
-from advisor.planning.stages import MIN_FEASIBLE_TRIALS, MIN_SURE_CONFIDENCE, says_to_stop_tuning
+from advisor.planning.stages import MIN_FEASIBLE_TRIALS, MIN_SURE_CONFIDENCE, adopts_now, says_to_stop_tuning
 from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
 from advisor.report.text.study_diff import (
@@ -71,7 +71,8 @@ def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
 def _goal_and_reason_of_study(report: ReportData, spec: StudySpec) -> tuple[Message, Message]:
     finding_behind, before = _finding_behind_study(report, spec), finding_before_study(report)
     if before is not None:
-        reason_function = _reason_for_study if before is finding_behind else _reason_for_manual_action
+        leads_to_study = before is finding_behind and not adopts_now(before)
+        reason_function = _reason_for_study if leads_to_study else _reason_for_manual_action
         return end_with_full_stop(before.action), reason_function(report, spec, before)
     goal = end_with_full_stop(say("{goal}{others}", goal=_goal_message(spec), others=_changed_ranges_clause(report, spec)))
     why = _reason_for_study(report, spec, finding_behind)
@@ -115,7 +116,9 @@ def finding_before_study(report: ReportData) -> Finding | None:
     follows_note = finding_behind is None or finding_behind.severity == "note"
     earlier_findings = [f for f in urgent if _must_precede_study(report, spec, f)]
     candidate = min(earlier_findings, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
-    return candidate if follows_note and candidate is not None and not _study_follows_finding(report, spec, candidate) else None
+    if follows_note and candidate is not None:
+        return candidate if not _study_follows_finding(report, spec, candidate) else None
+    return finding_behind if finding_behind is not None and adopts_now(finding_behind) else None
 
 
 def _must_precede_study(report: ReportData, spec: StudySpec, finding: Finding) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from advisor.computed.curves import noise
+from advisor.computed.curves.curve_tails import MIN_WORTHWHILE_GAIN
 from advisor.computed.curves.noise import (
     MIN_EVALUATIONS_FOR_NOISE,
     HalfAroundBest,
@@ -21,8 +22,8 @@ from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Rule, Share
-from advisor.model.change import Advise, SetSchedule
-from advisor.model.evidence import FigureEvidence, curve_plot, table
+from advisor.model.change import Advise, RepeatTrial, SetSchedule
+from advisor.model.evidence import CurveEvidence, FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import FloatArray
@@ -50,18 +51,26 @@ class CurveStepVariance(Rule):
     training. The finding is a note if repeats of one setting differ as much as the best settings do, or if there are fewer
     settings than hyperparameters.
 
+    Noise that decides a ranking matters only if it hides a difference that is worth finding. Evaluations without noise would
+    gain the difference between the best of the compared trials and their mean; the redraws estimate this gain, and an upper
+    bound of all differences between the trials. If the expected gain is below 1 % of what training gained, the compared settings
+    are equally good, and the finding is a note.
+
     ## Why it matters
     A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. A training
     run in production will not end at a lucky step.
 
     ## What to do
-    Decay the learning rate if it is constant. If it decays to zero, repeat the best settings with other seeds. If training
-    metrics jump together with validation, use weight averaging over the last steps or raise the batch size. In other cases,
-    evaluate on more validation data. Noise falls with the square root of the number of examples, so the finding says how many
-    times as many examples would separate the trials.
+    If the settings are equally good, take any of them, such as the cheapest one. Repeat it with other seeds to see how much
+    results vary between seeds, which more validation data do not show. Otherwise, decay the learning rate if it is constant.
+    If it decays to zero, repeat the best settings with other seeds. If training metrics jump together with validation, use
+    weight averaging over the last steps or raise the batch size. In other cases, evaluate on more validation data. Noise falls
+    with the square root of the number of examples, so the finding says how many times as many examples would separate the
+    trials, or leave no more than a negligible gain to find.
 
     ## How sure
-    Confidence is the share of draws that another trial wins, which is at most 1 - 1 / n for n trials. For a single trial,
+    Confidence is the share of draws that another trial wins, which is at most 1 - 1 / n for n trials. For equally good settings,
+    confidence is the share of draws in which a choice among them loses less than 1 % of what training gained. For a single trial,
     confidence is the probability that its noise exceeds the limit. Of three estimates of the noise, the lowest is used, so that
     bends of a curve do not count as noise. In simulated studies with 50 evaluations, the rule fired in at most 1 % of studies
     if trials differ by at least 2 standard deviations of the noise. If all trials are equal and noise alone ranks them, the
@@ -84,6 +93,11 @@ class CurveStepVariance(Rule):
     blur: Share = 0.05
     """Maximum acceptable value of the smallest detectable difference if there is a single trial, as a share of the trial's
     gain. Our choice."""
+    worthwhile: Share = MIN_WORTHWHILE_GAIN
+    """Minimum mean gain from evaluations without noise, as a share of the gain of training, for the ranking to be worth its cost.
+    Longer training must promise as much."""
+    first: Count = 5
+    """Number of repeats to run if the variation between seeds is unknown; fewer repeats cannot measure this variation."""
     constant: Share = 0.5
     """Minimum final learning rate, as a share of its peak, that counts as not decayed."""
     false_alarms: Share = 0.05
@@ -113,10 +127,57 @@ class CurveStepVariance(Rule):
         curves = [study.cost_curve(t).finite for t, _ in halves]
         late_points = [schedules.evaluations_after_decay(study, t, c) for (t, _), c in zip(halves, curves, strict=True)]
         ranking = redraw_ranking(split_ends([c.values for c in curves], late_points) or [a for _, a in halves])
-        if ranking.noise_sd > 0 and ranking.best_unchanged_share < self.keeps and ranking.reliability < self.reliable:
-            yield self._report_noisy_ranking(study, [t for t, _ in halves], ranking)
+        if not (ranking.noise_sd > 0 and ranking.best_unchanged_share < self.keeps and ranking.reliability < self.reliable):
+            return
+        compared = [t for t, _ in halves]
+        gain = _gain_of_training(study, compared)
+        if float(ranking.losses.mean()) <= self.worthwhile * gain:
+            yield self._report_equal_settings(study, compared, ranking, gain)
+        else:
+            yield self._report_noisy_ranking(study, compared, ranking, gain)
 
-    def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: RankingStability) -> Finding:
+    def _report_equal_settings(self, study: Study, trials: list[Trial], ranking: RankingStability, gain: float) -> Finding:
+        """Report that noise decides the ranking, but hides no difference that is worth the cost of finding it."""
+        metric, n, loss = study.spec.objective.metric, len(trials), float(ranking.losses.mean())
+        share, keeps = Percent(loss / gain, 1), Percent(ranking.best_unchanged_share)
+        text = "The {n} best settings are equally good within noise: with 95 % probability, their best values of {metric} "
+        text += "differ by at most {bound}. Evaluations without noise would gain {loss} on average, {share} of training's gain."
+        unknown = noise.noise_between_seeds(study)[0] == 0
+        seeds = " Other seeds may change results more: no setting was repeated." if unknown else ""
+        action = say("Take any of the {n} best settings, such as the cheapest one: they are equally good within noise.", n=n)
+        why = "the best settings are equally good within the noise of their evaluations, but the variation between seeds is unknown"
+        again = RepeatTrial(parameters=dict(trials[0].params), seeds=self.first, why=why)
+        finding = self.finding(
+            say(
+                text + "{seeds}",
+                n=n,
+                metric=Name(metric),
+                bound=Number(ranking.range_bound, 2),
+                loss=Number(loss, 2),
+                share=share,
+                seeds=seeds,
+            ),
+            action=action,
+            severity="note",
+            confidence=float(np.mean(ranking.losses <= self.worthwhile * gain)),
+            subject=metric,
+            trials=trials,
+            evidence=(
+                _noise_plot(study, trials),
+                table(
+                    ("compared settings, each by its best trial", n),
+                    ("noise between evaluations", ranking.noise_sd),
+                    ("noise of a trial's best value", ranking.best_cost_sd),
+                    ("draws in which the best trial wins", say("{share} of 500", share=keeps), Percent(self.keeps)),
+                    ("share of the variance between trials that is not noise", Percent(ranking.reliability), self.reliable),
+                    ("expected gain of evaluations without noise, share of the gain of training", share, self.worthwhile),
+                ),
+            ),
+            changes=(Advise(text=str(action)), *([again] if unknown and trials[0].params else [])),
+        )
+        return finding.model_copy(update={"goal": "exploitation"})
+
+    def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: RankingStability, gain: float) -> Finding:
         costs, sd, keeps = study.costs[[t.index for t in trials]], ranking.best_cost_sd, Percent(ranking.best_unchanged_share)
         message = say(
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best value of "
@@ -147,7 +208,10 @@ class CurveStepVariance(Rule):
         has_few_settings = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
         severity: Severity = "note" if seeds_decide or has_few_settings else "warning"
         confidence = 1 - ranking.best_unchanged_share
-        return self._report_noise(study, trials, message, confidence, figures, severity, heterogeneity.examples_factor)
+        # More examples than either separate the observed values or leave only a negligible loss would be wasted.
+        negligible = (float(ranking.losses.mean()) / (self.worthwhile * gain)) ** 2 if gain > 0 else math.inf
+        examples = min(heterogeneity.examples_factor, negligible)
+        return self._report_noise(study, trials, message, confidence, figures, severity, examples)
 
     def _report_noisy_trial(self, study: Study, trial: Trial, half: HalfAroundBest) -> Iterator[Finding]:
         values = study.cost_curve(trial).finite.values
@@ -194,23 +258,37 @@ class CurveStepVariance(Rule):
         severity: Severity,
         examples: float,
     ) -> Finding:
-        metric = study.spec.objective.metric
         change, cause = find_noise_remedy(study, trials, constant=self.constant, examples=examples)
-        best = study.objective_value(float(study.costs[trials[0].index]))
-        caption = say("Late evaluations of {metric} scatter.", metric=Name(metric))
         return self.finding(
             message,
             action=change.text if isinstance(change, Advise) else "Decay the learning rate to zero over the training.",
             severity=severity,
             confidence=confidence,
-            subject=metric,
+            subject=study.spec.objective.metric,
             trials=trials,
-            evidence=(
-                curve_plot(metric, caption, trials, lines={"best value": best}),
-                FigureEvidence(rows=(*figures.rows, ("likely cause", cause))),
-            ),
+            evidence=(_noise_plot(study, trials), FigureEvidence(rows=(*figures.rows, ("likely cause", cause)))),
             changes=(change,),
         )
+
+
+def _noise_plot(study: Study, trials: list[Trial]) -> CurveEvidence:
+    metric, best = study.spec.objective.metric, study.objective_value(float(study.costs[trials[0].index]))
+    caption = say("Late evaluations of {metric} scatter.", metric=Name(metric))
+    return curve_plot(metric, caption, trials, lines={"best value": best})
+
+
+def _gain_of_training(study: Study, trials: Sequence[Trial]) -> float:
+    """Return the median over the trials of the improvement up to the best step. Single high values do not count. The improvement
+    of a metric between 0 and 1 that is maximised, such as an accuracy, counts from 0: the first evaluation often comes after most
+    of the improvement."""
+    gains = []
+    for trial in trials:
+        values = study.cost_curve(trial).finite.values
+        before = values[: max(int(np.argmin(values)) + 1, 3)]
+        gain = float(np.median(np.lib.stride_tricks.sliding_window_view(before, 3), axis=1).max() - values.min())
+        value = study.objective_value(float(values.min()))
+        gains.append(max(gain, value) if not study.minimize and 0 < value <= 1 else gain)
+    return float(np.median(gains))
 
 
 def _advice_for_ties(study: Study) -> str:

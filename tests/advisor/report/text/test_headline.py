@@ -58,6 +58,17 @@ def test_repeats_without_a_learning_rate_say_that_it_is_missing(params: dict[str
     assert f"No {missing} was logged, so a study can only measure the variation between seeds." in str(headline(report))
 
 
+def test_equally_good_settings_are_taken_before_they_are_repeated() -> None:
+    rng, t = np.random.default_rng(0), np.linspace(0, 1, 60)
+    curves = [0.96 - 0.4 * np.exp(-8 * t) + 0.002 * rng.standard_normal(60) for _ in range(8)]
+    study = built([{"x": float(i)} for i in range(8)], {"val_acc": curves}, objective="val_acc", direction="maximize")
+    goal, reason = headline_goal_and_reason(
+        analyze_study(study, rules=[r for r in RULES if r.rule_id() == "curve-step-variance"])
+    )
+    assert str(goal).startswith("Take any of the 5 best settings")
+    assert "Then run the next study, “Repeat the best setting”." in str(reason)
+
+
 @pytest.mark.parametrize(
     ("verdicts", "rest"),
     [

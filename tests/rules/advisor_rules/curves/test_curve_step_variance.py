@@ -41,6 +41,46 @@ def test_equal_trials_are_ranked_by_luck():
     assert len(finding.trials) == 5
 
 
+def accuracies(seed, noise=0.002, levels=(0.96,) * 8):
+    rng = np.random.default_rng(seed)
+    valid = [level - 0.4 * np.exp(-8 * T) + noise * rng.standard_normal(len(T)) for level in levels]
+    params = [{"x": float(i)} for i in range(len(valid))]
+    made = make_study(params, {"val_acc": valid}, objective="val_acc", direction="maximize")
+    return verdict(RULE, made).findings
+
+
+def test_settings_are_equally_good_if_noise_hides_no_difference_worth_its_cost():
+    finding = next(f for seed in range(20) for f in accuracies(seed))
+    assert finding.action == "Take any of the 5 best settings, such as the cheapest one: they are equally good within noise."
+    assert (finding.severity, finding.goal) == ("note", "exploitation")
+    assert [c.kind for c in finding.changes] == ["advise", "repeat-trial"]
+    assert "no setting was repeated" in str(finding.message)
+    assert finding.confidence > 0.9
+
+
+def test_noise_that_hides_a_worthwhile_difference_is_a_warning():
+    finding = next(f for seed in range(20) for f in accuracies(seed, noise=0.05))
+    assert finding.severity == "warning"
+    assert "validation" in str(finding.action)
+
+
+def test_equally_good_settings_differ_by_no_more_than_the_bound():
+    rng, wrong, claims = np.random.default_rng(11), 0, 0
+    for seed in studies(100):
+        levels = 0.96 + 0.001 * rng.standard_normal(5)
+        for finding in accuracies(int(seed), levels=levels):
+            claims += 1
+            wrong += np.ptp(levels) > float(re.search(r"at most ([\d.]+)", str(finding.message)).group(1).rstrip("."))
+    assert claims > 0
+    assert wrong <= max(0.05 * claims, 2)
+
+
+def test_a_single_high_value_is_no_gain_of_training():
+    findings = [f for seed in range(20) for f in verdict(RULE, study([np.append(1e6, c) for c in equal_trials(seed)])).findings]
+    assert findings
+    assert {f.severity for f in findings} == {"warning"}
+
+
 def test_the_order_of_fewer_settings_than_hyperparameters_is_a_mere_note():
     rng = np.random.default_rng(0)
     names = [f"p{i}" for i in range(12)]
