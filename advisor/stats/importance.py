@@ -43,6 +43,8 @@ _CHOICE_COORDINATE = 0.125**0.5
 _MISSING_COORDINATE = 0.4
 _JITTER = 1e-6
 _NUMBER_OF_PERMUTATIONS = 999
+_GRID_VALUES = 9
+"""Number of values of an axis at which the best value of another axis is compared."""
 _TEST_RELEVANCES = (1.0, 16.0)
 """Relevances of the kernels of the permutation test, which detect slow and fast changes along an axis."""
 _LOWEST_RETURNED_P = 0.01
@@ -98,6 +100,7 @@ class ResponseModel:
             *(axis_coordinates(u[chosen_indices], True) for u in numeric),
             *(axis_coordinates(u[chosen_indices], False) for u in choices),
         ]
+        self.is_numeric = [True] * len(numeric) + [False] * len(choices)
         self.axes = len(self.blocks)
         self.points = np.hstack(self.blocks)
         self.axis_of = np.repeat(np.arange(self.axes), [b.shape[1] for b in self.blocks])
@@ -236,6 +239,48 @@ class ResponseModel:
             for pair, c in zip(axis_pairs, mixed_differences, strict=True)
         }
 
+    def best_value_moves(self, one: int, other: int) -> float:
+        """Return the probability that the best value of one axis depends on the other axis, or the reverse.
+
+        Of all pairs of values of one axis, the pair is chosen between which the best value of the other axis moves most in the
+        mean of all draws. Numbers count only if some setting with them is better than the median trial. Returns the share of the
+        draws in which each of the two best values is better than the other one at its own place. The effect of an axis may change
+        with another axis although the best value stays, such as no dropout."""
+        responses = self._responses_on_grid(one, other)
+        both = (responses, self.is_numeric[other]), (responses.transpose(0, 2, 1), self.is_numeric[one])
+        return max(_share_of_moves(draws, numeric) for draws, numeric in both)
+
+    def _responses_on_grid(self, one: int, other: int) -> FloatArray:
+        """Return the draws at pairs of tried values of two axes, (draws, values of one, values of the other); mean over the
+        positions of some trials on all other axes."""
+        count = min(_GRID_VALUES, len(self.points))
+        rows = [
+            np.lexsort(self.blocks[axis].T)[np.linspace(0, len(self.points) - 1, count).round().astype(np.int64)]
+            for axis in (one, other)
+        ]
+        rest = (
+            np.linspace(0, len(self.points) - 1, _GRID_VALUES).round().astype(np.int64) if self.axes > 2 else np.zeros(1, int)
+        )
+        index = {one: rows[0][:, None, None], other: rows[1][None, :, None]}
+        shape = (count, count, len(rest))
+        columns = [b[np.broadcast_to(index.get(axis, rest[None, None, :]), shape)] for axis, b in enumerate(self.blocks)]
+        points = np.concatenate(columns, axis=3).reshape(-1, self.points.shape[1]).astype(np.float32)
+        return np.array([draw.at(points).reshape(shape).mean(axis=2) for draw in self._draws])
+
+
+def _share_of_moves(responses: FloatArray, numeric: bool) -> float:
+    """Return the share of draws (draws, a, b) in which the best a differs between the two b at which it moves most."""
+    mean = responses.mean(axis=0)
+    best = mean.argmin(axis=0)
+    columns = np.arange(mean.shape[1])
+    loss = mean[best[:, None], columns] - mean[best[columns], columns]  # (b whose best a is used, b)
+    useful = (mean.min(axis=0) <= 0) | (not numeric)  # A score of 0 is that of the median trial.
+    loss[~(useful[:, None] & useful)] = 0.0
+    first, second = np.unravel_index(np.argmax(np.minimum(loss, loss.T)), loss.shape)
+    a, b = best[first], best[second]
+    moves = (responses[:, a, first] < responses[:, b, first]) & (responses[:, b, second] < responses[:, a, second])
+    return float(np.mean(moves))
+
 
 def p_value_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
     """Return the p-value of the hypothesis that `values`, shape (n,), depend on no axis (HSIC). blocks: coordinates of the
@@ -297,6 +342,8 @@ NULL_HYPOTHESIS_DRAWS = 1999
 MAX_NULL_HYPOTHESIS_DRAWS = 19_999
 _KERNEL_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the kernels, which detect a gentle bend over the range and a sharp turn."""
+_CLIFF_RELEVANCE = 200.0
+"""Inverse squared length scale of a second function of each axis, which follows cliffs."""
 _MIN_KERNEL_RELEVANCE, _MAX_KERNEL_RELEVANCE = 1.0, 60.0
 
 
@@ -307,13 +354,14 @@ def interaction_p_values(
 
     The additive model has one smooth function per axis, with the relevances of `response` and variances by restricted maximum
     likelihood. The alternative adds a product of smooth functions of both axes, in a score test for each of four pairs of
-    relevances. The smallest p-value is compared with the smallest p-values of data simulated from the additive model. The results
-    are not corrected for the number of pairs.
+    relevances. The smallest p-value is compared with that of data simulated from the additive model, and with that of the
+    residuals of this model with random signs (wild bootstrap); the larger p-value counts. No correction for the number of pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)
     relevances = np.clip(np.exp(response.mode[:-2]), _MIN_KERNEL_RELEVANCE, _MAX_KERNEL_RELEVANCE)
     axis_kernels = [centred_kernel(block, bend) for block, bend in zip(response.blocks, relevances, strict=True)]
+    axis_kernels += [centred_kernel(block, _CLIFF_RELEVANCE) for block in response.blocks]
     variances = _fit_variances(y, axis_kernels)
     covariance = sum((v * k for v, k in zip(variances, axis_kernels, strict=False)), variances[-1] * np.eye(n))
     precision = np.linalg.inv(covariance)
@@ -322,12 +370,19 @@ def interaction_p_values(
     eigenvalues, vectors = np.linalg.eigh(precision)
     precision_root = vectors * np.sqrt(np.maximum(eigenvalues, 0))
     drawn_statistics = np.random.default_rng(SEED).standard_normal((draws, n)) @ precision_root.T
-    observed_and_null = np.vstack([precision @ y, drawn_statistics])
+    residuals = precision @ y
+    signs = np.random.default_rng(SEED + 4).choice((-1.0, 1.0), (draws, n))
+    # Where a cliff or a plateau makes ranks noisy in one part of the range, noise of equal variance shows less interaction than
+    # the real noise does. Random signs keep the size of each residual.
+    observed_and_null = [np.vstack([residuals, null]) for null in (drawn_statistics, residuals * signs)]
     kernels_by_axis = {
         a: [centred_kernel(response.blocks[a], relevance) for relevance in _KERNEL_RELEVANCES] for pair in pairs for a in pair
     }
     return {
-        (a, b): p_value_of_kernels(observed_and_null, (k * m for k, m in product(kernels_by_axis[a], kernels_by_axis[b])))
+        (a, b): max(
+            p_value_of_kernels(rows, (k * m for k, m in product(kernels_by_axis[a], kernels_by_axis[b])))
+            for rows in observed_and_null
+        )
         for a, b in pairs
     }
 

@@ -37,6 +37,14 @@ def test_an_effect_of_two_together_is_counted_for_both_and_as_an_interaction() -
     assert p[0, 2] > 0.05
 
 
+def test_the_best_value_moves_only_if_the_order_of_values_changes() -> None:
+    rng = np.random.default_rng(4)
+    u = rng.random((60, 2))
+    noise = 0.02 * rng.standard_normal(60)
+    assert response((u[:, 0] - u[:, 1]) ** 2 + noise, *u.T).best_value_moves(0, 1) > 0.9
+    assert response(u[:, 0] * (1 - 0.5 * u[:, 1]) + noise, *u.T).best_value_moves(0, 1) < 0.5
+
+
 @pytest.mark.parametrize("count", [10, 24, 60])
 def test_the_interaction_test_keeps_its_level_for_additive_responses(count: int) -> None:
     rng = np.random.default_rng(count)

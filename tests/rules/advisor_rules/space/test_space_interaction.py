@@ -66,6 +66,28 @@ def test_quiet_where_effects_add_up_even_on_another_scale() -> None:
     assert verdict(RULE, grown).status == "quiet"
 
 
+def rising(at: dict[str, float], rng: np.random.Generator) -> float:
+    """A momentum of 0 is best with any learning rate, but its effect grows with the learning rate."""
+    return 1 - (1 - 0.25 * at["momentum"]) / (1 + math.exp(-9 * (at["learning_rate"] - 0.75))) + 0.015 * rng.standard_normal()
+
+
+def plateau(at: dict[str, float], rng: np.random.Generator) -> float:
+    """Only on the plateau of the learning rate do ranks depend on the small effect of momentum."""
+    distance = max(abs(at["learning_rate"] - 0.55) - 0.12, 0) / 0.15
+    return 2.2 * (1 - math.exp(-0.5 * distance**2)) + 0.05 * at["momentum"] + 0.01 * rng.standard_normal()
+
+
+def cliff(at: dict[str, float], rng: np.random.Generator) -> float:
+    beyond = at["learning_rate"] > 0.85
+    return (2.3 if beyond else 2 * math.exp(-6 * at["learning_rate"])) + 0.02 * (1 + 3 * beyond) * rng.standard_normal()
+
+
+@pytest.mark.parametrize("cost", [rising, plateau, cliff])
+def test_quiet_if_the_best_value_stays_although_the_effect_in_ranks_changes(cost: Any) -> None:
+    wrong = [verdict(RULE, study(24, cost, seed)).status == "fired" for seed in studies(90)]
+    assert kept(sum(wrong), len(wrong))
+
+
 def test_cannot_tell_from_few_settings_or_a_single_hyperparameter() -> None:
     assert "at least 8 are needed" in str(verdict(RULE, study(5, valley)).reason)
     assert "may be noise" in lacking(RULE, study(20, lambda at, rng: rng.standard_normal()))
