@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
@@ -16,6 +17,9 @@ MAX_FITTED_POINTS = 80
 """Maximum number of points to fit: the points with the lowest values, because the region around the best point matters most."""
 NUMBER_OF_DRAWS = 500
 NUMBER_OF_PERMUTATIONS = 2999
+_NUMBER_OF_AXIS_SHUFFLES = 399
+_TESTED_RELEVANCES = (1.0, 16.0)
+"""Relevances of the kernels in the test of an axis: a slow and a fast change along the axis."""
 _GRID_POSITIONS = np.linspace(0, 1, 21)
 _SQUARED_CHOICE_DISTANCE = 0.25
 """Squared distance between two choices, or between a known and a missing position: half a range, squared."""
@@ -129,6 +133,25 @@ class ResponseSurface:
         )
         self._precision = _response_kernel(distances, self._at, len(y))[1]
         self._weights, self._y = self._precision @ y, y
+        self._distances = distances
+
+    def p_value_of_axis(self, axis: int) -> float:
+        """Return the probability that shuffled positions on an axis explain as much of what the other axes leave unexplained,
+        alone or together with the others: the smallest p-value over three kernels, compared with that of the shuffles."""
+        others, start = np.delete(self._distances, axis, axis=0), np.delete(self._at, axis)
+        residuals = leave_one_out_residuals(self._y, others, start)
+        residuals = residuals - residuals.mean()
+        products, n = np.outer(residuals, residuals), len(residuals)
+        flat, sharp = (np.exp(-0.5 * r * self._distances[axis]) for r in _TESTED_RELEVANCES)
+        # Without the axis, the fit ignores another axis that only decides where on this axis the best value lies.
+        together = products * _response_similarity(others, start, n)
+        pairs = [(flat, products), (sharp, products), (sharp, together)]
+        rng = np.random.default_rng(SEED)
+        orders = [np.arange(n), *(rng.permutation(n) for _ in range(_NUMBER_OF_AXIS_SHUFFLES))]
+        strengths = np.array([[float(np.vdot(kernel[np.ix_(o, o)], weights)) for kernel, weights in pairs] for o in orders])
+        p = 1 - (stats.rankdata(strengths, method="min", axis=0) - 1) / len(orders)
+        smallest = p.min(axis=1)
+        return float(np.mean(smallest <= smallest[0] + 1e-12))
 
     @property
     def noise_sd(self) -> float:

@@ -80,7 +80,8 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
     """Return a narrower range (low, high) for each numeric hyperparameter that `spec` tunes and whose range can be cut.
 
     spec: a study that searches some of the hyperparameters of `study`. Ranges of scientific and conditional hyperparameters,
-    training length, batch size and architecture never change. Empty without a model, a significant effect, or trials with the
+    training length, batch size and architecture never change. A range also stays if shuffled values would fit equally well: the
+    best values of a hyperparameter without effect lie anywhere. Empty without a model, a significant effect, or trials with the
     new fixed values.
     """
     fit = fit_response_model(study)
@@ -95,6 +96,7 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
         or (not trials_inside and _has_other_fixed_values(study, spec))
     ):
         return {}
+    tuned_names = [n for n in tuned_names if _has_effect(study, n)]
     margins = RANGE_MARGINS_AFTER_CHANGE if trains_differently(study, spec) else RANGE_MARGINS
     # Few trials may have the new fixed values, so trials with other fixed values also show which part of the range was tried.
     shown_trials = trials_inside if len(trials_inside) > NUMBER_OF_BEST_TRIALS else fit.trials
@@ -116,6 +118,19 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
             if new_range != (parameter.low, parameter.high):
                 new_ranges[name] = new_range
     return new_ranges
+
+
+@computed
+def _p_values_of_numbers(study: Study) -> dict[str, float]:
+    fit = fit_response_model(study)
+    if fit is None:
+        return {}
+    numeric = [n for n in fit.names if study.spec.parameters[n].numeric]
+    return {name: fit.surface.p_value_of_axis(axis) for axis, name in enumerate(numeric)}
+
+
+def _has_effect(study: Study, name: str) -> bool:
+    return _p_values_of_numbers(study).get(name, 1.0) <= SIGNIFICANCE_LEVEL
 
 
 def trains_differently(study: Study, spec: StudySpec) -> bool:

@@ -68,3 +68,20 @@ def test_forecasts_beyond_an_end_go_on_with_the_trend() -> None:
     drawn = surface.draw_results_at_points([u], [], -u + 0.02 * np.sin(40 * u), [np.array([0.5, 1.3])])
     assert drawn[:, 1].mean() < -1 < drawn[:, 0].mean()
     assert drawn[:, 1].std() > drawn[:, 0].std()
+
+
+def test_an_axis_has_an_effect_only_if_its_positions_explain_the_values() -> None:
+    rng, wrong, found = np.random.default_rng(5), 0, 0
+    for _ in studies(60):
+        u = rng.random((24, 3))
+        fitted = surface.ResponseSurface(list(u.T), [], 4 * (u[:, 0] - 0.6) ** 2 + 0.1 * rng.standard_normal(24))
+        wrong += fitted.p_value_of_axis(2) <= 0.05
+        found += fitted.p_value_of_axis(0) <= 0.05
+    assert kept(wrong, len(studies(60)))
+    assert found >= 0.9 * len(studies(60))
+
+
+def test_an_axis_has_an_effect_that_only_shows_together_with_a_choice() -> None:
+    rates, kind = np.tile(np.linspace(0, 1, 12), 2), np.repeat([0.0, 1.0], 12)
+    fitted = surface.ResponseSurface([rates], [kind], (rates - 0.2 - 0.6 * kind) ** 2)
+    assert fitted.p_value_of_axis(0) <= 0.05

@@ -26,6 +26,17 @@ def narrowed(study: Study, spec: StudySpec | None = None, name: str = "h0") -> t
     return promising.narrower_ranges(study, spec or study.spec).get(name, (0.0, 1.0))
 
 
+def test_a_hyperparameter_without_effect_keeps_its_range() -> None:
+    """Without the test of its effect, the range of h1 was cut in 3 of these studies."""
+    cut = 0
+    for seed in range(7, 17):
+        rng = np.random.default_rng(seed)
+        u = rng.random((24, 2))
+        study = study_of(u, 0.3 + (u[:, 0] - 0.6) ** 2 + 0.1 * rng.standard_normal(24))
+        cut += "h1" in promising.narrower_ranges(study, study.spec)
+    assert cut == 0
+
+
 def test_the_best_setting_is_hardly_ever_left_out() -> None:
     """The best of the new ranges is as good as that of the old ones, up to the noise, in 98 % of studies."""
     rng, lost, narrower = np.random.default_rng(0), 0, 0
