@@ -104,6 +104,34 @@ def find_failure_regions(
     return [replace(region, p_value=float(np.mean(largest_scores >= score - 1e-9))) for score, region in scored]
 
 
+def find_failures_at_both_ends(positions: FloatArray, failed: BoolArray) -> tuple[FailureRegion, FailureRegion] | None:
+    """Return the regions at the low and at the high end of an axis that together separate failed trials best; None if trials
+    fail at one end only. positions: (n,), NaN if a trial lacks the axis; failed: (n,).
+
+    Failures at one end count against a threshold at the other end, so neither threshold alone is clear. The p-value of both is
+    the share of permutations of the labels for which two regions score as high."""
+    known = np.isfinite(positions)
+    u, bad = positions[known], failed[known]
+    n, m = len(u), int(bad.sum())
+    if m in (0, n) or len(np.unique(u)) < 2:
+        return None
+    table, penalty = _label_permutations(bad.astype(np.int8)), m / (n - m)
+    total, regions = np.zeros(len(table)), []
+    observed = 0.0
+    for side in _BOTH_SIDES:
+        signed = u if side == "high" else -u
+        order = np.argsort(signed, kind="stable")
+        total += _best_failure_region(table[:, order], signed[order], penalty, None)[0]
+        score, cut = _best_failure_region(bad[order].astype(np.int8)[None, :], signed[order], penalty, None)
+        if not score[0] > 0:
+            return None
+        observed += float(score[0])
+        regions.append(_failure_region(0, side, u[order], bad[order], int(cut[0])))
+    p = float(np.mean(total >= observed - 1e-9))
+    low, high = (replace(region, p_value=p) for region in regions)
+    return (low, high) if low.edge_position < high.edge_position else None
+
+
 def _best_failure_region(
     labels: _TrialLabels, positions: FloatArray, penalty: float, max_distances: tuple[float, float] | None
 ) -> tuple[FloatArray, IntArray]:

@@ -24,6 +24,8 @@ HIGH_RATE_ALPHA_SHARE = 0.4
 JOINT_TEST_ALPHA_SHARE = 0.15
 """Share of the significance level for each of two tests: of corners, and of lr / (1 - momentum). Tests of single thresholds get
 the remaining share of the significance level."""
+BOTH_ENDS_ALPHA_SHARE = 0.05
+"""Share of the significance level for the test of failures at both ends of one range."""
 MIN_CORNER_FAILURE_SHARE = 0.8
 """Minimum share of failed trials in a corner of the space at which the next study excludes the corner; below this share, the
 rule only gives advice. Our choice."""
@@ -71,6 +73,8 @@ def find_failure_cut(study: Study, false_alarms: float) -> FailureCut | None:
     inside = [region.contains(tried.numeric[name]) for name, region in single]
     alone = max((_corners.log_likelihood_ratio(mask, tried.failed) for mask in inside), default=0.0)
     joint = _find_joint_failure_region(study, tried, alone, level)
+    if one is None and joint is None:
+        return _cut_both_ends(study, tried, level)
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
 
@@ -109,7 +113,7 @@ def _find_significant_regions(tried: settings.Settings, false_alarms: float) -> 
     if not tried.numeric:
         return []
     names, best = list(tried.numeric), _best_settings(tried)
-    level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT_TEST_ALPHA_SHARE)
+    level = false_alarms * (1 - BOTH_ENDS_ALPHA_SHARE - (2 * JOINT_TEST_ALPHA_SHARE if len(names) > 1 else 0))
     positions = np.stack(list(tried.numeric.values()), axis=1)
     regions = outliers.find_failure_regions(positions, tried.failed)
     rates = [i for i, name in enumerate(names) if is_learning_rate(name)][:1]
@@ -152,6 +156,42 @@ def _keep_around_successes(study: Study, tried: settings.Settings) -> FailureCut
     action = _rows.range_advice("Narrow the range of {name}", name, low, high)
     p = math.exp(math.log(len(tried) - number + 1) - math.log(math.comb(len(tried), number)))
     return FailureCut(name, which, action, (change,), min(p, 1.0), None, (shown,))
+
+
+def _cut_both_ends(study: Study, tried: settings.Settings, level: float) -> FailureCut | None:
+    """Return the change that cuts both ends of a range, if trials fail at both: of the learning rate, at which training learns
+    nothing or diverges, or else of the clearest hyperparameter. Failures at one end hide a threshold at the other end."""
+    rates = [name for name in tried.numeric if is_learning_rate(name)][:1]
+    names, best = rates or list(tried.numeric), _best_settings(tried)
+    found = []
+    for name in names:
+        both = outliers.find_failures_at_both_ends(tried.numeric[name], tried.failed)
+        if both is None or any(r.contains(tried.numeric[name][best]).any() for r in both):
+            continue
+        regions = [replace(r, p_value=min(r.p_value * len(names), 1.0)) for r in both]
+        if all(_is_clear(r, BOTH_ENDS_ALPHA_SHARE * level) for r in regions):
+            found.append((regions[0].p_value, name, regions))
+    if not found:
+        return None
+    p, name, regions = min(found, key=lambda f: f[:2])
+    domain = study.spec.parameters[name]
+    ends, edges, places = [], [], []
+    for region in regions:
+        middle = (region.edge_position + region.nearest_outside_position) / 2
+        inner = region.nearest_outside_position if domain.type == "int" else middle
+        ends.append(widening.round_range_end(as_number(domain.value_at_position(inner)), domain))
+        edges.append(as_number(domain.value_at_position(region.edge_position)))
+        place = _beyond_threshold_text(name, edges[-1], region.side)
+        places.append(_failing_trials_text(region.failed_count, region.trial_count, place))
+    (low, high), which = ends, say("{low}, and {high}", low=places[0], high=places[1])
+    if not low < high:
+        return None
+    change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capitalise(f"{which} failed"))
+    caption = say("The following trials failed: {which}.", which=which)
+    lines = {"trials fail below this line": edges[0], "trials fail above this line": edges[1]}
+    shown = axis_plot(name, caption, lines=lines, span=(low, high))
+    action = _rows.range_advice("Narrow the range of {name}", name, low, high)
+    return FailureCut(name, which, action, (change,), p, None, (shown,))
 
 
 def _cut_at_threshold(study: Study, tried: settings.Settings, found: list[tuple[str, outliers.FailureRegion]]) -> FailureCut:

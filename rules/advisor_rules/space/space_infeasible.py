@@ -46,7 +46,9 @@ class SpaceInfeasible(Rule):
     trial learned nothing if it never beat its first evaluation (for a policy, also its first training rewards) and one of two
     conditions holds: the training loss ended well above its first value, or a wide gap separates the trial's result from the
     results of all trials that did learn. Each kind of failure is counted separately. The rule looks for the threshold of a
-    hyperparameter, or a pair of thresholds of two hyperparameters, that best separates failed trials from the others.
+    hyperparameter, or a pair of thresholds of two hyperparameters, that best separates failed trials from the others. If there
+    is none, the rule looks for thresholds at both ends of the range of the learning rate, or of another hyperparameter if none is
+    searched: at low learning rates trials learn nothing, at high ones they diverge, and either hides the other.
 
     ## Why it matters
     Failed trials are wasted, so the good region gets fewer trials. If trials fail in every part of the search space, the cause

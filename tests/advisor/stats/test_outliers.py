@@ -61,3 +61,15 @@ def test_an_infinite_position_is_a_missing_one(infinite: float) -> None:
     missing = positions.copy()
     missing[3], positions[3] = np.nan, infinite
     assert outliers.find_failure_regions(positions, failed) == outliers.find_failure_regions(missing, failed)
+
+
+def test_failures_at_both_ends_are_clearer_together() -> None:
+    u = np.linspace(0, 1, 30)
+    failed = (u < 0.08) | (u > 0.92)
+    regions = outliers.find_failures_at_both_ends(u, failed)
+    assert regions is not None
+    low, high = regions
+    assert (low.side, low.failed_count, high.side, high.failed_count) == ("low", 3, "high", 3)
+    assert low.p_value == high.p_value < 0.001 < outliers.find_failure_regions(u[:, None], failed)[0].p_value
+    assert outliers.find_failures_at_both_ends(u, u > 0.92) is None
+    assert outliers.find_failures_at_both_ends(u, u > 2) is None

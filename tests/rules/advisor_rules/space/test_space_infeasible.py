@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -110,6 +111,35 @@ def test_cuts_nothing_where_failures_have_no_place() -> None:
         status = rng.permutation(["diverged"] * 5 + ["complete"] * 15).tolist()
         params = [{"a": float(u), "b": float(v)} for u, v in rng.random((20, 2))]
         curves = [[2.0, np.nan if s == "diverged" else 1.0] for s in status]
+        (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves}, status=status)).findings
+        cut += any(isinstance(c, SetRange) for c in finding.changes)
+    assert kept(cut, len(studies(150)))
+
+
+def both_ends(seed: int, low: float = 2e-4, high: float = 1.3) -> Any:
+    """Trials learn nothing at the lowest learning rates, and some diverge at the highest."""
+    rng = np.random.default_rng(seed)
+    params = [{"lr": float(10 ** rng.uniform(-4, 0.5)), "ls": float(rng.random())} for _ in range(40)]
+    fails = [p["lr"] < low or (p["lr"] > high and rng.random() < 0.7) for p in params]
+    curves = [[2.0, math.nan if f else 0.5 + 0.1 * abs(math.log10(p["lr"]) + 1)] for f, p in zip(fails, params, strict=True)]
+    return make_study(params, {"val/loss": curves}, status=["diverged" if f else "complete" for f in fails])
+
+
+def test_failures_at_both_ends_of_a_range_are_told_apart() -> None:
+    cuts = [f.changes[0] for seed in range(10) for f in verdict("space-infeasible", both_ends(seed)).findings]
+    narrowed = [c for c in cuts if isinstance(c, SetRange) and c.low > 1.1e-4 and c.high < 2]
+    assert len(narrowed) >= 4
+    messages = [str(f.message) for seed in range(10) for f in verdict("space-infeasible", both_ends(seed)).findings]
+    assert any(re.search(r"with lr of .* or less, and .* with lr of .* or more", m) for m in messages)
+
+
+def test_failures_at_random_rates_cut_no_end() -> None:
+    cut, rng = 0, np.random.default_rng(4)
+    for seed in studies(150):
+        rates = 10 ** np.random.default_rng(seed).uniform(-4, 0.5, 40)
+        status = rng.permutation(["diverged"] * 6 + ["complete"] * 34).tolist()
+        curves = [[2.0, math.nan if s == "diverged" else 1.0] for s in status]
+        params = [{"lr": float(r), "ls": float(rng.random())} for r in rates]
         (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves}, status=status)).findings
         cut += any(isinstance(c, SetRange) for c in finding.changes)
     assert kept(cut, len(studies(150)))
