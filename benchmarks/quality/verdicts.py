@@ -78,8 +78,13 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     if before.keys() != after.keys():
         yield "whether it can be read"
         return
-    for old, new in zip(before.get("verdicts", ()), after.get("verdicts", ()), strict=True):
-        if old["status"] != new["status"]:
+    old_verdicts = {v["rule"]: v for v in before.get("verdicts", ())}
+    for new in after.get("verdicts", ()):
+        old = old_verdicts.get(new["rule"])
+        if old is None:
+            if new["status"] == "fired":
+                yield f"{new['rule']}: a new rule that fired"
+        elif old["status"] != new["status"]:
             yield f"{old['rule']}: {old['status']} before, {new['status']} after"
         elif old != new:
             pairs = zip(old["findings"], new["findings"], strict=False)
