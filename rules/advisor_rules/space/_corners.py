@@ -74,12 +74,10 @@ def find_failure_corner(positions: FloatArray, failed: BoolArray, outside: IntAr
         return None
     axes, sides, mask = corner
     failed_here = mask & failed
-    edges = [
-        positions[failed_here, a].min() if s == "high" else positions[failed_here, a].max()
-        for a, s in zip(axes, sides, strict=True)
-    ]
-    p = float(np.mean(highest >= best - 1e-9))
-    return FailureCorner(axes, sides, (float(edges[0]), float(edges[1])), mask, best, p)
+    first, second = (
+        float(u.min() if side == "high" else u.max()) for u, side in zip(positions[failed_here][:, axes].T, sides, strict=True)
+    )
+    return FailureCorner(axes, sides, (first, second), mask, best, float(np.mean(highest >= best - 1e-9)))
 
 
 def _choose_axes_to_pair(halves: list[list[tuple[RangeSide, BoolArray]]], labels: BoolArray) -> BoolArray:

@@ -181,12 +181,9 @@ class SpaceBoundary(Rule):
         )
         in_outer_fifth = mirror_positions(tried.numeric[name], side) >= MIN_OUTER_FIFTH_POSITION
         label = "probability by chance of such an improvement towards this end (permutation test of all settings)"
-        share_text = say(
-            "{n} of the {of} best, {share} of all",
-            n=int(in_outer_fifth[good].sum()),
-            of=len(good),
-            share=Percent(in_outer_fifth.mean()),
-        )
+        n_good, share = int(in_outer_fifth[good].sum()), Percent(in_outer_fifth.mean())
+        share_text = say("{n} of the {of} best, {share} of all", n=n_good, of=len(good), share=share)
+        caption = say(f"Better trials lie towards the {side} end of {{name}}.", name=Name(name))
         return self.finding(
             good_end_message(study, tried, name, side, good),
             action=action,
@@ -196,12 +193,7 @@ class SpaceBoundary(Rule):
             side=side,
             trials=best,
             evidence=(
-                axis_plot(
-                    name,
-                    say(f"Better trials lie towards the {side} end of {{name}}.", name=Name(name)),
-                    best,
-                    span=(moved.low, moved.high),
-                ),
+                axis_plot(name, caption, best, span=(moved.low, moved.high)),
                 table(
                     _rows.tried_settings_row(tried),
                     (f"trials in the {side}est fifth of the range", share_text),

@@ -173,6 +173,8 @@ class SpaceShrink(Rule):
         chance_row: tuple[str, MessagePart] = ("simulated fits with their best value in the kept part", Percent(1 - p))
         if p <= self.false_alarms:
             chance_row = _rows.probability_row("probability of such a small part by chance", p, self.false_alarms)
+        caption = say("Good trials lie in one part of the range of {name}.", name=Name(name))
+        good_text = "{good}, {strays} of them outside this part of the range"
         return self.finding(
             _good_trials_message(study, name, part, place_text, n_settings),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),
@@ -181,15 +183,10 @@ class SpaceShrink(Rule):
             subject=name,
             trials=shown,
             evidence=(
-                axis_plot(
-                    name, say("Good trials lie in one part of the range of {name}.", name=Name(name)), shown, span=(low, high)
-                ),
+                axis_plot(name, caption, shown, span=(low, high)),
                 table(
                     _rows.tried_settings_row(tried),
-                    (
-                        "good trials",
-                        say("{good}, {strays} of them outside this part of the range", good=part.good_count, strays=n_outside),
-                    ),
+                    ("good trials", say(good_text, good=part.good_count, strays=n_outside)),
                     ("trials in this part of the range", say("{inside} of {having}", inside=part.inside, having=n_settings)),
                     chance_row,
                     _rows.share_row("kept share of the range, including margins", kept_range[1] - kept_range[0], self.left),

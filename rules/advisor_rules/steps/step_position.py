@@ -244,7 +244,7 @@ class StepPosition(Rule):
             change = Advise(text=str(action))
         median = Percent(float(np.median([b.best_position for b in best_steps])))
         text = "The best step lies {where} (median {median}). The last {part} of training brought {gain} of the total gain."
-        rows = _forecast_rows(endings, rates)
+        caption = say("In {many} of {of} best trials, the best step is late.", many=n_late, of=n_trials)
         yield self.finding(
             say(text, where=where, median=median, part=Percent(part), gain=Percent(gain, 1)),
             action=action,
@@ -252,9 +252,7 @@ class StepPosition(Rule):
             confidence=min((1 - p) * n_late / n_trials, 1 if train_longer else 1 - self.false_alarms),
             side="high",
             trials=[b.trial for b in late],
-            evidence=self._build_evidence(
-                best_steps, p, say("In {many} of {of} best trials, the best step is late.", many=n_late, of=n_trials), rows
-            ),
+            evidence=self._build_evidence(best_steps, p, caption, _forecast_rows(endings, rates)),
             changes=(change,),
         )
 
