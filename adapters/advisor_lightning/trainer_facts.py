@@ -35,7 +35,7 @@ def max_train_steps(trainer: Trainer) -> int | None:
 
 
 def single_loader_or_none(loaders: Any) -> Any:
-    """With several validation loaders, the size of the validation set is ambiguous."""
+    """Return None for several validation loaders, because the size of the validation set is then ambiguous."""
     if isinstance(loaders, (list, tuple)):
         return loaders[0] if len(loaders) == 1 else None
     return None if isinstance(loaders, dict) else loaders
@@ -102,7 +102,7 @@ class UnseenMetrics:
         self._seen = dict(metrics)
 
     def take_unseen(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Of a loss that is logged both per step and per epoch, only the epoch's value is returned."""
+        """Return the new metrics. If a loss is logged both per step and per epoch, only the epoch's value is returned."""
         new = {name: value for name, value in metrics.items() if not _is_value_already_seen(value, self._seen.get(name))}
         self.mark_all_seen(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}

@@ -9,8 +9,7 @@ from advisor_logging.sync import NotDelivered, deliver, find_spools, inspect_spo
 
 
 def main() -> None:
-    """Deliver the spools. Exit status 0: all spools were delivered; 1: some were not, and standard error has one line about each of
-    them."""
+    """Deliver the spools. Exit status 0: all were delivered; 1: standard error has one line about each undelivered spool."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m advisor_logging SPOOL...")
     try:

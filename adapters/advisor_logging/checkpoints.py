@@ -20,7 +20,7 @@ from advisor_logging.limits import MAX_VALUE_CHARS
 
 CHECKPOINT_LIST_FILE_NAME = "checkpoints.json"
 _CHECKPOINT_FILE_NAME = re.compile(r"step-\d{9,18}(-\d+)?(\.\w+)?")
-"""Only such names are read from the list, so that a forged list cannot make us delete other files."""
+"""Only checkpoint files with a matching name are read from the list, so a forged list cannot make us delete other files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Checkpoint:
     steps_made: int
     """Number of the first optimizer step after a training resumes from this checkpoint."""
     value: float | None
-    """Value of the objective at the checkpoint; None if it was not evaluated at this step."""
+    """Value of the objective at the checkpoint; None if the objective was not evaluated at this step."""
     path: Path
-    """Path of the checkpoint: a file, or a folder if the user's `save` creates one."""
+    """Path of the checkpoint: a file, or a folder if the user's function `save` creates a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RunInfo:
     params: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     run_id: str | None = None
-    """MLflow run id; None before MLflow has assigned one."""
+    """Id of the MLflow run; None before MLflow has created the run."""
     spool: str | None = None
     """Id of the spool folder, which identifies the run before it has an MLflow run id."""
     status: str | None = None
@@ -72,7 +72,7 @@ def write_checkpoint_list(folder: Path, run_info: RunInfo, checkpoints: Sequence
 
 
 def read_run_info(folder: Path) -> RunInfo | None:
-    """Return the description of the run from the folder's list of checkpoints; None if that list is missing or invalid."""
+    """Return the description of the run from the folder's list of checkpoints; None if the list is missing or invalid."""
     run = _read_checkpoint_list(folder).get("run")
     if not isinstance(run, dict):
         return None
@@ -167,10 +167,10 @@ class CheckpointSet:
 
 
 class CheckpointFolder:
-    """Keeps the last checkpoint and the `keep` best by the objective in `folder`; none if `keep` is 0.
+    """Keeps the last checkpoint and the `keep` checkpoints with the best objective in `folder`; no checkpoint if `keep` is 0.
 
-    The best are selected from new checkpoints and those of an earlier process of the same run. Files that are not in the list are
-    ignored. While a checkpoint is being saved, the disk must have space for `keep` + 2 checkpoints.
+    The best checkpoints are selected from new ones and those of an earlier process of the same run. Files that are not in the
+    list of checkpoints are ignored. While a checkpoint is being saved, the disk must have space for `keep` + 2 checkpoints.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class CheckpointFolder:
         return CheckpointSet(tuple(c for *_, c in sorted(evaluated, key=lambda v: v[:2])[: self.keep]), last)
 
     def _unused_name(self, step: int, folder: Path) -> Path:
-        """The same step can be evaluated twice, and no listed checkpoint may be overwritten."""
+        """Add a number to the file name if the step already has a checkpoint, which must not be overwritten."""
         name, number = f"step-{step:09d}", 1
         while (folder / f"{name}{self._suffix}").exists():
             number += 1
@@ -287,7 +287,7 @@ class CheckpointFolder:
         return folder / f"{name}{self._suffix}"
 
     def _delete_checkpoint(self, path: Path) -> None:
-        """A folder is renamed before it is deleted, so that a partly deleted one never looks complete."""
+        """A folder is renamed before it is deleted, so that a partly deleted checkpoint never looks complete."""
         try:
             if path.is_dir() and not path.is_symlink():
                 (self.folder / _UNFINISHED_CHECKPOINTS_FOLDER).mkdir(exist_ok=True)

@@ -47,7 +47,7 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """A small fraction of the disk quota, because space is freed by deleting whole segments."""
+        """Maximum bytes of a segment: a small fraction of the disk quota, because only whole segments can be deleted."""
         return min(MAX_SEGMENT_BYTES, self._limit // 16)
 
     def add_bytes(self, size: int) -> None:
@@ -85,5 +85,5 @@ class DiskQuota:
 def _bytes_on_disk(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # the shipper process has deleted the file since the folder was listed
+    except OSError:  # the shipper process has deleted the file after the folder was listed
         return 0

@@ -26,7 +26,7 @@ _SINGLE_THREAD_VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREA
 
 
 class Guard:
-    """The guard of one run: starts the guard process once the objective has a value, and keeps its latest verdict."""
+    """Starts the guard process of a run once the objective has a value, and keeps the latest verdict of that process."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Guard:
             self._process = None
 
     def _may_stop(self) -> bool:
-        """With several ranks, the other ranks would hang if one stopped alone."""
+        """Return False in a training with several ranks, because the other ranks would hang if one rank stopped alone."""
         if self._mode == "stop" and self._world_size() > 1:
             self._warn(
                 "guard ranks", "with several ranks, guard='stop' only warns: all ranks would have to stop at the same step"

@@ -1,4 +1,4 @@
-"""Records one run: a writer thread writes its values to the spool, and a shipper process delivers the spool."""
+"""Records one run: a writer thread writes the run's values to the spool, and a shipper process delivers the spool to MLflow."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ class Recorder:
 
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
-    """Only this user can read and write the folder."""
+    """Create a spool folder that only the current user can read and write."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
     folders = [Path(working_directory(), chosen)] if chosen else default_spool_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):

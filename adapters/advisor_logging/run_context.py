@@ -67,7 +67,8 @@ def _commit_of_code() -> str | None:
 
 
 def find_commit(folder: Path) -> str | None:
-    """Return the checked-out commit of the git repository that contains `folder`. Starting a git process would be slow."""
+    """Return the checked-out commit of the git repository that contains `folder`. Files are read directly, because
+    starting a git process is slow."""
     for parent_folder in (folder, *folder.parents):
         git_path = parent_folder / ".git"
         if git_path.is_dir():

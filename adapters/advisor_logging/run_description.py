@@ -21,7 +21,7 @@ NEW_RUN_ID = "new"
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The run that is written, and the store that receives it; the fields are described in `TuningLogger`."""
+    """Describes the MLflow run to write and its store; the docstring of `TuningLogger` describes the fields."""
 
     experiment: str | None = None
     run_name: str | None = None

@@ -56,7 +56,7 @@ MAX_RETRY_PAUSE_S = 10.0
 _ARTIFACT_RETRY_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between two attempts to store an artifact while the tracking server responds."""
 _REDUCED_ARTIFACT_RETRIES = 4
-"""Maximum retries of an artifact if its error is probably permanent, or if others failed and a training waits."""
+"""Maximum retries of an artifact if its error is probably permanent, or if other artifacts failed and a training waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
 """Seconds that an idle shipper waits for a job: while its training process runs, and after the exit of that process."""
 
@@ -178,7 +178,7 @@ class Shipper:
                 self._autopsies[path] = modified_ns
 
     def _store_sidecar(self, store: MlflowStore) -> None:
-        """The run is usable without the curves at full resolution, so a permanent failure is only noted."""
+        """Store the curves at full resolution. A permanent failure only adds a note, because the run is usable without them."""
         path = self._folder / sidecar.sidecar_name(self._run)
         try:
             summary = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued_run(self._run))
@@ -199,7 +199,7 @@ class Shipper:
         self._store_artifact(store, "the curves at full resolution", store_and_tag)
 
     def _store_artifact(self, store: MlflowStore, what: str, send: Callable[[], None]) -> None:
-        """Call `send` again after temporary failures; after a permanent one, leave a note in `status.json`."""
+        """Call `send` again after temporary failures; after a permanent failure, leave a note in `status.json`."""
         for attempt, pause in enumerate((*_ARTIFACT_RETRY_WAITS_S, None)):
             try:
                 send()
@@ -214,7 +214,7 @@ class Shipper:
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """There are fewer attempts if earlier artifacts failed and a training process may be waiting."""
+        """Allow fewer retries of an artifact if earlier artifacts failed and a training process may be waiting."""
         if not self._no_artifacts:
             return attempt < _REDUCED_ARTIFACT_RETRIES or is_temporary_error(error)
         return is_temporary_error(error) and (attempt < _REDUCED_ARTIFACT_RETRIES or self._has_trainer_exited())

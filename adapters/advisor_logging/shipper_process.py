@@ -4,8 +4,8 @@
     acquire ──► started ─┴► busy with a run ── release ──► idle
                                 └────────── stop ───────────┴───► delivers the rest and exits
 
-Reuse saves the seconds that importing MLflow and opening its store take. Simultaneous runs have processes of their own. All exit
-when the training process exits; an idle one exits after `SHIPPER_STANDBY_S` seconds.
+Reuse saves the seconds that importing MLflow and opening its store take. Simultaneous runs have separate processes. All
+shipper processes exit after the training process; an idle one exits after `SHIPPER_STANDBY_S` seconds.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class HelperProcess:
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return the exit status and the last line on standard error; None while it runs. Meaningless after `stop`."""
+        """Return the exit status and the last line on standard error; None while the process runs. Do not call after `stop`."""
         status = self._process.poll()
         if status is None:
             return None
@@ -205,7 +205,7 @@ def _pop_idle_shipper() -> ShipperProcess | None:
 
 
 def _sqlite_file_identity(tracking_uri: str) -> tuple[int, int] | None:
-    """Return (device, inode) of the SQLite file; None if there is none."""
+    """Return (device, inode) of the SQLite file; None if the file does not exist."""
     path, _, _ = tracking_uri.removeprefix("sqlite:///").partition("?")
     try:
         status = os.stat(path)

@@ -50,7 +50,7 @@ class SidecarSummary:
 
 
 class _MetricRowGroup(NamedTuple):
-    """The rows of one metric in a part: a Parquet row group of their own."""
+    """The rows of one metric in one part of the sidecar. Each metric has a separate Parquet row group."""
 
     part: Path
     row_group_index: int
@@ -199,7 +199,8 @@ def is_continued_run(run: Mapping[str, Any]) -> bool:
 
 
 def sidecar_name(run: Mapping[str, Any]) -> str:
-    """If the MLflow run is older than this spool, it may have several sidecars, so the name includes the spool's id."""
+    """Return the sidecar's file name. If the MLflow run is older than this spool, the name includes the spool's id, because the
+    run may have several sidecars."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not is_continued_run(run):
         return name

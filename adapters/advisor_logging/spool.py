@@ -188,7 +188,7 @@ class SpoolWriter:
             raise
 
     def _remove_partial_frame(self, start: int) -> None:
-        """Readers would stop at a partial frame. If removing it fails, the next write tries again."""
+        """Remove a partial frame, at which readers would stop. If this fails, the next write tries again."""
         self._torn_at = start
         os.ftruncate(self._file.fileno(), start)
         self._file.seek(start)
@@ -263,7 +263,8 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
 
 
 def remove_spool(folder: Path) -> None:
-    """Delete a delivered spool; never raises. `run.json` and the name say that it is delivered, should this be interrupted."""
+    """Delete a delivered spool; never raises. `run.json` and the folder's name mark the spool as delivered in case
+    the deletion is interrupted."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
         write_json(run, {**read_json_object(run), "delivered": True})
@@ -365,7 +366,7 @@ class FrameBacklog:
         return sum(one.points for one in self._frames)
 
     def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
-        """Write a frame with `points` points; return whether it is on disk. A `critical` frame may overtake waiting ones."""
+        """Write a frame with `points` points; return whether it is on disk. A `critical` frame may overtake waiting frames."""
         self.retry()
         if not self._frames or (critical and not any(one.critical for one in self._frames)):
             try:
@@ -381,7 +382,7 @@ class FrameBacklog:
         return False
 
     def retry(self, *, at_once: bool = False) -> bool:
-        """Write the waiting frames, at most every `WRITE_RETRY_S` seconds. Return whether all are on disk."""
+        """Write the waiting frames, at most every `WRITE_RETRY_S` seconds. Return whether all frames are on disk."""
         if self._frames and (at_once or time.monotonic() - self._tried_at >= WRITE_RETRY_S):
             self._tried_at = time.monotonic()
             try:

@@ -72,8 +72,8 @@ class MlflowStore:
         self._accepted: set[str] = set()
 
     def open_run(self, run: Mapping[str, Any], remembered_run_id: str | None = None) -> str:
-        """Return the id of the run that `run.json` describes; create it unless an earlier attempt did. remembered: its id, if
-        known."""
+        """Return the id of the run that `run.json` describes; create the run unless an earlier attempt created it.
+        remembered_run_id: id of the run that an earlier attempt created, if known."""
         known_run_id = run.get("run_id")
         if known_run_id:
             self.experiment_id = str(self._client.get_run(known_run_id).info.experiment_id)
@@ -109,7 +109,7 @@ class MlflowStore:
         return StoredRunState(latest_point_ms, match.info.end_time, match.data.tags.get(contract.TAG_CURVE_FILES, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
-        """Return the runs of one spool, the one to use first. A slow server may have carried out a repeated request twice."""
+        """Return the MLflow runs of a spool, best first; a slow server may have carried out a repeated request twice."""
         filter_string = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
         return sorted(self._client.search_runs([experiment], filter_string, max_results=MAX_DUPLICATE_RUNS), key=_data_sort_key)
 

@@ -91,7 +91,7 @@ def find_own_spools() -> list[Path]:
 
 
 def _belongs_to_current_user(folder: Path) -> bool:
-    """Another user may have created the folder in a shared parent folder."""
+    """Check the owner, because another user may have created the folder in a shared parent folder."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
@@ -291,7 +291,7 @@ def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] 
 
 @contextlib.contextmanager
 def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
-    """The store's address may be relative to the training's working directory."""
+    """Change to the training's working directory, because the store's address may be relative to it."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
         return

@@ -222,7 +222,7 @@ class CheckpointKeeper:
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
-        """Save a checkpoint; return whether it was saved. Reading `value` waits for the device; None: it could not be read.
+        """Save a checkpoint; return whether it was saved. Reading `value` waits for the device; None: the value could not be read.
 
         With `on_all_ranks`, every rank must call this method, because rank 0 decides for all ranks.
         """
@@ -237,7 +237,7 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the state after the last step, unless saving requires all ranks: some may have exited."""
+        """Save the state after the last step, unless saving requires all ranks, because some ranks may have exited."""
         last = self.checkpoints.existing_set.last
         if not self.checkpoints.keep or not self._is_rank_0 or self._together:
             return

@@ -186,7 +186,7 @@ RefuseMetricFunction = Callable[[str, Exception], None]
 
 
 def check_metrics(metrics: Mapping[str, object], refuse: RefuseMetricFunction) -> dict[str, ScalarValue]:
-    """Return the metrics that can be logged; call `refuse` for each other. Raises TypeError if `metrics` is no mapping."""
+    """Return the metrics that can be logged; call `refuse` for each other metric. Raises TypeError if `metrics` is no mapping."""
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")
     return {name: number for name, value in metrics.items() if (number := _loggable_value(name, value, refuse)) is not None}

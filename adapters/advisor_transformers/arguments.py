@@ -41,7 +41,7 @@ EXCLUDED_CONFIG_KEYS = frozenset(("transformers_version", "model_type", "torch_d
 def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
     """Return Trainer arguments, LoRA settings and configuration entries that differ from their defaults.
 
-    Names are those of Transformers' own MLflowCallback; those of LoRA settings are TRL's command-line options.
+    Names are those of Transformers' own MLflowCallback; LoRA settings have the names of TRL's command-line options.
     """
     values = arguments.to_dict()
     selected = {name: values[name] for name in (*TRAINER_HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
@@ -81,7 +81,7 @@ def is_pretrained(model: Any) -> bool:
 
 
 def _active_adapters(model: Any) -> Sequence[str]:
-    """`active_adapters` is a property in PEFT's models, and a method in Transformers' own."""
+    """Return the names of active adapters: `active_adapters` is a property in PEFT's models, a method in Transformers' models."""
     active = getattr(model, "active_adapters", ())
     return list(active()) if callable(active) else active
 
@@ -102,7 +102,7 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
 
 
 def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
-    """PEFT compares each name with the end of a layer's path."""
+    """Return whether the names match all layers of their kinds; PEFT compares a name with the end of a layer's path."""
     kinds = {_layer_kind(name) for name in names}
     layers = (
         [path for path, _ in model.named_modules() if _layer_kind(path) in kinds] if hasattr(model, "named_modules") else []

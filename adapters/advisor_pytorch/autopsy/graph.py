@@ -35,7 +35,7 @@ class AutogradGraph:
         """Whether the loss depends on a given parameter; a loss of another model in the same process does not."""
 
     def first_forward_fault(self) -> FactsByName | None:
-        """Return facts about the first operation with a non-finite result; None also if the saved tensors were freed."""
+        """Return facts about the first operation with a non-finite result; None if all are finite or the tensors were freed."""
         for i, node in enumerate(self.nodes):
             if (fault := _non_finite_result_facts(node)) is not None:
                 return fault | self._neighbouring_parameters(i)
@@ -90,7 +90,7 @@ def _short_operation_name(node: Any) -> str:
 
 
 def _operation_name_with_exponent(node: Any) -> str:
-    """An exponent of at least 1 is named, as in `Pow(2)`: the derivative of such a power is finite at 0."""
+    """Include an exponent of at least 1, as in `Pow(2)`, because the derivative of such a power is finite at 0."""
     name, exponent = (_short_operation_name(node), getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None)
     return f"{name}({exponent:g})" if isinstance(exponent, (int, float)) and exponent >= 1 else name
 

@@ -63,7 +63,7 @@ def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Op
 
 
 def initial_parameter_norms(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the norms without waiting for the device; nothing if a parameter is not initialised yet."""
+    """Return the parameter norms without waiting for the device; an empty list if a parameter is sharded or uninitialised."""
     try:
         with torch.no_grad():
             return list(torch._foreach_norm([p.detach() for p in model.parameters()]))

@@ -37,7 +37,7 @@ MAX_LISTED_TENSORS = 60
 
 
 REPLAY_VARIABLE = "ADVISOR_AUTOPSY"
-"""Environment variable. If the environment variable ADVISOR_AUTOPSY is "replay", values on all devices are read immediately."""
+"""If the environment variable ADVISOR_AUTOPSY is "replay", values on all devices are read immediately."""
 DeviceReadMode = Literal["cpu", "all", "none"]
 
 
@@ -168,7 +168,7 @@ class Autopsy:
                 self._candidate = self._inspect_model(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
-        """Clipping would spread a non-finite value to all gradients."""
+        """Inspect the gradients before clipping, which would spread a non-finite value to all of them."""
         if not self._done:
             self._counts["clips"] += 1
             if self._record is None and norm is not None and self._can_read_without_delay(norm) and not math.isfinite(norm):

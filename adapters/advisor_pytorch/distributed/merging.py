@@ -62,7 +62,7 @@ class StepMerger:
         self._waiting.extend((now, row) for row in rows)
 
     def take_ready_steps(self, now: float) -> list[MetricRow]:
-        """Merge and return the steps that have all ranks' values or have waited `wait_s` seconds for them."""
+        """Merge and return the steps that have all ranks' values or have waited `wait_s` seconds."""
         ready: list[MetricRow] = []
         while self._waiting:
             since, (step, time_ms, values) = self._waiting[0]
@@ -86,9 +86,9 @@ class StepMerger:
 
 
 def merge_step(own: MetricValues, others: Sequence[MetricValues | None]) -> dict[str, float]:
-    """Merge the values of rank 0 (`own`) and of each other rank at one step; None if they are missing.
+    """Merge the values of rank 0 (`own`) and of each other rank at one step; `others` has None for a rank with missing values.
 
-    Metrics that need all ranks are then omitted, and for examples per second, the mean of the other ranks is used.
+    Metrics that need all ranks are then omitted; a rank without values counts with the mean examples per second.
     """
     received = [values for values in others if values is not None]
     has_all_ranks = len(received) == len(others)

@@ -21,14 +21,14 @@ Facts = dict[str, Any]
 
 
 def current_rank() -> int:
-    """From the process group, else from the launcher's variable RANK, else 0."""
+    """Return this process's rank: from the process group, else from the launcher's variable RANK, else 0."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return _integer_environment_variable("RANK", 0)
 
 
 def current_world_size() -> int:
-    """From the process group, else from the launcher's variable WORLD_SIZE, else 1."""
+    """Return the number of ranks: from the process group, else from the launcher's variable WORLD_SIZE, else 1."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return _integer_environment_variable("WORLD_SIZE", 1)
@@ -115,6 +115,6 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
 
 
 def global_batch_size(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return all ranks' examples per step; for a rank with unknown batch size, the mean of the others is used."""
+    """Return all ranks' examples per step; a rank with unknown batch size counts with the mean of the other ranks."""
     batch_sizes = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(batch_sizes) / len(batch_sizes) * len(by_rank)) if batch_sizes else None

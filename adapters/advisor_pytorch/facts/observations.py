@@ -133,7 +133,7 @@ class Observations:
                 self._log_new_tags({contract.TAG_NORM_ORDER: order})
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """The tags still describe the replaced optimizer."""
+        """Observe the new optimizer; the run's tags still describe the replaced optimizer."""
         self._optimizers[k] = optimizer
 
     def on_observed_tag(self, tag: str, value: str) -> None:

@@ -185,7 +185,8 @@ def _block_norm_order(
 def _trace_to_addition(
     node: GraphNode, graph: AutogradGraph, additions: Mapping[GraphNode, Any], norms: set[GraphNode]
 ) -> tuple[GraphNode | None, bool]:
-    """Go back to a residual addition, past normalisations but not past weights; return it, and whether one was met."""
+    """Go back to a residual addition, past normalisations but not past weights. Return the addition, and whether a
+    normalisation was passed."""
     met_norm = False
     while node not in additions:
         if node in norms:

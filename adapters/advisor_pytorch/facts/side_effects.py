@@ -69,7 +69,7 @@ def _is_safe_value(value: object, depth: int) -> bool:
 
 
 def _is_attribute_without_code(name: str, holders: Iterable[object]) -> bool:
-    """A property would run code."""
+    """Return whether the attribute is plain data; reading a property would run code."""
     missing = object()
     values = [inspect.getattr_static(holder, name, missing) for holder in holders]
     return all(value is missing or _is_plain_value(value) for value in values) and any(value is not missing for value in values)

@@ -315,5 +315,5 @@ def _throughput_table_row(size: Throughput) -> str:
 
 
 def _format_number(number: float) -> str:
-    """Four significant digits and no exponent."""
+    """Format a number with four significant digits and without an exponent."""
     return f"{float(f'{number:.4g}'):,.10g}"

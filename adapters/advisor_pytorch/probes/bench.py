@@ -176,7 +176,7 @@ class ProbeBench:
 
 
 def check_single_process() -> None:
-    """The ranks would make different numbers of steps and wait for each other forever."""
+    """Raise ValueError for several ranks, which would make different numbers of steps and wait for each other forever."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise ValueError(

@@ -373,7 +373,7 @@ class StepCapture:
             self.flush()
 
     def _is_capturing(self) -> bool:
-        """While a CUDA graph is captured, `optimizer.step()` changes no parameters."""
+        """Return whether a CUDA graph is being captured, during which `optimizer.step()` changes no parameters."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
     def _report_batch_facts(self, examples: int, micro_batches: int) -> None:

@@ -28,7 +28,7 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_or_copy(value: ScalarValue) -> ScalarValue:
-    """Return a number if reading it needs no wait for the device, else a `detached_copy`. Raises if it is no number."""
+    """Return a number if reading it needs no wait for the device, else a `detached_copy`. Raises for other types."""
     if not isinstance(value, torch.Tensor):
         return float(value)
     if type(value) is torch.Tensor and value.is_cpu:
@@ -50,8 +50,8 @@ def logged_value(value: ScalarValue) -> ScalarValue:
 class HostTransfer:
     """Scalars that are being copied to the host: the training thread starts the copy, and the writer thread reads the values.
 
-    Scalars on a CUDA device are stacked and copied to pinned memory; an event shows when. Scalars on other devices are read when
-    `numbers` is called, so that only the writer thread may have to wait.
+    Scalars on a CUDA device are stacked and copied to pinned memory; a CUDA event shows when the copy is complete. Scalars on
+    other devices are read when `numbers` is called, so that only the writer thread may have to wait.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:

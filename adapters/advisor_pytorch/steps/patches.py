@@ -52,7 +52,7 @@ class FunctionPatches(Generic[Listener]):
 
     @staticmethod
     def _restore_original(owner: Any, name: str, original: Any, wrapper: Any) -> bool:
-        """Return False if another library has wrapped our wrapper."""
+        """Restore the original function; return False if another library has wrapped our wrapper."""
         if getattr(owner, name) is not wrapper:
             return False
         setattr(owner, name, original)

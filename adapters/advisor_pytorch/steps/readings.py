@@ -101,7 +101,7 @@ def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
 
 
 class LearningRateReader:
-    """Reads the learning rates of all parameter groups; the attributes name those that are numbers, and tensors."""
+    """Reads the learning rates of all parameter groups; `number_names` and `tensor_names` are the metric names of the rates."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])
@@ -112,7 +112,7 @@ class LearningRateReader:
         self.tensor_names: tuple[str, ...] = ()
 
     def read(self) -> tuple[list[float], list[torch.Tensor]]:
-        """Tensors are copied, because schedulers change them in place."""
+        """Return rates that are numbers, and copies of rates that are tensors, because schedulers change tensors in place."""
         rates: list[Any] = [group.get("lr") for optimizer in self._optimizers for group in optimizer.param_groups]
         if len(rates) != self._count:
             self._assign_names(rates)
