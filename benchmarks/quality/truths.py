@@ -297,7 +297,7 @@ def _has_negligible_effect(world: World, finding: Finding) -> bool | None:
 def _more_trials_gain(world: World, finding: Finding) -> bool | None:
     """Return whether a new study with the advised number of trials usually finds a setting with a materially lower true cost.
 
-    The gain over the present best setting must exceed the between-seed standard deviation, because smaller gains look like luck.
+    The gain must exceed the standard deviation between seeds, because chance alone produces smaller gains.
     """
     more = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "trials"]
     if not more:

@@ -63,7 +63,7 @@ class Training:
     """Additional seconds for which the loader waits per example, as when it decodes one by one."""
     random_labels: bool = False
     wrong_labels: float = 0.0
-    """Share of wrong labels in training and validation set; an unregularised network memorises those of the training set."""
+    """Share of wrong labels in training and validation set; an unregularised network memorises the wrong training labels."""
     drifting_labels: bool = False
     """Whether the share of wrong labels in a batch increases during the training."""
     outliers: float = 0.0

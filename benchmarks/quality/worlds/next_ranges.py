@@ -84,7 +84,7 @@ def _next_range(outcome: Outcome, name: str) -> Parameter | None:
 
 
 def _is_not_extended(outcome: Outcome) -> bool:
-    """Return whether the next range does not extend beyond the end at which the optimum lies."""
+    """Return whether the next range is not extended at the end where the optimum lies."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None:
