@@ -15,13 +15,13 @@ import pytest
 def ray_cluster(*nodes: Mapping[str, Any]) -> Iterator[Any]:
     """Start a cluster with a node for each of these resources; the first is its head."""
     import ray
-    from ray.cluster_utils import RayCluster
+    from ray.cluster_utils import Cluster
 
     head, *others = nodes
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # nodes import the same packages as the tests
-        cluster = RayCluster(initialize_head=True, head_node_args={**head, "include_dashboard": False})
+        cluster = Cluster(initialize_head=True, head_node_args={**head, "include_dashboard": False})
         try:
             for node in others:
                 cluster.add_node(**node)

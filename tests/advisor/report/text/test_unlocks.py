@@ -260,4 +260,4 @@ def test_transformers_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     study = read_study("study", tracking_uri=uri, objective="eval_loss")
     assert logging_framework(study) == "transformers"
     assert "advisor_transformers" in code_to_log(study, "facts")
-    assert "eval_steps=1 / 12" in code_to_log(study, "evaluations", 12)
+    assert "eval_steps=1 / 4" in code_to_log(study, "evaluations", 4)
