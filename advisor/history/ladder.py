@@ -151,7 +151,10 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
         raise AdvisorError(f"--next must exceed the largest size of the ladder, {sweeps[-1].size:,.10g}")
     new_size = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
     notes = (
-        [f"Left out, because fewer than {MIN_RATES_PER_SIZE} rates have a result: size {listed(few_rates, 6)}."]
+        [
+            f"Model sizes left out, because fewer than {MIN_RATES_PER_SIZE} of their learning rates have a result: "
+            f"{listed(few_rates, 6)}."
+        ]
         if few_rates
         else []
     )

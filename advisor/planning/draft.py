@@ -217,8 +217,8 @@ class FindingFollower:
     def _apply_design(
         self, finding: Finding, change: Change, edits: StageEdits, savings: Sequence[StageEdits]
     ) -> tuple[Change, ...]:
-        """Return the change itself or, if it requests a study design, the changes that the design makes; none if the design
-        makes a separate study."""
+        """Return the change itself or, if it requests a study design, the changes that the design makes. A design that makes
+        a separate study changes nothing here."""
         if not isinstance(change, RunPlan):
             return (self._lengthen_draft(finding, change),)
         try:

@@ -21,9 +21,9 @@ MIN_POINTS = 8
 """Minimum number of evaluations of a curve to distinguish the course of its end from noise."""
 LOW_FORECAST_FACTOR = 1 / 4
 HIGH_FORECAST_FACTOR = 2.6
-"""`LOW_FORECAST_FACTOR` and `HIGH_FORECAST_FACTOR`: bounds of the gain from doubling the training at a constant learning rate, as
-multiples of the forecast, for nine of ten noise-free curves. `benchmarks/quality/forecasts.py` measured them on truncated real
-curves."""
+"""In nine of ten noise-free curves, the gain from doubling the training at a constant learning rate lies between
+`LOW_FORECAST_FACTOR` and `HIGH_FORECAST_FACTOR` times the forecast. `benchmarks/quality/forecasts.py` measured these factors on
+truncated real curves."""
 _NORMAL_QUANTILE_90 = 1.645
 """Quantile of the standard normal distribution that bounds central 90 % intervals."""
 _MAX_BINS = 200

@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 
 class UncapturedOptimizers:
-    """Calls `follow(k, optimizer)` when an unknown optimizer makes its first step on parameters of the captured optimizer k.
+    """Calls `follow(k, optimizer)` when an optimizer that is not captured first changes parameters of captured optimizer k.
 
     If a step runs inside a step of another optimizer, as in wrappers such as SAM, both are ignored.
     """

@@ -37,14 +37,14 @@ def with_goal_and_reason(block: Block, previous: StudySpec | None, *, study: str
         "study": study,
         "parent": parent,
         "round": round,
-        "goal": _block_goal(block, previous),
+        "goal": _goal_text_of_block(block, previous),
         "notes": (*(() if previous is None else _reasons_for_change(block, previous)), why),
         "predictions": block.spec.predictions if block.changes_space else (),
     }
     return Block(block.kind, block.spec.model_copy(update=new_fields))
 
 
-def _block_goal(block: Block, previous: StudySpec | None) -> str:
+def _goal_text_of_block(block: Block, previous: StudySpec | None) -> str:
     if previous is None or block.kind in ("adaptive", "repeat"):
         return _BLOCK_GOALS[block.kind]
     changed_names = changed_hyperparameters(previous, block.spec) if block.kind == "extend" else []

@@ -247,12 +247,12 @@ def _target_cost(settings: Sequence[_BatchSizeSetting], curves: dict[int, Curve]
         best_cost_of_setting = _lower_median([float(curves[t.index].values.min()) for t in s.trials])
         best_cost_by_size[s.size] = min(best_cost_of_setting, best_cost_by_size.get(s.size, math.inf))
     initial_cost = float(np.median(initial_costs))
-    sufficient_costs = [
+    costs_that_improved_enough = [
         cost
         for cost in best_cost_by_size.values()
         if initial_cost - cost >= _MIN_RELATIVE_IMPROVEMENT * (initial_cost - min(best_cost_by_size.values()))
     ]
-    return initial_cost - share * (initial_cost - max(sufficient_costs))
+    return initial_cost - share * (initial_cost - max(costs_that_improved_enough))
 
 
 def _first_step_below_target(curve: Curve, target: float) -> tuple[float, float]:

@@ -151,7 +151,7 @@ class Forecast:
 
 
 def forecast_longer_training(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
-    """Forecast the result of longer training. extension: included share of the gain from doubling the training length."""
+    """Forecast the result of longer training. extension: share of the gain from doubling the length to include, 0 to 1."""
     full_curve = study.cost_curve(ending.trial).finite
     curve, best_cost = _truncate_curve(full_curve, ending.last_constant_rate_step), float(full_curve.values.min())
     lowest_cost = lowest_possible_cost(study, full_curve.values)

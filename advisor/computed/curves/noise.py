@@ -93,7 +93,7 @@ def _noise_of_best_result(study: Study, trial: Trial) -> float:
 
 @dataclass(frozen=True, slots=True)
 class HalfAroundBest:
-    """The half of a curve around its best point, (m,), split into a smooth curve and noise."""
+    """The m evaluations around the best point of a curve (half of the curve), split into a smooth curve and noise."""
 
     first_index: int
     """Index, in the whole curve, of the first point of this half."""

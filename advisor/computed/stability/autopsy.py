@@ -23,7 +23,7 @@ MIN_OUTLIER_BATCH_RATIO = 1e3
 MIN_DIVERGED_GROWTH = 100.0
 """Minimum ratio of a diverged loss, gradient norm or weight to its usual value."""
 MIN_RISING_STEPS = 2
-"""Number of last steps in which a diverged value must exceed a tenth of `MIN_DIVERGED_GROWTH` times its usual value."""
+"""A value that diverged must be high in this number of last steps: above `MIN_DIVERGED_GROWTH` / 10 times its usual value."""
 MAX_UPDATE_NORM_RATIO = 3.0
 """Maximum ratio of the norm of an update to the norm of all parameters at a suitable learning rate."""
 MAX_INITIAL_WEIGHT_GAIN = 10.0

@@ -72,7 +72,7 @@ def suggest_trial(
     history: earlier trials, from any sampler, inside or outside the search space. From failed trials, the model learns the
     regions of the search space in which trials fail (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014).
     For running trials, the model's prediction replaces the missing result. number: index of the trial in the Halton sequence,
-    from 0; used only while trials still continue this sequence. By default, it is the length of the history. The same study,
+    from 0; used only while trials still continue this sequence. By default, number is the length of the history. The same study,
     history (in the same order) and number give the same trials."""
     number = len(history) if number is None else number
     axes = SearchAxes(spec)

@@ -221,10 +221,10 @@ class PostgresDatabase(ServerDatabase):
             sql = "SELECT pg_export_snapshot(), current_setting('max_parallel_workers_per_gather')::int"
             ((snapshot, workers),) = self.query(sql)
             for _ in range(min(workers, _MAX_HELPER_CONNECTIONS)):
-                helper = PostgresDatabase(self._connect_again(), self._connect_again)
-                helper.begin()
-                helper.query(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-                connections.append(helper)
+                connection = PostgresDatabase(self._connect_again(), self._connect_again)
+                connection.begin()
+                connection.query(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+                connections.append(connection)
         return connections
 
     def read_in_shares(

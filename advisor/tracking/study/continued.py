@@ -77,8 +77,8 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
                 parts[later] = replace(two, first_step=first, last_step=end, started=one.started)
     if not joins:
         return experiment, ()
-    opening = "1 run continues an interrupted one" if len(joins) == 1 else f"{len(joins)} runs continue interrupted ones"
-    text = f"{opening} with the same parameters. Each counts as one trial together with the run that it continues."
+    first_clause = "1 run continues an interrupted one" if len(joins) == 1 else f"{len(joins)} runs continue interrupted ones"
+    text = f"{first_clause} with the same parameters. Each counts as one trial together with the run that it continues."
     return _join_runs(experiment, joins), (Decision(topic="status", text=text),)
 
 

@@ -122,7 +122,7 @@ def _add_none_choices(
 def _none_is_choice(
     name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, HyperparameterValue]], names: Sequence[str]
 ) -> bool:
-    """Return whether None is one of the parameter's choices. If None is no choice, the trials that logged None do not have the
+    """Return whether None is one of the parameter's choices. If it is not, the trials that logged None do not have the
     parameter.
 
     None is not a choice if the value of a different parameter determines which trials have it; for example, Adam has no

@@ -174,7 +174,7 @@ class EntropyCollapse(Rule):
         collapses = []
         for entry, index in early_indices:
             reward_signal = rewards[entry.trial.index]
-            reason = "a trial that kept its entropy reaches more"
+            reason = "a trial whose entropy stayed high reaches a higher reward"
             if best_level is None or best_level.p_value_above_other(_late_level(reward_signal)) > alpha:
                 reason = self._reason_for_more_reward(study, reward_signal)
             collapse = self._collapse_of_trial(entry, index, reward_signal, reason) if reason else None

@@ -75,8 +75,7 @@ class UnfairComparison(Rule):
     levels: Count = _compared_values.MAX_COMPARED_VALUES
     """Maximum number of distinct values at which an integer hyperparameter counts as compared instead of tuned."""
     edge: Share = 0.1
-    """Share of a range that counts as its end; the range is that of another hyperparameter, for the trials with one compared
-    value."""
+    """Share of the range of a tuned hyperparameter that counts as its end."""
     certainty: Share = 0.9
     """Minimum probability that the best result of a value lies at the end of a range, or that the winner also leads with
     equally few trials."""
@@ -124,7 +123,7 @@ class UnfairComparison(Rule):
         end_value = as_number(study.spec.parameters[axis].value_at_position(end.end_position))
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
-        # Give every value as many trials per unit of range width in the shared range as the value had in its own range.
+        # In the shared range, every value gets as many trials per decade or unit as it had in its own range.
         trials = math.ceil(len(comparison.values) * size / max(end.range_share, 0.25))
         why = say(
             f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}", who=label, axis=Name(axis), at=end_value

@@ -105,7 +105,7 @@ def test_a_size_with_few_rates_is_left_out():
     few = study([0.01], rates=RATES[:3], sizes=(64_000,))
     found = read_ladder([study([0.02, 0.01]), few])
     assert [r.size for r in found.rungs] == [1_000, 4_000]
-    assert found.notes[0] == "Left out, because fewer than 4 rates have a result: size 64,000 (3)."
+    assert found.notes[0] == "Model sizes left out, because fewer than 4 of their learning rates have a result: 64,000 (3)."
     with pytest.raises(AdvisorError, match=r"needs two model sizes .*; too few rates with a result at 64,000 \(3\)"):
         read_ladder([few])
 
