@@ -112,10 +112,13 @@ def expand_costs(compressed: FloatArray, costs: FloatArray, quantile: float = 0.
 
 
 def _lowest_cost_and_unit(costs: FloatArray, quantile: float) -> tuple[float, float]:
-    """Return (lowest cost, distance of the quantile from the lowest cost, or 1 if they are equal)."""
+    """Return (lowest cost, distance of the quantile from it). If they are equal, the unit is the distance of the next higher cost,
+    or 1 if all costs are equal."""
     lowest_cost = float(costs.min())
     unit = float(np.quantile(costs, quantile)) - lowest_cost
-    return lowest_cost, unit if unit > 0 else 1.0
+    if unit <= 0:
+        unit = float((costs[costs > lowest_cost] - lowest_cost).min(initial=math.inf))
+    return lowest_cost, unit if math.isfinite(unit) else 1.0
 
 
 class ResponseSurface:

@@ -159,7 +159,8 @@ def _class_shares_from_loss(study: Study, trials: Sequence[Trial]) -> FloatArray
     """Return the shares of K equally large classes if the lowest validation loss of all trials is the loss of guessing among
     them, log K; else an empty array.
 
-    A model that learned something has a much higher accuracy than 1/K at this loss, so a wrong K does no harm.
+    With many classes, every loss is near some log K. A model that learned something has a much higher accuracy than 1/K at this
+    loss, unless it only narrowed the classes down to K that it cannot tell apart.
     """
     metric = study.signals.get("valid_loss")
     if metric in (None, study.spec.objective.metric) or not set(words_of_name(metric)) & _CROSS_ENTROPY_WORDS:

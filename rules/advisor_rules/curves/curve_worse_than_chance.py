@@ -30,13 +30,14 @@ class CurveWorseThanChance(Rule):
     The rule compares the objective of the trials with the score of guessing. Trials may log the score of guessing. If it was
     not logged, the score of guessing follows from the classes, their sizes and the metric's name: for an accuracy the share of
     the most frequent class, for a loss the entropy of the classes, for an AUC one half. If the classes are unknown too, but the
-    lowest validation loss is log K for an integer K, guessing among K classes is the chance level of the accuracy. If the
-    scores of several trials stay constant at a higher share of one class, that share is the chance level. If neither the score
-    of guessing nor the classes are known, the chance level is the evaluation before training (or a later one if the training
-    loss had not fallen by then). The best level of each trial, a median over a tenth of its evaluations, is compared with
-    guessing. A trial is clearly better than guessing if it covers, beyond noise, 2 % of the distance from guessing to a perfect
-    score. If the metric is a share of right answers, the trial must double the share that guessing gets right, or cover a tenth
-    of the distance to a perfect score. The rule is quiet if one trial is clearly better than guessing.
+    lowest validation loss is near log K for an integer K (with more than ten classes, every loss is), guessing among K classes
+    is the chance level of the accuracy. If the scores of several trials stay constant at a higher share of one class, that
+    share is the chance level. If neither the score of guessing nor the classes are known, the chance level is the evaluation
+    before training (or a later one if the training loss had not fallen by then). The best level of each trial, a median over a
+    tenth of its evaluations, is compared with guessing. A trial is clearly better than guessing if it covers, beyond noise, 2 %
+    of the distance from guessing to a perfect score. If the metric is a share of right answers, the trial must double the share
+    that guessing gets right, or cover a tenth of the distance to a perfect score. The rule is quiet if one trial is clearly
+    better than guessing.
 
     ## Why it matters
     If no trial learned anything, hyperparameters are not the reason. Part of the pipeline is broken, and tuning is useless

@@ -70,6 +70,15 @@ def test_forecasts_beyond_an_end_go_on_with_the_trend() -> None:
     assert drawn[:, 1].std() > drawn[:, 0].std()
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_the_unit_of_costs_does_not_depend_on_their_scale_even_with_ties(scale: float) -> None:
+    costs = np.array([0.1, 0.1, 0.2, 0.3, 0.9])
+    compressed = surface.compress_costs(scale * costs, 0.25)
+    assert compressed == pytest.approx(np.arcsinh((costs - 0.1) / 0.1))
+    assert surface.expand_costs(compressed, scale * costs, 0.25) == pytest.approx(scale * costs)
+    assert (surface.compress_costs(np.full(3, scale)) == 0).all()
+
+
 def test_an_axis_has_an_effect_only_if_its_positions_explain_the_values() -> None:
     rng, wrong, found = np.random.default_rng(5), 0, 0
     for _ in studies(60):
