@@ -4,6 +4,7 @@ study file that the analysis of the first round wrote."""
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from functools import lru_cache
@@ -54,7 +55,8 @@ def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) 
     first_file = out / "round-1.yaml"
     spec = first_demo_study(trials, seed)
     first_file.write_text(format_study_file(spec), encoding="utf-8")
-    with ProcessPoolExecutor(WORKER_PROCESSES, mp_context=get_context("spawn")) as pool:
+    # Ctrl+C ends the worker processes at once. If they raised KeyboardInterrupt instead, each would train one more trial.
+    with ProcessPoolExecutor(WORKER_PROCESSES, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
         echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first_file}.")
         report = _run_round(pool, spec, first_file, uri, out / "round-1", seed)
         _print_findings(report, out / "round-1", echo)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
+from commands import ADVISOR
 
 from advisor import contract
 from advisor.cli.demo.command import run_demo
@@ -25,3 +32,20 @@ def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path, monke
         assert {claims.read_claim(run.tags[contract.TAG_LAUNCH])["state"] for run in runs} == {"done"}
     assert (tmp_path / "out" / "round-2" / "report.html").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]  # nothing beside its folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C is a console event there")
+def test_ctrl_c_ends_the_demo_without_training_the_trials_that_wait(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    command = [*ADVISOR, "demo", "--out", "out", "--trials", "200"]
+    demo = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        while not list(tmp_path.glob("out/checkpoints/*")) and demo.poll() is None:
+            time.sleep(0.1)
+        os.killpg(demo.pid, signal.SIGINT)
+        _, errors = demo.communicate(timeout=30)
+    finally:
+        demo.kill()
+    assert demo.returncode == 130
+    assert "interrupted" in errors

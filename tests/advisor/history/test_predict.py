@@ -51,6 +51,16 @@ def test_nothing_is_better_than_a_perfect_score():
     assert made[0].than is None
 
 
+def test_many_bad_trials_do_not_hide_the_gain_that_the_good_ones_show():
+    bad_rates, good_rates = np.geomspace(1e-5, 6e-4, 8), np.geomspace(1.2e-3, 8e-3, 5)
+    rates = [float(r) for r in (*bad_rates, *good_rates)]
+    noise = np.random.default_rng(0).normal(0, 0.002, len(rates))
+    results = [0.05 + 0.85 / (1 + (r / 2e-3) ** 2) + e for r, e in zip(rates, noise, strict=True)]
+    (made,) = next_studies(round_of(rates, results, study="s"), "space-boundary")[0].predictions
+    assert isinstance(made.expects, BestBeyond)
+    assert made.probability > 0.75
+
+
 def test_a_forecast_requires_the_lead_that_the_judgement_requires():
     study = round_of(RATES, [falling(r) for r in RATES], study="s")
     spec = next_studies(study, "space-boundary")[0]
