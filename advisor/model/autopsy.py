@@ -154,9 +154,16 @@ class AutopsyRecord(BatchFacts):
     history: Annotated[LoggedHistory, BeforeValidator(_to_history_rows)] = LoggedHistory()
 
 
+class DamagedAutopsyError(AdvisorError):
+    """Raised if a record is not JSON, lacks values, or contains impossible values. error: how this showed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"the autopsy of this run is damaged ({type(error).__name__}); train it again")
+
+
 def read_autopsy_record(text: bytes | str) -> AutopsyRecord:
-    """Parse a record from JSON. Raises AdvisorError if the record is damaged."""
+    """Parse a record from JSON. Raises DamagedAutopsyError."""
     try:
         return AutopsyRecord.model_validate_json(text)
     except (ValidationError, KeyError, TypeError) as error:
-        raise AdvisorError(f"the autopsy of this run is damaged ({type(error).__name__}); train it again") from None
+        raise DamagedAutopsyError(error) from None

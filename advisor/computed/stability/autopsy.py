@@ -7,14 +7,14 @@ import contextlib
 import math
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from advisor.computed import computed
-from advisor.model.autopsy import AutopsyRecord, ForwardFault, HistoryRow, read_autopsy_record
+from advisor.model.autopsy import AutopsyRecord, DamagedAutopsyError, ForwardFault, HistoryRow, read_autopsy_record
 from advisor.model.errors import AdvisorError
 from advisor.model.study import Study, Trial
-from advisor.model.words import count, share
+from advisor.model.words import count, share, shorten
 
 Certainty = Literal["certain", "likely", "open"]
 
@@ -36,6 +36,8 @@ MAX_RATE_TIMES_DECAY = 1.0
 """Maximum product of learning rate and weight decay; above it, weight decay alone changes the sign of weights in each step."""
 MIN_LOSS_SCALE_RATIO = 16.0
 """Minimum ratio of the loss in the backward pass to the logged loss that shows that the loss was scaled."""
+MAX_SENTENCE_CHARS = 800
+"""Maximum characters of a diagnosis's explanation or advice."""
 _SINGULAR_DERIVATIVES = {
     "Sqrt": "the derivative of the root is infinite at 0",
     "Pow": "the derivative of a power below 1 is infinite at 0",
@@ -73,10 +75,14 @@ def diagnosed_trials(study: Study) -> tuple[tuple[Trial, Diagnosis], ...]:
 
 
 def diagnose(record: AutopsyRecord) -> Diagnosis:
-    for check in _DIAGNOSTIC_CHECKS:
-        if (found := check(record)) is not None:
-            return found
-    return _unknown_cause(record)
+    """Raises DamagedAutopsyError if the record contains impossible values."""
+    try:
+        found = next((d for check in _DIAGNOSTIC_CHECKS if (d := check(record)) is not None), None) or _unknown_cause(record)
+    except (ArithmeticError, LookupError, ValueError) as error:
+        raise DamagedAutopsyError(error) from None
+    # Names in a record may be of any length.
+    explanation, advice = (shorten(text, MAX_SENTENCE_CHARS) for text in (found.explanation, found.advice))
+    return replace(found, explanation=explanation, advice=advice)
 
 
 # The batch.

@@ -93,3 +93,23 @@ def test_each_cause_is_a_finding() -> None:
 @pytest.mark.parametrize("text", ["true", "{", '{"step": []}', "[" * 100_000])
 def test_a_damaged_record_counts_as_none(text: str) -> None:
     assert verdict("non-finite-cause", study_of(text, None)).status == "not-assessed"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {
+            "parameters": {"tensors": 4, "bad": 1, "first": [{"name": "a.weight", "bad": 1}]}
+        },  # without the names of the bad ones
+        {"optimizers": [{"class": "SGD", "groups": [{"lr": 10**400}]}]},
+        {"start": [{"name": "a", "rms": 1.0, "shape": [4, -4]}]},
+    ],
+)
+def test_impossible_values_in_one_record_do_not_hide_the_others(facts: dict[str, Any]) -> None:
+    study = study_of(facts, BATCH, None)
+    assert [f.trials for f in verdict("non-finite-cause", study).findings] == [("run1",)]
+
+
+def test_a_long_name_in_a_record_is_shortened() -> None:
+    (finding,) = verdict("non-finite-cause", study_of({"batch": [{"name": "x" * 100_000, "bad": 3}]}, None)).findings
+    assert len(finding.model_dump_json()) < 10_000
