@@ -58,6 +58,18 @@ def test_settings_are_equally_good_if_noise_hides_no_difference_worth_its_cost()
     assert finding.confidence > 0.9
 
 
+@pytest.mark.parametrize("unit", [1.0, 100.0])
+def test_an_accuracy_in_percent_counts_from_0_as_a_share_does(unit):
+    found = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        valid = [unit * (0.96 - 0.05 * np.exp(-8 * T) + 0.004 * rng.standard_normal(len(T))) for _ in range(8)]
+        params = [{"x": float(i)} for i in range(len(valid))]
+        found += verdict(RULE, make_study(params, {"val_acc": valid}, objective="val_acc", direction="maximize")).findings
+    assert found
+    assert {f.severity for f in found} == {"note"}
+
+
 def test_noise_that_hides_a_worthwhile_difference_is_a_warning():
     finding = next(f for seed in range(20) for f in accuracies(seed, noise=0.05))
     assert finding.severity == "warning"
