@@ -176,7 +176,7 @@ class RankingStability:
     best_cost_sd: float
     """Standard deviation of one trial's best cost over the draws; root mean square over the trials."""
     losses: FloatArray
-    """Difference between the mean of the trials and the best one in each draw: the expected loss of choosing any trial."""
+    """Difference between each trial and the best one in each draw, shape (draws, trials)."""
     range_bound: float
     """Upper 95 % bound of the difference between the best and the worst trial."""
 
@@ -201,6 +201,6 @@ def redraw_ranking(trials: Sequence[HalfAroundBest]) -> RankingStability:
         reliability=max(0.0, 1 - noise_variance / total_variance) if total_variance > 0 else 0.0 if noise_variance > 0 else 1.0,
         noise_sd=float(np.median([t.noise_sd for t in trials])),
         best_cost_sd=math.sqrt(noise_variance),
-        losses=drawn_best_costs.mean(axis=1) - drawn_best_costs.min(axis=1),
+        losses=drawn_best_costs - drawn_best_costs.min(axis=1, keepdims=True),
         range_bound=float(np.quantile(np.ptp(drawn_best_costs, axis=1), 0.95)),
     )

@@ -53,8 +53,8 @@ class CurveStepVariance(Rule):
 
     Noise that decides a ranking matters only if it hides a difference that is worth finding. Evaluations without noise would
     gain the difference between the best of the compared trials and their mean; the redraws estimate this gain, and an upper
-    bound of all differences between the trials. If the expected gain is below 1 % of what training gained, the compared settings
-    are equally good, and the finding is a note.
+    bound of all differences between the trials. If the expected gain is below 1 % of what training gained, the finding is a note:
+    the compared settings are equally good, except those that are expected to lose more than this share.
 
     ## Why it matters
     A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. A training
@@ -124,15 +124,16 @@ class CurveStepVariance(Rule):
                 f"the {len(halves)} best trials all have the same best {study.spec.objective.metric}, so they cannot be ranked; "
                 + _advice_for_ties(study)
             )
-        curves = [study.cost_curve(t).finite for t, _ in halves]
-        late_points = [schedules.evaluations_after_decay(study, t, c) for (t, _), c in zip(halves, curves, strict=True)]
-        ranking = redraw_ranking(split_ends([c.values for c in curves], late_points) or [a for _, a in halves])
+        ranking = _redraw_ranking(study, halves)
         if not (ranking.noise_sd > 0 and ranking.best_unchanged_share < self.keeps and ranking.reliability < self.reliable):
             return
         compared = [t for t, _ in halves]
         gain = _gain_of_training(study, compared)
-        if float(ranking.losses.mean()) <= self.worthwhile * gain:
-            yield self._report_equal_settings(study, compared, ranking, gain)
+        limit = self.worthwhile * gain
+        equal = [half for half, loss in zip(halves, ranking.losses.mean(axis=0), strict=True) if loss <= limit]
+        if float(ranking.losses.mean()) <= limit and len(equal) > 1:
+            ranking = ranking if len(equal) == len(halves) else _redraw_ranking(study, equal)
+            yield self._report_equal_settings(study, [t for t, _ in equal], ranking, gain)
         else:
             yield self._report_noisy_ranking(study, compared, ranking, gain)
 
@@ -159,7 +160,7 @@ class CurveStepVariance(Rule):
             ),
             action=action,
             severity="note",
-            confidence=float(np.mean(ranking.losses <= self.worthwhile * gain)),
+            confidence=float(np.mean(ranking.losses.mean(axis=1) <= self.worthwhile * gain)),
             subject=metric,
             trials=trials,
             evidence=(
@@ -269,6 +270,12 @@ class CurveStepVariance(Rule):
             evidence=(_noise_plot(study, trials), FigureEvidence(rows=(*figures.rows, ("likely cause", cause)))),
             changes=(change,),
         )
+
+
+def _redraw_ranking(study: Study, halves: Sequence[tuple[Trial, HalfAroundBest]]) -> RankingStability:
+    curves = [study.cost_curve(t).finite for t, _ in halves]
+    late_points = [schedules.evaluations_after_decay(study, t, c) for (t, _), c in zip(halves, curves, strict=True)]
+    return redraw_ranking(split_ends([c.values for c in curves], late_points) or [half for _, half in halves])
 
 
 def _noise_plot(study: Study, trials: list[Trial]) -> CurveEvidence:

@@ -70,6 +70,13 @@ def test_an_accuracy_in_percent_counts_from_0_as_a_share_does(unit):
     assert {f.severity for f in found} == {"note"}
 
 
+def test_a_poorer_setting_does_not_count_as_equally_good():
+    levels = (0.96,) * 4 + (0.94,)
+    found = [f for seed in range(20) for f in accuracies(seed, noise=0.01, levels=levels) if f.severity == "note"]
+    assert found
+    assert not any("run4" in f.trials for f in found)
+
+
 def test_noise_that_hides_a_worthwhile_difference_is_a_warning():
     finding = next(f for seed in range(20) for f in accuracies(seed, noise=0.05))
     assert finding.severity == "warning"
