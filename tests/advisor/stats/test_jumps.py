@@ -144,7 +144,7 @@ def test_a_collapse_does_not_hide_in_its_own_noise(at: int) -> None:
 @pytest.mark.parametrize("kind", NOISES)
 def test_healthy_curves_do_not_collapse(kind: str) -> None:
     found = [jumps.find_collapse(falling(60, 0.1, kind), 6) for _ in range(200)]
-    assert sum(j is not None and j.p <= 0.05 for j in found) <= 4
+    assert sum(j is not None and j.p_value <= 0.05 for j in found) <= 4
 
 
 def test_a_curve_that_recovers_did_not_collapse() -> None:
