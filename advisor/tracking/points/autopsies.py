@@ -42,6 +42,8 @@ def add_autopsies(stored: Sequence[StoredRun], tracking_uri: str | None) -> tupl
                 return read_autopsy_text(file)
         except UnusableFileError as error:
             return error
+        except (OSError, RuntimeError) as error:  # Path.resolve raises RuntimeError for a symbolic link to itself
+            return UnusableFileError(f"could not be read ({getattr(error, 'strerror', None) or type(error).__name__})")
 
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="advisor-autopsy") as pool:
         autopsy_texts = list(pool.map(read, stored))

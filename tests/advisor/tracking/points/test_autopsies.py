@@ -40,3 +40,15 @@ def test_a_tagged_run_gets_its_autopsy(kind: str, database: str, tmp_path: Path)
     assert [t.facts.get("autopsy") for t in study.trials] == [TEXT, None, "true", "true", "true"]
     for reason in ("is missing", "is not a text file", "is larger than any autopsy can be"):
         assert f"The cause of a non-finite value is not known, because the autopsy file {reason}." in study.warnings
+
+
+def test_an_autopsy_that_cannot_be_read_costs_a_warning(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'm.db'}"
+    client = MlflowClient(uri)
+    experiment_id = client.create_experiment("e", (tmp_path / "artifacts").as_uri())
+    log_run(client, experiment_id, tmp_path, TEXT.encode())
+    (file,) = (tmp_path / "artifacts").rglob("autopsy.json")
+    file.unlink()
+    file.symlink_to(file.name)  # the user root may read whatever the permissions are, but no link to itself
+    (warning,) = [w for w in read_study("e", tracking_uri=uri).warnings if "autopsy" in w]
+    assert "could not be read" in warning
