@@ -64,8 +64,9 @@ class NonFiniteCause(Rule):
         because="These trials failed because of the data or the code, wherever they lie in the space.",
     )
 
-    most: Share = 0.5
-    """Share of the ended trials that must fail for this cause to make the finding critical. Our choice."""
+    rare: Share = 0.1
+    """Maximum share of the ended trials that fail for this cause if the finding is only a warning. `stability-mid`, which this
+    cause explains, has the same limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         diagnosed = autopsy.diagnosed_trials(study)
@@ -94,7 +95,7 @@ class NonFiniteCause(Rule):
                 culprit=diagnosis.explanation,
             ),
             action=diagnosis.advice,
-            severity="critical" if failed >= self.most * max(ended, 1) else "warning" if failed else "note",
+            severity="critical" if failed > self.rare * ended else "warning" if failed else "note",
             confidence=0.95 if diagnosis.certainty == "certain" else 0.85,
             trials=[t for t, _ in group],
             evidence=table(

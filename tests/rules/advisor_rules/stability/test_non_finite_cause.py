@@ -55,7 +55,7 @@ def test_a_bad_batch_explains_failures_and_is_repaired_first() -> None:
     study = example()
     verdicts = {v.rule: v for v in judge(study, load_rules())}
     (finding,) = verdicts["non-finite-cause"].findings
-    assert (finding.severity, finding.trials) == ("warning", ("run1", "run3"))
+    assert (finding.severity, finding.trials) == ("critical", ("run1", "run3"))
     assert finding.confidence > 0.9
     assert "tensor x of step 30 (batch 2 of epoch 1, from 0) has 3 non-finite values" in finding.message
     (effect,) = verdicts["space-infeasible"].findings
@@ -63,9 +63,16 @@ def test_a_bad_batch_explains_failures_and_is_repaired_first() -> None:
     assert effect.explained_by.rule == "non-finite-cause"
 
 
-def test_a_fault_in_most_trials_is_critical_and_one_without_failures_a_note() -> None:
-    assert verdict("non-finite-cause", study_of(BATCH, BATCH, None)).findings[0].severity == "critical"
-    assert verdict("non-finite-cause", study_of(BATCH, BATCH, None, failed=False)).findings[0].severity == "note"
+@pytest.mark.parametrize(
+    ("records", "failed", "severity"),
+    [
+        ((BATCH, BATCH, None), True, "critical"),
+        ((BATCH, *[None] * 9), True, "warning"),
+        ((BATCH, BATCH, None), False, "note"),
+    ],
+)
+def test_a_fault_is_critical_unless_few_trials_fail(records, failed, severity) -> None:
+    assert verdict("non-finite-cause", study_of(*records, failed=failed)).findings[0].severity == severity
 
 
 @pytest.mark.parametrize(
