@@ -65,11 +65,7 @@ def test_a_bad_batch_explains_failures_and_is_repaired_first() -> None:
 
 @pytest.mark.parametrize(
     ("records", "failed", "severity"),
-    [
-        ((BATCH, BATCH, None), True, "critical"),
-        ((BATCH, *[None] * 9), True, "warning"),
-        ((BATCH, BATCH, None), False, "note"),
-    ],
+    [((BATCH, BATCH, None), True, "critical"), ((BATCH, *[None] * 9), True, "warning"), ((BATCH, BATCH, None), False, "note")],
 )
 def test_a_fault_is_critical_unless_few_trials_fail(records, failed, severity) -> None:
     assert verdict("non-finite-cause", study_of(*records, failed=failed)).findings[0].severity == severity
