@@ -98,10 +98,8 @@ def analyze_study(
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Judge a study that is already in memory by rules that are already loaded, and plan the next study.
-
-    earlier: the studies of earlier rounds, oldest first. notes: reasons why studies of other earlier rounds could not be read.
-    """
+    """Judge a study that is already in memory by rules that are already loaded, and plan the next study. earlier: the studies
+    of earlier rounds, oldest first. notes: reasons why studies of other earlier rounds could not be read."""
     report_progress = on_progress or ignore_progress
     limit = None if budget is None else planning_budget.parse_budget(budget)
     rules = tuple(rules)
@@ -141,10 +139,8 @@ def _complete_specs(
 def first_study(
     study: Study, rules: Sequence[Rule], prepare: Callable[[StudySpec], StudySpec]
 ) -> tuple[StudySpec | None, tuple[Verdict, ...]]:
-    """Return the next study with its predicted effects (None without a recommended change), and the verdicts on the current study.
-
-    prepare: function that adapts the planned study before its effects are predicted.
-    """
+    """Return the next study with its predicted effects (None without a recommended change), and the verdicts on the current
+    study. prepare: function that adapts the planned study before its effects are predicted."""
     verdicts = judge(study, rules)
     specs = plan(study, verdicts).specs
     if not specs:

@@ -110,8 +110,7 @@ TAG_BATCH_NORM = "advisor.batch_norm"
 the first four are numbers of layers."""
 TAG_REGULARISERS = "advisor.regularisers"
 """JSON: {"dropout" | "stochastic_depth" | "label_smoothing" | "weight_decay": largest strength}, as found in modules and
-optimizers; regularisation by function calls in the training code is not detected.
-"""
+optimizers; regularisation by function calls in the training code is not detected."""
 TAG_COMPILED = "advisor.compiled"
 """`true` or `false`: whether `torch.compile` was applied to the model or a part of it."""
 TAG_PRECISION = "advisor.precision"
@@ -146,14 +145,11 @@ TAG_RANKS = "advisor.ranks"
 """JSON for distributed training: {"world_size", "parallel": "ddp" | "fsdp" | "other", "backend", "facts": {fact: {"same":
 value} | {"by_rank": [...]}}}; facts are seed, loader_seed, shard_examples, batch_size, device, host, sync_batch_norm,
 checkpoints, logs. In a list by rank, a rank without a report has the value null; a list that is too long for a tag is truncated
-and ends with "...".
-"""
+and ends with "..."."""
 TAG_CURVE_FILES = "advisor.sidecar"
 """JSON: {"parts": [{"path": artifact with the curves at full resolution, "rows", "from_step", "to_step"}]}; see `SIDECAR_PATH`.
-
 The artifact has every point from step `from_step` to step `to_step`, which is the last step. Earlier points are only in the
-tracking store, because of a disk quota or because an earlier process logged them.
-"""
+tracking store, because of a disk quota or because an earlier process logged them."""
 TAG_AUTOPSY = "advisor.autopsy"
 """`true` if the run has an artifact `AUTOPSY_PATH`."""
 AUTOPSY_PATH = "advisor/autopsy.json"
@@ -164,8 +160,7 @@ SIDECAR_PATH = "advisor/curves.parquet"
 """Artifact with every recorded point of the run, before windowing: a table with the columns metric (text), step (int64),
 time_ms (int64) and value (float64), sorted by metric and step. Metric names in the table end with MIN_SUFFIX or MAX_SUFFIX only
 if the training itself logged such names. If a run is resumed, this file stays, and each resumption adds a file
-`advisor/curves-<spool>.parquet`.
-"""
+`advisor/curves-<spool>.parquet`."""
 TAG_PROBE = "advisor.probe"
 """Kind of the probe (short diagnostic study) that the run belongs to: "batch-size", "learning-rate", "early-instability",
 "warmup" or "steps"; absent for other runs."""
@@ -204,9 +199,8 @@ TAG_LAUNCH = "advisor.launch"
 or {"slurm"} of the training job, "until" (latest possible end of the job), and {"state", "best"} once the job has ended.
 """
 TAG_STUDY_FILE = "advisor.study_file"
-"""Tag of an experiment: the study file (YAML) that its trials were drawn from; the default declaration of the search space.
-
-A file that is too long for one tag is compressed and continues in the tags TAG_STUDY_FILE.part-0, .part-1, ... If an experiment
+"""Tag of an experiment: the study file (YAML) that its trials were drawn from; the default declaration of the search space. A
+file that is too long for one tag is compressed and continues in the tags TAG_STUDY_FILE.part-0, .part-1, ... If an experiment
 has several studies, each has its own tag, TAG_STUDY_FILE.of-<digest of the study's name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered to the tracking server; absent if all were delivered."""
@@ -228,12 +222,10 @@ without a value of the objective · running: has not ended."""
 
 
 def window_width(step: int) -> int:
-    """Return the number of steps in the logging window that contains the optimizer step `step`, counted from 0.
-
-    The first `DENSELY_LOGGED_STEPS` steps have windows of one step. After the first `DENSELY_LOGGED_STEPS` steps, the width of
-    the windows doubles whenever the number of steps doubles. A run of n steps has about `DENSELY_LOGGED_STEPS * (1 + log2(n /
-    DENSELY_LOGGED_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a million steps.
-    """
+    """Return the number of steps in the logging window that contains the optimizer step `step`, counted from 0. The first
+    `DENSELY_LOGGED_STEPS` steps have windows of one step. After the first `DENSELY_LOGGED_STEPS` steps, the width of the
+    windows doubles whenever the number of steps doubles. A run of n steps has about `DENSELY_LOGGED_STEPS * (1 + log2(n /
+    DENSELY_LOGGED_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a million steps."""
     width = 1
     while step >= DENSELY_LOGGED_STEPS * width:
         width *= 2

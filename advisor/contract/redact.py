@@ -36,11 +36,8 @@ _secret_replacements: dict[str, str] = {}
 
 def register_address_secrets(address: str) -> str:
     """Return an address without its secrets, and make `redact` hide these secrets from now on. A value that is not an address
-    is returned unchanged.
-
-    address: one complete address from the user. `urllib` splits user and password from a web address; in a database address,
-    user and password end at the last @.
-    """
+    is returned unchanged. address: one complete address from the user. `urllib` splits user and password from a web address; in
+    a database address, user and password end at the last @."""
     scheme, user, host = _split_address(address)
     if scheme is None:
         return address

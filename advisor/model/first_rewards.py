@@ -22,10 +22,8 @@ def have_same_quantity(reward: str | None, objective: str) -> bool:
 
 def cost_before_training(costs: Curve, reward: Curve | None) -> float:
     """Return the first cost, or the cost of the initial training reward if that reward was logged before the first cost and is
-    worse.
-
-    costs: finite costs, at least one. reward: finite training rewards that measure the same quantity as the objective, if known.
-    """
+    worse. costs: finite costs, at least one. reward: finite training rewards that measure the same quantity as the objective,
+    if known."""
     first_cost = float(costs.values[0])
     if reward is None or not len(reward) or reward.steps[0] >= costs.steps[0]:
         return first_cost

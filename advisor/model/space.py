@@ -145,11 +145,8 @@ class Domain(BaseModel):
 
     def to_positions(self, values: Sequence[HyperparameterValue] | FloatArray) -> FloatArray:
         """Return the positions of `values`, shape (n,), on the scale of the range: 0 at `low`, 1 at `high`, outside 0 to 1 for
-        values outside the range.
-
-        A choice has the position index / (number of choices - 1). Values without a position, such as an unknown choice, text in
-        a range, or zero on a log scale, get NaN.
-        """
+        values outside the range. A choice has the position index / (number of choices - 1). Values without a position, such as
+        an unknown choice, text in a range, or zero on a log scale, get NaN."""
         if not self.numeric:
             index = {option: i for i, option in reversed(list(enumerate(self.options)))}
             last_index = max(len(self.options) - 1, 1)
@@ -175,12 +172,10 @@ class Domain(BaseModel):
         return round(value) if self.type == "int" else value
 
     def draw(self, position: float) -> HyperparameterValue:
-        """Return the value for a random `position`, uniformly distributed in [0, 1).
-
-        Unlike with `value_at_position`, all integers of a linear range have equal probability. On a log scale, the probability
-        of an integer is proportional to the length of the interval that is rounded to it. Floats are rounded to 12 significant
-        digits, because the last bit of logarithms differs between platforms.
-        """
+        """Return the value for a random `position`, uniformly distributed in [0, 1). Unlike with `value_at_position`, all
+        integers of a linear range have equal probability. On a log scale, the probability of an integer is proportional to the
+        length of the interval that is rounded to it. Floats are rounded to 12 significant digits, because the last bit of
+        logarithms differs between platforms."""
         if not self.numeric:
             return self.value_at_position(position)
         low, high = self.ends
@@ -353,11 +348,9 @@ def is_learning_rate(name: str) -> bool:
 
 
 def scale_of_new_range(name: str, low: float, high: float, scale: AxisScale) -> AxisScale:
-    """Return the scale of a new range: `scale`, unless the hyperparameter's name implies another scale.
-
-    A learning rate gets a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps: if this number of
-    steps differs tenfold over the range, the scale is reverse-log, because a linear scale would place few trials near 1.
-    """
+    """Return the scale of a new range: `scale`, unless the hyperparameter's name implies another scale. A learning rate gets a
+    log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps: if this number of steps differs tenfold over
+    the range, the scale is reverse-log, because a linear scale would place few trials near 1."""
     if is_learning_rate(name) and low > 0:
         return "log"
     is_moving_average = _word_sequences(name) & _MOVING_AVERAGE_NAMES and "oneminus" not in _word_sequences(name)

@@ -264,10 +264,8 @@ class Study:
 
     def train_cost_curve(self, trial: Trial) -> Curve:
         """Return the trial's cost on training data: the objective on training data or, if it was not logged, a training loss.
-
         The curve is empty if the trial logged neither the objective on training data nor a training loss. The objective on
-        training data is comparable with `cost_curve`, but a training loss is not.
-        """
+        training data is comparable with `cost_curve`, but a training loss is not."""
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
             return train_objective if self.minimize else -train_objective

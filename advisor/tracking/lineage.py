@@ -151,10 +151,8 @@ def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperi
 
 def select_study_runs(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
     """Return the experiment with only the runs of one study, and a warning that counts the omitted runs. If no tag names a
-    study, return all runs.
-
-    strict: whether to raise AdvisorError if tags name only other studies; if False, all runs are returned in this case.
-    """
+    study, return all runs. strict: whether to raise AdvisorError if tags name only other studies; if False, all runs are
+    returned in this case."""
     names = [run.tags.get(contract.TAG_STUDY, experiment.name) for run in experiment.runs]
     if set(names) == {study} or not any(contract.TAG_STUDY in run.tags for run in experiment.runs):
         return experiment

@@ -88,10 +88,8 @@ class PointCache:
         self._known = np.zeros(0, dtype=np.bool_)
 
     def load(self, keys: Sequence[str | None], collector: PointCollector) -> BoolArray:
-        """Add the points of cached runs to the collector. Return a mask of shape (runs,) that is True for cached runs.
-
-        keys: the `run_digest` of each run, or None for a run that may still change.
-        """
+        """Add the points of cached runs to the collector. Return a mask of shape (runs,) that is True for cached runs. keys:
+        the `run_digest` of each run, or None for a run that may still change."""
         self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
         runs_by_key = {k: run for run, k in enumerate(keys) if k is not None}
         with contextlib.suppress(OSError):
@@ -102,11 +100,9 @@ class PointCache:
         return self._known.copy()
 
     def save(self, collector: PointCollector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
-        """Remove all points from the collector and return them; write the new runs to the cache.
-
-        min_points: minimum number of points in all new runs together; with fewer points, no cache file is written. except_runs:
-        indices of runs that are not cached. If the experiment already has `MAX_FILES` cache files, they are merged into one.
-        """
+        """Remove all points from the collector and return them; write the new runs to the cache. min_points: minimum number of
+        points in all new runs together; with fewer points, no cache file is written. except_runs: indices of runs that are not
+        cached. If the experiment already has `MAX_FILES` cache files, they are merged into one."""
         is_cacheable = np.array([k is not None for k in self._keys], dtype=np.bool_)
         is_cacheable[list(except_runs)] = False
         new = is_cacheable & ~self._known
@@ -173,10 +169,7 @@ def _delete_files(paths: Iterable[Path]) -> None:
 
 def _load_file(path: Path, wanted: dict[str, int], collector: PointCollector) -> list[int]:
     """Add the points of the cached runs to the collector, and return the indices of these runs. wanted: runs by cache key; the
-    cached runs are removed from it.
-
-    A damaged cache file is deleted.
-    """
+    cached runs are removed from it. A damaged cache file is deleted."""
     # A separate collector is used, because no point may be used before the whole file has been checked.
     file_points = PointCollector()
     try:

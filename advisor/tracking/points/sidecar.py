@@ -89,11 +89,9 @@ class SidecarCurves:
 
 
 def max_curve_points(runs: int) -> int:
-    """Return the maximum number of points of one curve at full resolution, given the number of runs with sidecars.
-
-    The maximum is `MAX_POINTS`, halved until the curves of all runs fit into `MAX_STUDY_POINTS`. Because the maximum changes
-    only by factors of 2, a few additional runs rarely change it.
-    """
+    """Return the maximum number of points of one curve at full resolution, given the number of runs with sidecars. The maximum
+    is `MAX_POINTS`, halved until the curves of all runs fit into `MAX_STUDY_POINTS`. Because the maximum changes only by
+    factors of 2, a few additional runs rarely change it."""
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_STUDY_POINTS and limit > 2 * contract.DENSELY_LOGGED_STEPS:
         limit //= 2
@@ -109,11 +107,9 @@ def read_sidecars(
     on_progress: Callable[[int, int], None],
 ) -> tuple[list[SidecarCurves | None], tuple[str, ...]]:
     """Return the curves from each run's sidecars (None if the run has no usable sidecar), and warnings about unusable sidecars.
-
     tracking_uri: the server of the runs; if None, only local folders are searched. limit: maximum number of points of a curve
     at full resolution. reducing: whether to reduce longer curves to windows. If False, longer curves are read from the store,
-    which is better if the store is fast.
-    """
+    which is better if the store is fast."""
     sources_by_run = [(i, source) for i, source in enumerate(sources) if source is not None]
     sidecars: list[SidecarCurves | None] = [None] * len(sources)
     reasons: Counter[str] = Counter()
@@ -155,11 +151,9 @@ def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Poi
 
 
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
-    """Return a function that selects the store's points of `metric` that a sidecar replaces, or None if there are no such points.
-
-    A sidecar replaces the points within its range of steps and times. Points from other programs or from earlier parts of the
-    training are kept.
-    """
+    """Return a function that selects the store's points of `metric` that a sidecar replaces, or None if there are no such
+    points. A sidecar replaces the points within its range of steps and times. Points from other programs or from earlier parts
+    of the training are kept."""
     parts = [
         (i, part.from_step, part.first_time_ms, part.last_time_ms)
         for i, sidecar in enumerate(sidecars)
@@ -299,12 +293,9 @@ def _join_point_columns(pieces: list[Columns]) -> Columns:
 
 
 def _summarize_in_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
-    """Return the columns of the metrics NAME, NAME.min and NAME.max, as our logger writes them to the store. The curve must be in
-    ascending order of steps.
-
-    `contract.window_width` determines the width of the windows. The window means are computed with Python floats, as in the
-    logger, so that both results are bit-identical.
-    """
+    """Return the columns of the metrics NAME, NAME.min and NAME.max, as our logger writes them to the store. The curve must be
+    in ascending order of steps. `contract.window_width` determines the width of the windows. The window means are computed with
+    Python floats, as in the logger, so that both results are bit-identical."""
     bounds = _window_bounds(steps)
     last_indices = bounds[1:] - 1
     means, lows, highs = np.empty(len(last_indices)), np.empty(len(last_indices)), np.empty(len(last_indices))

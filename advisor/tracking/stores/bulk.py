@@ -49,10 +49,8 @@ def read_histories(
     on_progress: Callable[[int], None],
 ) -> list[CurveRequest]:
     """Add the complete metric histories to the collector. Return the curves that need separate requests, because bulk requests
-    did not return them completely.
-
-    on_progress: called with the number of curves read. Raises the MLflow client's error if the server does not respond.
-    """
+    did not return them completely. on_progress: called with the number of curves read. Raises the MLflow client's error if the
+    server does not respond."""
     queue = _CurveQueue(curves, on_progress)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
 
@@ -99,10 +97,8 @@ class _CurveQueue:
             return part
 
     def record_batch(self, batch: Sequence[CurveRequest], counts: dict[int, int] | None) -> None:
-        """Record the result of a bulk request.
-
-        counts: number of points by run, for complete metric histories, or None if the server does not support bulk requests.
-        """
+        """Record the result of a bulk request. counts: number of points by run, for complete metric histories, or None if the
+        server does not support bulk requests."""
         with self._lock:
             sizes = counts or {}
             self._read += len(sizes)

@@ -23,10 +23,8 @@ class ExperimentListing:
 
 
 def choose_experiment(name_or_id: str, entries: Sequence[ExperimentListing], location: StoreLocation) -> ExperimentListing:
-    """Return the experiment with this name; if there is none, return the experiment with this id.
-
-    Raises AdvisorError if no experiment or several experiments match, or if the experiment was deleted.
-    """
+    """Return the experiment with this name; if there is none, return the experiment with this id. Raises AdvisorError if no
+    experiment or several experiments match, or if the experiment was deleted."""
     matching_entries = [e for e in entries if e.name == name_or_id] or [e for e in entries if e.id == name_or_id]
     active_matches = [e for e in matching_entries if not e.deleted]
     if len(active_matches) > 1:

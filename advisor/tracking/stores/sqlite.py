@@ -72,10 +72,8 @@ def connect(location: StoreLocation) -> Iterator[sqlite3.Connection]:
 
 
 def _first_invalid_column_type(connection: sqlite3.Connection) -> str | None:
-    """Return a description of the first non-numeric value in a numeric column, or None if there is none.
-
-    SQLite stores values of any type in any column; programs that log NumPy numbers store them as blobs.
-    """
+    """Return a description of the first non-numeric value in a numeric column, or None if there is none. SQLite stores values
+    of any type in any column; programs that log NumPy numbers store them as blobs."""
     for table, columns in _NUMERIC_COLUMNS.items():
         for column in columns:
             key = "key" if "key" in _REQUIRED_COLUMNS[table] else "name"

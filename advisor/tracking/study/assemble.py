@@ -51,14 +51,11 @@ def assemble(
     reading: Reading | None = None,
     unfinished: bool = False,
 ) -> Study:
-    """Return the study of an experiment's runs. reading: the user's decisions, by default those in the study file.
-
-    unfinished: whether to accept a study in which no trial has ended yet.
-
-    Objective, direction and search space are taken from the arguments, or else from `spec`, or else from the tags of our
-    training hooks. If none of these sources states them, they are inferred, and `Study.inferred` records this. Raises
-    AdvisorError if the experiment has no data or the arguments contradict the data.
-    """
+    """Return the study of an experiment's runs. reading: the user's decisions, by default those in the study file. unfinished:
+    whether to accept a study in which no trial has ended yet. Objective, direction and search space are taken from the
+    arguments, or else from `spec`, or else from the tags of our training hooks. If none of these sources states them, they are
+    inferred, and `Study.inferred` records this. Raises AdvisorError if the experiment has no data or the arguments contradict
+    the data."""
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; train some trials first")
     reading = reading or (spec.reading if spec is not None else None) or Reading()

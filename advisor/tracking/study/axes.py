@@ -180,11 +180,8 @@ def _are_times_increasing(times: FloatArray) -> bool:
 
 def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
     """Return warnings about metrics that some trials log by epoch and other trials by step, so that their steps cannot be
-    compared.
-
-    Consecutive integers from 0 or 1 count as epochs, and steps at least `_MIN_STEP_INTERVAL` apart count as optimizer steps.
-    The trials of both kinds must have similar numbers of points.
-    """
+    compared. Consecutive integers from 0 or 1 count as epochs, and steps at least `_MIN_STEP_INTERVAL` apart count as optimizer
+    steps. The trials of both kinds must have similar numbers of points."""
     mixed = []
     for name, block in sorted(blocks.items()):
         counts = np.diff(block.offsets)
@@ -227,10 +224,8 @@ def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> Float
 
 
 def curve_length(curve: Curve) -> int:
-    """Return the number of steps up to the last point of a non-empty curve: 200 if its steps are 0, 1, ..., 199.
-
-    A curve with steps from 0 to 200 also has 200 steps, because its evaluation at step 0 precedes the training.
-    """
+    """Return the number of steps up to the last point of a non-empty curve: 200 if its steps are 0, 1, ..., 199. A curve with
+    steps from 0 to 200 also has 200 steps, because its evaluation at step 0 precedes the training."""
     end = int(curve.steps[-1])
     from_zero = len(curve) > 1 and curve.steps[0] == 0 and end + 1 == len(curve)
     return end + 1 if from_zero and end % _PLANNED_LENGTH_DIVISOR and not (end + 1) % _PLANNED_LENGTH_DIVISOR else end

@@ -32,11 +32,8 @@ _NON_QUALITY_WORDS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
 
 
 def add_metric_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
-    """Return the study with additional decisions and warnings about comparisons that contradict the analysis.
-
-    summaries: value of the objective that each trial logged without a step at its end. Hyperparameter tuners compare trials by
-    these values.
-    """
+    """Return the study with additional decisions and warnings about comparisons that contradict the analysis. summaries: value
+    of the objective that each trial logged without a step at its end. Hyperparameter tuners compare trials by these values."""
     decisions = list(study.decisions)
     counts = [declared.count_objective_directions(t.tags) for t in study.trials]
     if counts and min(counts) > 1:
@@ -131,11 +128,9 @@ def _measures_cost(study: Study, name: str) -> bool:
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
     """Return the other metrics on the objective's data split whose names imply a better direction. Each metric is paired with
-    the sign that converts it to a cost.
-
-    Metrics that describe a language model's own predictions, such as their entropy, are no objectives. In preference training,
-    the loss and the rewards of answers are functions of the same margin, so they are no competing objectives either.
-    """
+    the sign that converts it to a cost. Metrics that describe a language model's own predictions, such as their entropy, are no
+    objectives. In preference training, the loss and the rewards of answers are functions of the same margin, so they are no
+    competing objectives either."""
     own = study.spec.objective.metric
     split = metric_direction.split_of_metric(own)
     metrics_by_quantity: dict[tuple[str, ...], tuple[str, int]] = {}

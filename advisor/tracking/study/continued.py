@@ -53,11 +53,8 @@ class _Continuation(NamedTuple):
 
 def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
     """Join each interrupted run and its continuation into one run. Return the experiment and the decisions about the joined
-    runs.
-
-    The joined run has the id of its last part. If two parts have points at the same steps, the points of the later part are
-    used.
-    """
+    runs. The joined run has the id of its last part. If two parts have points at the same steps, the points of the later part
+    are used."""
     groups = _groups_with_equal_settings(experiment)
     parts = _find_trial_parts(experiment) if groups else {}
     # Steps that are Unix times cannot show that a run continues an earlier run.
@@ -84,12 +81,10 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
 
 def _is_continuation(earlier: _TrialPart, later: _TrialPart, usual_first_step: int, longest: int) -> bool | None:
     """Return None if `later` does not continue `earlier`; otherwise, return whether `later` counts its steps from zero.
-
     usual_first_step: first step of runs that are not continuations. If the steps of `later` start where the steps of `earlier`
     ended, `later` continues `earlier`, whatever the status of `earlier`. A killed run is also continued by a run that repeats
     the training from the start and reaches a later step. A killed run is also continued by a run that counts its steps from
-    zero, if both runs together are as long as the longest run.
-    """
+    zero, if both runs together are as long as the longest run."""
     if later.started < earlier.ended:
         return None
     interval = max(earlier.step_interval, later.step_interval)

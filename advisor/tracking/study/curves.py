@@ -111,10 +111,7 @@ def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: Float
 
 def _stepless_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
     """Return the indices of points at step 0 that were logged after all later steps of their trial; MLflow stores values
-    without a step in this way.
-
-    The input arrays must be sorted by trial, step and time.
-    """
+    without a step in this way. The input arrays must be sorted by trial, step and time."""
     zeros = np.flatnonzero(steps == 0)
     ends = np.searchsorted(trials, trials[zeros], "right")
     late_points = []

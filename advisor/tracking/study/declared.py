@@ -51,11 +51,9 @@ def parameters_with_none_choice(runs: Sequence[Run]) -> frozenset[str]:
 
 
 def tuner_parameters(runs: Sequence[Run], params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
-    """Return the parameters that the tuner declares, by name. params: values of each run, shape (runs,).
-
-    If a range changed from trial to trial, the result is the union of the ranges. Parameters whose declaration contradicts the
-    logged values are omitted.
-    """
+    """Return the parameters that the tuner declares, by name. params: values of each run, shape (runs,). If a range changed
+    from trial to trial, the result is the union of the ranges. Parameters whose declaration contradicts the logged values are
+    omitted."""
     result = {}
     for name, found in _distributions_by_parameter(runs).items():
         values = [p[name] for p in params if name in p]

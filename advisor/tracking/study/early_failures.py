@@ -34,12 +34,10 @@ _MAX_P_VALUE = 0.01
 def find_launch_failures(
     runs: Sequence[Run], blocks: Mapping[str, CurveBlock], errors: Mapping[int, str], crashed: Iterable[int]
 ) -> list[int]:
-    """Return the crashed trials whose launch failed. errors: error text by trial index, for trials that logged an error.
-
-    A launch failed if the trial logged nothing and its error is an error in the program, its command line or its machine. A
+    """Return the crashed trials whose launch failed. errors: error text by trial index, for trials that logged an error. A
+    launch failed if the trial logged nothing and its error is an error in the program, its command line or its machine. A
     launch also failed if no trial with the same `advisor run` command logged anything, although trials with another command
-    did.
-    """
+    did."""
     is_silent = ~has_training_metrics(blocks, len(runs))
     commands = [_command_fingerprint(run) for run in runs]
     successes = {command for command, nothing in zip(commands, is_silent, strict=True) if command is not None and not nothing}
@@ -59,10 +57,8 @@ def find_memory_failures(
     started: Sequence[float | None],
 ) -> tuple[dict[int, str], list[Decision]]:
     """Return (out-of-memory error text by trial index, decision about these trials) for trials that probably ran out of memory.
-
     params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial.
-    If no trial trained after the first failure, the cause may be a failure of the store, the disk or the machine.
-    """
+    If no trial trained after the first failure, the cause may be a failure of the store, the disk or the machine."""
     is_silent = ~has_training_metrics(blocks, len(params))
     failed_trials = [i for i in crashed if is_silent[i]]
     for name in sorted({n for p in params for n in p if is_batch_size(n)}):

@@ -22,10 +22,7 @@ _ACCUMULATION_WORDS = ("accumulation", "accumulate", "accum")
 
 def best_model_metric(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
     """Return the metric that selects the best model according to the parameters of most runs, or None if the parameters name
-    none of `metrics`.
-
-    The value "loss" alone is ignored, because tools set it by default.
-    """
+    none of `metrics`. The value "loss" alone is ignored, because tools set it by default."""
     votes: Counter[str] = Counter()
     for run in params:
         named_metrics = {_find_named_metric(value, metrics) for name, value in run.items() if _is_objective(name)}
@@ -72,11 +69,8 @@ def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | Non
 
 def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: Sequence[int]) -> list[int | None]:
     """Return the planned optimizer steps of each trial from its parameters, or None for all trials if most of them ended at a
-    different step.
-
-    ends: last logged step of each trial, shape (trials,). A parameter is ignored if the last steps of most trials contradict
-    it.
-    """
+    different step. ends: last logged step of each trial, shape (trials,). A parameter is ignored if the last steps of most
+    trials contradict it."""
     names = {k for p in params for k in p if is_training_length(k) and _STEP_COUNT_WORDS & set(words_of_name(k))}
     plans = [next((int(n) for k, v in p.items() if k in names and (n := parse_count(v)) >= 1), None) for p in params]
     agrees = [0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(plans, ends, strict=True) if p is not None and end >= 0]

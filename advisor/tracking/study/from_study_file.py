@@ -20,10 +20,8 @@ def check_declared_parameters(
     spec: StudySpec | None, params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> tuple[dict[str, Parameter], list[str]]:
     """Return the declared parameters with their logged types, and one warning per parameter about values outside its range.
-
     params: the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a declared parameter, or if no
-    trial used one of its declared values.
-    """
+    trial used one of its declared values."""
     if spec is None:
         return {}, []
     warnings = []
@@ -79,10 +77,8 @@ def _format_words(words: Sequence[str]) -> str:
 
 
 def _add_logged_type(name: str, parameter: Parameter, values: Sequence[HyperparameterValue | None]) -> Parameter:
-    """Return the declared parameter; if the study file sets no type for it, use the type of the trials' values.
-
-    A range with a fractional end counts as a range of floats, even if the declared type is int.
-    """
+    """Return the declared parameter; if the study file sets no type for it, use the type of the trials' values. A range with a
+    fractional end counts as a range of floats, even if the declared type is int."""
     range_ends = [end for end in (parameter.low, parameter.high) if end is not None]
     has_fraction = parameter.type == "int" and not all(float(end).is_integer() for end in range_ends)
     if not parameter.numeric or (parameter.type is not None and not has_fraction):

@@ -78,10 +78,8 @@ def parse_params(
     logged_params: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()
 ) -> list[dict[str, HyperparameterValue]]:
     """Return the hyperparameters of each trial, shape (trials,); values of the same name have one type. Parameters that are
-    seeds, paths or other labels are removed.
-
-    with_none: names of parameters in which the word None is always a value. For other parameters, `_none_is_choice` decides.
-    """
+    seeds, paths or other labels are removed. with_none: names of parameters in which the word None is always a value. For other
+    parameters, `_none_is_choice` decides."""
     trials = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME_CHARS and (v := parse_value(t)) is not None}
         for params in logged_params
@@ -123,11 +121,8 @@ def _none_is_choice(
     name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, HyperparameterValue]], names: Sequence[str]
 ) -> bool:
     """Return whether None is one of the parameter's choices. If it is not, the trials that logged None do not have the
-    parameter.
-
-    None is not a choice if the value of a different parameter determines which trials have it; for example, Adam has no
-    momentum. Numbers that rarely repeat form a range, which cannot contain None.
-    """
+    parameter. None is not a choice if the value of a different parameter determines which trials have it; for example, Adam has
+    no momentum. Numbers that rarely repeat form a range, which cannot contain None."""
     values = [p[name] for p in parsed if name in p]
     options = set(values)
     if not any(isinstance(v, str | bool) for v in values) and len(options) > 1 and 2 * len(options) > len(values):
@@ -189,12 +184,10 @@ def infer_parameter(name: str, values: Sequence[HyperparameterValue]) -> Paramet
 
 
 def infer_scale(values: FloatArray, name: str = "") -> AxisScale:
-    """Return the scale (linear or log) on which the different values, shape (n,), are more evenly spaced.
-
-    The scale is linear unless all values are positive and the ratio of the largest to the smallest is at least 4. Learning
-    rates and regularisation strengths, which are usually searched on a log scale, get a log scale if their values span at least
-    one decade. Momentum and betas get a reverse-log scale if their distances from 1 span at least one decade.
-    """
+    """Return the scale (linear or log) on which the different values, shape (n,), are more evenly spaced. The scale is linear
+    unless all values are positive and the ratio of the largest to the smallest is at least 4. Learning rates and regularisation
+    strengths, which are usually searched on a log scale, get a log scale if their values span at least one decade. Momentum and
+    betas get a reverse-log scale if their distances from 1 span at least one decade."""
     sorted_values = np.unique(values)
     if scale_of_new_range(name, float(sorted_values[0]), float(sorted_values[-1]), "linear") == "reverse-log":
         return "reverse-log"
@@ -230,11 +223,9 @@ def _existence_condition(
     name: str, switches: Sequence[str], params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> dict[str, HyperparameterValue] | None:
     """Return {switch: value} if exactly the trials in which the parameter `switch` has this value have the parameter `name`,
-    with at least two trials that have it and two that do not.
-
-    If several parameters could be the condition's switch, return the switch that most trials have, or the alphabetically first
-    of these. Circular conditions are impossible, because more trials have a switch than the parameters that depend on it.
-    """
+    with at least two trials that have it and two that do not. If several parameters could be the condition's switch, return the
+    switch that most trials have, or the alphabetically first of these. Circular conditions are impossible, because more trials
+    have a switch than the parameters that depend on it."""
     trials_with_parameter = {i for i, trial in enumerate(params) if name in trial}
     if len(trials_with_parameter) == len(params):
         return None
@@ -257,11 +248,9 @@ def _existence_condition(
 def find_duplicate_parameters(
     params: Sequence[Mapping[str, HyperparameterValue]], preferred_names: Collection[str]
 ) -> dict[str, str]:
-    """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
-
-    Some tools log a user's hyperparameter again under the tool's own name, for example `lr` and `learning_rate`. The original
-    is the duplicate whose name is in `preferred_names`; if there is none, it is the duplicate with the shortest name.
-    """
+    """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial. Some tools log a user's
+    hyperparameter again under the tool's own name, for example `lr` and `learning_rate`. The original is the duplicate whose
+    name is in `preferred_names`; if there is none, it is the duplicate with the shortest name."""
     columns: dict[tuple[HyperparameterValue | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
         column = tuple(trial.get(name) for trial in params)
@@ -277,9 +266,7 @@ def find_duplicate_parameters(
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
     """Return the planned number of steps: the most frequent declared number; if there is none, the most frequent last step.
-
-    Last steps of 0 and 1 are ignored, because they belong to results that were logged once after the training.
-    """
+    Last steps of 0 and 1 are ignored, because they belong to results that were logged once after the training."""
     planned_steps = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned_steps:
         return Counter(planned_steps).most_common(1)[0][0]

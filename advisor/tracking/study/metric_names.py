@@ -36,13 +36,10 @@ def is_window_or_system_metric(name: str) -> bool:
 
 def guess_objective(counts: Mapping[str, int]) -> str | None:
     """Return the most likely objective among the metrics whose names tell the better direction. counts: number of trials that
-    logged each metric.
-
-    Order of preference: validation before test; reported quantities (accuracy, error) before losses, and losses before an
-    entropy or the accuracy of single tokens; curves before metrics of the best value so far; metrics of more trials;
-    alphabetical order. If there are no validation or test metrics, return the only quality metric without a split in its name,
-    or else the only loss without a split, or None if there is no such metric, or more than one.
-    """
+    logged each metric. Order of preference: validation before test; reported quantities (accuracy, error) before losses, and
+    losses before an entropy or the accuracy of single tokens; curves before metrics of the best value so far; metrics of more
+    trials; alphabetical order. If there are no validation or test metrics, return the only quality metric without a split in
+    its name, or else the only loss without a split, or None if there is no such metric, or more than one."""
     directed_metrics = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
     candidates = [m for m in directed_metrics if split_of_metric(m) in ("valid", "test")]
     if not candidates:
@@ -64,12 +61,9 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
 
 def describes_model_predictions(name: str) -> bool:
     """Return True if the metric is one of two that TRL logs about a language model: the entropy of its predictions or the
-    accuracy of single tokens.
-
-    The entropy falls as the model becomes more certain, whether right or wrong. The accuracy of single tokens counts only the
-    most likely token and is computed with the correct text as context. Neither metric competes with a loss or a reward to be
-    the objective.
-    """
+    accuracy of single tokens. The entropy falls as the model becomes more certain, whether right or wrong. The accuracy of
+    single tokens counts only the most likely token and is computed with the correct text as context. Neither metric competes
+    with a loss or a reward to be the objective."""
     quantity = quantity_words(name)
     return quantity == ("entropy",) or {"token", "accuracy"} <= set(quantity)
 
@@ -85,11 +79,8 @@ def find_signal_metrics(
     metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
 ) -> dict[Signal, str]:
     """Return a metric for each role in the rules, such as the training loss. points: total number of points of each metric over
-    all trials.
-
-    summaries: metrics with at most one point per trial. Metrics with at most one point per trial are not curves, so they cannot
-    be compared with a loss curve.
-    """
+    all trials. summaries: metrics with at most one point per trial. Metrics with at most one point per trial are not curves, so
+    they cannot be compared with a loss curve."""
     names = sorted(m for m in metrics if not is_window_or_system_metric(m))
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)

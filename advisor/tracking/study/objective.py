@@ -31,10 +31,8 @@ def choose_objective(
     experiment: Experiment, spec: StudySpec | None, metric: str | None, direction: Direction | None
 ) -> ObjectiveChoice:
     """Return the objective from the first of these sources that states it: the arguments, the study file, the tags, the
-    parameters, the metric names.
-
-    Raises AdvisorError if the arguments contradict each other or the data, or if the objective cannot be inferred.
-    """
+    parameters, the metric names. Raises AdvisorError if the arguments contradict each other or the data, or if the objective
+    cannot be inferred."""
     if all(metric_names.is_window_or_system_metric(m) for m in experiment.points):
         hint = "log the metric that measures how good a trial is"
         raise NothingToJudge(f"no run of experiment {experiment.name!r} logged a metric; {hint}")
@@ -93,10 +91,8 @@ def _declared_objective(experiment: Experiment, direction: Direction | None) -> 
 
 def _choose_direction(metric: str, logged_direction: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
     """Return (direction, entry for `Study.inferred` if the metric's name decides, warning if the runs contradict the name).
-
     logged_direction: direction in the runs' tags. The direction that a metric's name implies takes precedence over the runs'
-    tags, because tuners and hooks log "minimize" by default.
-    """
+    tags, because tuners and hooks log "minimize" by default."""
     if logged_direction is not None and not metric_direction.contradicts_direction(metric, logged_direction):
         return logged_direction, {}, ()
     by_name = metric_direction.direction_of_metric(metric)

@@ -18,8 +18,7 @@ from advisor.tracking.study.metric_names import find_policy_metrics
 _MIN_DIFFERING_EXAMPLES = 5
 """Minimum difference between two accuracies in validation examples. A smaller difference may be chance, so it is no evidence
 that a trial gained or lost accuracy. If two equally good models disagree on five examples, the probability that a given one of
-them is right on all five is 1/32 (sign test).
-"""
+them is right on all five is 1/32 (sign test)."""
 _MIN_ACCURACY_DIFFERENCE = 1e-5
 """Minimum relative difference between two accuracies; smaller differences are rounding errors of 32-bit floats."""
 _MAX_ACCURACY_ROUNDING = 0.1
@@ -73,12 +72,9 @@ def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, mini
 
 def min_detectable_difference(costs: ObjectiveCosts, examples: float) -> float:
     """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for
-    other objectives.
-
-    If the number of examples is unknown, the smallest difference between logged accuracies counts as one example, provided that
-    all accuracies are multiples of it. A few accuracies can be multiples by chance, so the result is limited to a share of the
-    range.
-    """
+    other objectives. If the number of examples is unknown, the smallest difference between logged accuracies counts as one
+    example, provided that all accuracies are multiples of it. A few accuracies can be multiples by chance, so the result is
+    limited to a share of the range."""
     if math.isfinite(examples) or "accuracy" not in metric_direction.quantity_words(costs.metric):
         return min_known_difference(costs, examples)
     values = np.unique(np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)]))
@@ -93,9 +89,8 @@ def min_detectable_difference(costs: ObjectiveCosts, examples: float) -> float:
 
 
 def min_known_difference(costs: ObjectiveCosts, examples: float) -> float:
-    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
-    objectives, or if the number is unknown.
-    """
+    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for
+    other objectives, or if the number is unknown."""
     if "accuracy" not in metric_direction.quantity_words(costs.metric):
         return 0.0
     values = np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)])
@@ -108,12 +103,10 @@ def _full_accuracy(accuracies: FloatArray) -> float:
 
 
 def is_best_so_far(costs: ObjectiveCosts) -> bool:
-    """Return whether the objective is the best value so far instead of the value of each evaluation: no evaluation is worse than
-    an earlier one, and values often repeat before they jump.
-
-    If values repeated by chance, each repeated value could as well have been a worse one (sign test). Repeated values before
-    the smallest possible improvement do not count, because rounding makes the values of a smooth curve repeat as well.
-    """
+    """Return whether the objective is the best value so far instead of the value of each evaluation: no evaluation is worse
+    than an earlier one, and values often repeat before they jump. If values repeated by chance, each repeated value could as
+    well have been a worse one (sign test). Repeated values before the smallest possible improvement do not count, because
+    rounding makes the values of a smooth curve repeat as well."""
     changes = [np.diff(c.finite.values) for c in costs.curves if len(c.finite) > 1]
     all_changes = np.concatenate(changes) if changes else np.empty(0)
     if not (all_changes < 0).any() or (all_changes > 0).any():

@@ -33,10 +33,8 @@ def find_trials_on_plateaus(
     costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, min_distance: float
 ) -> dict[int, str]:
     """Return the trials that never left a degenerate plateau, each with a clause that describes the plateau. A plateau is a
-    level of random guessing, a level that several trials share, or an exact constant.
-
-    min_distance: minimum distance of a plateau from the best result.
-    """
+    level of random guessing, a level that several trials share, or an exact constant. min_distance: minimum distance of a
+    plateau from the best result."""
     results = [float(costs.curves[t].finite.values.min()) for t in trials]
     if not results:
         return {}
@@ -96,11 +94,9 @@ def _find_trials_no_better_than_plateau(
 
 
 def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: float) -> int:
-    """Return the maximum number of consecutive evaluations that a trial spent at `level` before it left this level.
-
-    For example, the success rate of a policy may be zero for some time. If a trial has left a level before, another trial at
-    this level may only need more time.
-    """
+    """Return the maximum number of consecutive evaluations that a trial spent at `level` before it left this level. For
+    example, the success rate of a policy may be zero for some time. If a trial has left a level before, another trial at this
+    level may only need more time."""
     max_evaluations = 0
     for curve in curves:
         indices_off_level = np.flatnonzero(np.abs(curve.finite.values - level) > max(error, 1e-12))

@@ -91,11 +91,8 @@ def _split_by_digits(experiment: Experiment, chosen: Sequence[int]) -> RunGroups
 
 def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs that have at most half of their parameter names in common, unless the value of one parameter explains the
-    difference.
-
-    A failed run may have logged only some of its parameters, so it joins the group of runs with which it has the most parameter
-    names in common.
-    """
+    difference. A failed run may have logged only some of its parameters, so it joins the group of runs with which it has the
+    most parameter names in common."""
     raw = [experiment.runs[i].params for i in chosen]
     if inference.logged_same_parameters(raw):
         return None
@@ -139,8 +136,7 @@ _SPLIT_FUNCTIONS: tuple[Callable[[Experiment, Sequence[int]], RunGroups | None],
 
 def _grouping_names(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
     """Return the parameters, or the user's tags, whose names end with one of the nouns and whose values are several different
-    words.
-    """
+    words."""
     grouping_names = []
     runs = [experiment.runs[i] for i in chosen]
     params = {n for run in runs for n in run.params}

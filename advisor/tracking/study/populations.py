@@ -41,12 +41,10 @@ class RunPopulation:
 def select_population(
     experiment: Experiment, selection: str | None, *, objective: str | None = None, declared_study: bool = False
 ) -> RunPopulation:
-    """Return the runs to analyse, and the decisions about the other runs.
-
-    selection: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count.
-    declared_study: True if a study file declares the search space; in this case, only test runs are separated. Raises
-    AdvisorError if no run matches `selection`, or if no population has enough runs.
-    """
+    """Return the runs to analyse, and the decisions about the other runs. selection: "all", `PARAMETER=VALUE`, or None for the
+    largest population. objective: only runs that logged this metric count. declared_study: True if a study file declares the
+    search space; in this case, only test runs are separated. Raises AdvisorError if no run matches `selection`, or if no
+    population has enough runs."""
     if selection == "all":
         return RunPopulation(experiment)
     if selection is None and declared_study:

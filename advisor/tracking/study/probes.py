@@ -18,10 +18,8 @@ PARENT_RUN_TAG = "mlflow.parentRunId"
 
 
 def exclude_probe_runs(experiment: Experiment) -> Experiment:
-    """Return the experiment without its probes; if all runs are probes, return only the probes of the most frequent kind.
-
-    A warning says how many runs were excluded. To analyse probes, users select them with a filter.
-    """
+    """Return the experiment without its probes; if all runs are probes, return only the probes of the most frequent kind. A
+    warning says how many runs were excluded. To analyse probes, users select them with a filter."""
     probe_kinds = [run.tags.get(contract.TAG_PROBE) for run in experiment.runs]
     if len(set(probe_kinds)) <= 1:
         return experiment
@@ -85,11 +83,8 @@ def find_trial_runs(experiment: Experiment, objective: str) -> tuple[IntArray, l
 
 def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
     """Return whether a parent run is a trial: its children vary a hyperparameter that the parent logged, or vary no
-    hyperparameter.
-
-    Child runs that vary no hyperparameter are folds or repeats of their parent. A sweep's parent run is not a trial, even if it
-    logs the sweep's best value.
-    """
+    hyperparameter. Child runs that vary no hyperparameter are folds or repeats of their parent. A sweep's parent run is not a
+    trial, even if it logs the sweep's best value."""
     trials = inference.parse_params([run.params for run in children])
     names = {name for trial in trials for name in trial}
     varied_names = {name for name in names if len({t[name] for t in trials if name in t}) > 1}
@@ -97,11 +92,9 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
 
 
 def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:
-    """Return the indices of runs that a tool created only to evaluate a trained model.
-
-    Evaluation runs have no parameters and one point per metric, while the experiment's trials have parameters and longer
-    curves. A trial that a launcher has just created also has no parameters for a moment, but it has the tag `TAG_TRIAL`.
-    """
+    """Return the indices of runs that a tool created only to evaluate a trained model. Evaluation runs have no parameters and
+    one point per metric, while the experiment's trials have parameters and longer curves. A trial that a launcher has just
+    created also has no parameters for a moment, but it has the tag `TAG_TRIAL`."""
     without_params = {i for i in indices if not experiment.runs[i].params and contract.TAG_TRIAL not in experiment.runs[i].tags}
     if not without_params or 2 * len(without_params) > len(indices):
         return set()

@@ -63,12 +63,10 @@ class DependentParameter:
 def find_dependent_parameters(
     params: Sequence[Mapping[str, HyperparameterValue]], keep: Collection[str] = ()
 ) -> tuple[DependentParameter, ...]:
-    """Return the hyperparameters that follow from other hyperparameters. params: values of each trial, shape (trials,).
-
-    Among related hyperparameters, the least important hyperparameter counts as dependent. The order of importance, from low to
-    high, is: lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens counts as
-    dependent on the number of steps. keep: names that never count as dependent, because the study file declares them.
-    """
+    """Return the hyperparameters that follow from other hyperparameters. params: values of each trial, shape (trials,). Among
+    related hyperparameters, the least important hyperparameter counts as dependent. The order of importance, from low to high,
+    is: lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens counts as dependent on
+    the number of steps. keep: names that never count as dependent, because the study file declares them."""
     numeric_values = _numeric_parameters(params)
     dependents: list[DependentParameter] = []
     for name in sorted(numeric_values, key=lambda n: (*_importance_rank(n), is_training_length(n), -len(n), n)):
@@ -90,10 +88,8 @@ def has_unknown_role(name: str) -> bool:
 
 
 def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[int]) -> float | None:
-    """Return the number of steps per unit of a parameter if the parameter is the length of training, else None.
-
-    ends: last logged step of each trial, shape (trials,). A trial can end before the stated length of training, but not later.
-    """
+    """Return the number of steps per unit of a parameter if the parameter is the length of training, else None. ends: last
+    logged step of each trial, shape (trials,). A trial can end before the stated length of training, but not later."""
     pairs = [(as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1]
     # Equal lengths have equal ends by design, so a pair that repeats the preceding pair is no evidence of a relation.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
@@ -192,10 +188,8 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
 
 def _possible_relations(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
     """Return masks of the formulas that the first `number` trials do not contradict: powers of each other hyperparameter, shape
-    (powers, others), and sums with each of them, shape (signs, others).
-
-    Testing a few trials first keeps the search fast for a thousand hyperparameters.
-    """
+    (powers, others), and sums with each of them, shape (signs, others). Testing a few trials first keeps the search fast for a
+    thousand hyperparameters."""
     rows = np.flatnonzero(np.isfinite(values))
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, number).astype(np.int64))]
     own = values[rows]
@@ -266,11 +260,9 @@ def _formula_name(name: str) -> str:
 
 
 def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
-    """Return whether the values agree with the predicted values in nearly all trials, and more often than by chance.
-
-    A trial with the same values as the preceding trial is not counted, because it only repeats the agreement or disagreement
-    of that trial.
-    """
+    """Return whether the values agree with the predicted values in nearly all trials, and more often than by chance. A trial
+    with the same values as the preceding trial is not counted, because it only repeats the agreement or disagreement of that
+    trial."""
     is_new_pair = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[is_new_pair], predicted[is_new_pair]
     n = len(values)
@@ -317,10 +309,7 @@ def _discrete_values(params: Sequence[Mapping[str, HyperparameterValue]]) -> dic
 
 def _dependent_by_values(name: str, levels: Mapping[str, _DiscreteValues]) -> DependentParameter | None:
     """Return the hyperparameter as dependent if two discrete hyperparameters determine its value, and it has more different
-    values than either of them.
-
-    For example, the number of weights follows from depth and width.
-    """
+    values than either of them. For example, the number of weights follows from depth and width."""
     own = levels[name]
     rows = np.flatnonzero(own.value_indices >= 0)
     values = own.value_indices[rows]

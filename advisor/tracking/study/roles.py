@@ -43,10 +43,7 @@ def parameter_roles(
     params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
 ) -> ParameterRoles:
     """Return the roles of the parameters. params: values of each trial, shape (trials,). declared: names of parameters in the
-    study file, which keep their role.
-
-    last_steps: last logged step of each trial, shape (trials,).
-    """
+    study file, which keep their role. last_steps: last logged step of each trial, shape (trials,)."""
     copies = inference.find_duplicate_parameters(params, declared)
     left = [{n: v for n, v in trial.items() if n not in copies} for trial in params]
     lengths, steps, factors = _lengths_under_unusual_names(left, declared, last_steps)
@@ -67,10 +64,8 @@ def parameter_roles(
 def _lengths_under_unusual_names(
     params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
-    """Return (names of parameters that set the length of training under unusual names, planned steps, steps per unit).
-
-    The planned steps have shape (trials,).
-    """
+    """Return (names of parameters that set the length of training under unusual names, planned steps, steps per unit). The
+    planned steps have shape (trials,)."""
     no_plan: tuple[int | None, ...] = (None,) * len(params)
     names = sorted({n for p in params for n in p})
     if any(is_training_length(name) for name in names):

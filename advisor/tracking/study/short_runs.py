@@ -27,8 +27,7 @@ examples."""
 _INTERRUPTED_TRIAL_P_VALUES = 0.1, 0.5
 """Maximum p-values at which trials count as pruned if they were killed or failed without an error and have finite curves: the
 usual limit, and the limit for trials that end at rungs or right after an evaluation. The usual limit is the fraction of studies
-in which crashes are mistaken for pruning.
-"""
+in which crashes are mistaken for pruning."""
 _FINISHED_TRIAL_P_VALUES = 0.001, 0.5
 """Maximum p-values (usual limit, limit at rungs) at which short trials that ended normally count as pruned. Most short trials
 that ended normally had a different planned length or a time limit; few were pruned."""
@@ -92,11 +91,9 @@ def find_pruned_trials(
     finished: Sequence[int],
     length_is_searched: bool,
 ) -> set[int]:
-    """Return the short trials that a tuner pruned.
-
-    groups: trials that failed without an error, or were killed, one group for each kind of end; finished: trials that ended
-    normally; length_is_searched: True if a hyperparameter sets the length of training.
-    """
+    """Return the short trials that a tuner pruned. groups: trials that failed without an error, or were killed, one group for
+    each kind of end; finished: trials that ended normally; length_is_searched: True if a hyperparameter sets the length of
+    training."""
     trained_on = _logged_after_evaluation(blocks, costs)
     continued_trials = _ContinuedTrials(costs, params)
     pruned_trials: set[int] = set()
@@ -170,10 +167,8 @@ class _ContinuedTrials:
 
     def last_rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
         """Return the trial's rank among the trials that continued past its last evaluation, or None if no trial continued.
-
         repeats: whether to count a longer trial if another run of the same setting ended by this step. True is right only for
-        trials that end at rungs, because a person may have trained a good setting longer.
-        """
+        trials that end at rungs, because a person may have trained a good setting longer."""
         curve = self._curves[trial]
         if not len(curve):
             return None
@@ -200,10 +195,7 @@ class _ContinuedTrials:
 
 def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> BoolArray:
     """Return a mask, shape (trials,), of trials that trained well beyond their last evaluation, as the points of other metrics
-    show.
-
-    Metrics that the longest trials log only after training are ignored.
-    """
+    show. Metrics that the longest trials log only after training are ignored."""
     last_steps = axes.last_steps(blocks).astype(np.float64)
     last_evaluations = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
     intervals = np.array([_evaluation_interval(c) for c in costs.curves])
@@ -230,11 +222,9 @@ def find_early_stopped_trials(
     blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trials: Sequence[int], is_short: BoolArray
 ) -> EarlyStoppingPatience | None:
     """Return the trials that stopped a constant number of evaluations after their best evaluation, or None if no number fits.
-
     The number must fit nearly all short trials, and almost no trial may have continued longer without an improvement. The
     number of evaluations is computed with several common values of `min_delta`; the value that explains the ends of most trials
-    is used.
-    """
+    is used."""
     if sum(is_short[t] for t in trials) < _MIN_EARLY_STOPPED_TRIALS:
         return None
     for metric, curves in _stopping_metrics(blocks, costs):
@@ -252,10 +242,8 @@ def _fit_patience(
     waits: Sequence[Sequence[int]], trials: Sequence[int], is_short: BoolArray
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the patience that ended most of the short trials, with all trials that it ended, or None if the patience does not
-    explain the end of enough trials.
-
-    waits: for each trial, the evaluations without improvement; see `_count_evaluations_without_improvement`.
-    """
+    explain the end of enough trials. waits: for each trial, the evaluations without improvement; see
+    `_count_evaluations_without_improvement`."""
     waits_at_end = [waits[t][-1] for t in trials if is_short[t]]
     patience, fitting = Counter(waits_at_end).most_common(1)[0]
     within_patience = sum(max(w, default=0) <= patience for w in waits)

@@ -64,10 +64,8 @@ def find_silent_failures(
     chance: float | None,
     examples: float = math.inf,
 ) -> dict[int, TrialEnd]:
-    """Return the kind of failure for each given trial whose curves show a failure.
-
-    chance: cost of random guessing, if known. examples: number of validation examples, infinite if unknown.
-    """
+    """Return the kind of failure for each given trial whose curves show a failure. chance: cost of random guessing, if known.
+    examples: number of validation examples, infinite if unknown."""
     ends: dict[int, TrialEnd] = {}
     for trial in trials:
         if reason := _non_finite_evidence(blocks, costs, trial):
@@ -105,11 +103,9 @@ def _non_finite_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts
 
 
 def _was_training_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
-    """Return whether only the evaluation failed: `curve` was finite before, and the training loss is finite to its end.
-
-    A training loss that ends before the last evaluation is evidence only if its next point would have come after this
-    evaluation.
-    """
+    """Return whether only the evaluation failed: `curve` was finite before, and the training loss is finite to its end. A
+    training loss that ends before the last evaluation is evidence only if its next point would have come after this
+    evaluation."""
     finite_losses = [
         c
         for m, c in losses.items()
@@ -125,11 +121,9 @@ def _median_interval_steps(curve: Curve) -> float:
 
 
 def _has_training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
-    """Return whether training continued after a loss became non-finite at `step`: the objective still improved.
-
-    single: whether only the last logged loss is non-finite. A single skipped batch can make the last loss non-finite, unless
-    the objective also fell back to its first value.
-    """
+    """Return whether training continued after a loss became non-finite at `step`: the objective still improved. single: whether
+    only the last logged loss is non-finite. A single skipped batch can make the last loss non-finite, unless the objective also
+    fell back to its first value."""
     finite_curve = curve.finite
     before, after = finite_curve.values[finite_curve.steps < step], finite_curve.values[finite_curve.steps >= step]
     if single:
@@ -150,10 +144,8 @@ def _count_trailing_true(mask: BoolArray) -> int:
 
 
 def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
-    """Return a clause that says that the trial lost its improvement and then stayed constant, or else an empty text.
-
-    min_gain: minimum gain that counts, because a smaller gain may be chance.
-    """
+    """Return a clause that says that the trial lost its improvement and then stayed constant, or else an empty text. min_gain:
+    minimum gain that counts, because a smaller gain may be chance."""
     curve = costs.curves[trial].finite
     first, best = costs.start_cost(trial), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
@@ -176,10 +168,7 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
 
 def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
     """Return a clause that says that the trial's objective and training loss both lost most of their improvement, or an empty
-    text for other trials.
-
-    A failed classifier may guess one class after another, so its accuracy need not be constant.
-    """
+    text for other trials. A failed classifier may guess one class after another, so its accuracy need not be constant."""
     curve = costs.curves[trial].finite
     for metric, block in blocks.items():
         of_training = metric_direction.split_of_metric(metric) in ("train", None)
@@ -204,11 +193,9 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 
 
 def _fallen_rewards(costs: ObjectiveCosts, trials: Sequence[int]) -> dict[int, str]:
-    """Return the trials whose policy earns less than at its start, each with a clause that states the fall of the reward.
-
-    The training reward must fall by more than noise. After the first training step, the objective must neither exceed the
-    initial reward nor improve. The p-values are corrected for the number of trials (Holm).
-    """
+    """Return the trials whose policy earns less than at its start, each with a clause that states the fall of the reward. The
+    training reward must fall by more than noise. After the first training step, the objective must neither exceed the initial
+    reward nor improve. The p-values are corrected for the number of trials (Holm)."""
     reward_falls: list[tuple[float, int, str]] = []
     testable_trials = [t for t in trials if costs.rewards and len(costs.rewards[t]) >= MIN_SIGNAL_POINTS]
     for trial in testable_trials:

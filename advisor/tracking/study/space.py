@@ -39,10 +39,8 @@ def build_space(
     block: CurveBlock,
     roles: Mapping[str, Parameter],
 ) -> StudySpace:
-    """Return the search space of a study. spec: study file that declares the space. block: curves of the objective.
-
-    roles: undeclared parameters with a known role, such as parameters that follow from others.
-    """
+    """Return the search space of a study. spec: study file that declares the space. block: curves of the objective. roles:
+    undeclared parameters with a known role, such as parameters that follow from others."""
     params = [t.params for t in trials]
     stated, warnings = from_study_file.check_declared_parameters(spec, params)
     inferred_parameters = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
@@ -74,11 +72,8 @@ def build_space(
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
     """Return the planned length of training, from the trials that trained to their end, or None if no trial states or logged
-    steps.
-
-    If these trials planned different lengths, the length of the best trial is used. If every trial was pruned or stopped early,
-    the length of the longest trial is returned, which is a lower bound.
-    """
+    steps. If these trials planned different lengths, the length of the best trial is used. If every trial was pruned or stopped
+    early, the length of the longest trial is returned, which is a lower bound."""
     lengths = {t.index: axes.curve_length(c) for t in trials if len(c := block.curve(t.index))}
     full_trials = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _SHORTENED_STATUSES]
     if full_trials:

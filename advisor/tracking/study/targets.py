@@ -13,8 +13,7 @@ from advisor.model.words import clean, number
 
 MIN_TRIALS_AT_TARGET = 3
 """Minimum number of trials that stopped at a target, at different steps. With three trials, there was no false alarm on 1,082
-studies of fixed length.
-"""
+studies of fixed length."""
 MIN_EVALUATIONS_TO_TARGET = 3
 """Minimum number of evaluations in a trial that stopped at a target."""
 MIN_TRIAL_LENGTH_RATIO = 1.1
