@@ -1,5 +1,4 @@
-"""Runs the complete analysis: reads an experiment, applies the rules, plans the next study, and builds the report. Both the
-command line and the Python interface call `analyze`."""
+"""Runs the complete analysis for the command line and for Python: reads an experiment, judges, plans and reports."""
 
 from __future__ import annotations
 
@@ -149,6 +148,5 @@ def first_study(
 
 
 def _asks_for_changes(verdicts: Sequence[Verdict]) -> bool:
-    """Return whether a finding with sufficient confidence recommends a change to the next study."""
     findings = [f for v in verdicts for f in v.findings if f.severity != "note"]
     return any(not isinstance(c, Advise) for f in findings for c in f.changes)

@@ -17,11 +17,10 @@ class GuardStop:
     state: str
     """State of the verdict: doomed or not_finite."""
     step: int
-    """Last evaluated step."""
     reason: str
     """Message of the guard, or an empty text if the record contains no message."""
     at: float = 0.0
-    """Time of the stop in seconds since 1970, or 0 if the record contains no time."""
+    """In seconds since 1970, or 0 if unknown."""
     length: float | None = None
     """Planned number of steps of the training, or None if unknown."""
 

@@ -39,8 +39,7 @@ _HIGHER_IS_BETTER = frozenset(
 _VAGUE_WORDS = frozenset("score average match".split())
 """Words that imply "higher is better" only if no other word of the name implies a direction: a lower "FID score" is better."""
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words whose direction is reversed by a preceding "negative". The word "negative" does not reverse other words: "negative
-precision" may be the precision on negative examples."""
+"""Words that "negative" reverses, unlike "negative precision", which may be the precision on negative examples."""
 _TARGET_EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
@@ -84,7 +83,7 @@ def _split_name(name: str) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
-    """Return the last word that implies a direction. A vague word such as "score" counts only if no other word implies one."""
+    """Return the last word that implies a direction; a vague word only if no other word does."""
     directed_words = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
     return next((w for w in directed_words if w not in _VAGUE_WORDS), directed_words[0] if directed_words else None)
 

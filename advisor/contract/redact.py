@@ -91,7 +91,6 @@ def _alternatives_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=2)
 def _environment_secrets_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    """Return a pattern that matches the secrets of the environment in all forms, or None if the environment has no secrets."""
     forms = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
     ordered = sorted((value for value in forms if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value))
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, ordered))})(?!\w)") if ordered else None

@@ -35,8 +35,7 @@ class TensorFacts(_RecordPart):
 
 
 class TensorList(_RecordPart):
-    """Summary of several tensors: names of non-finite tensors, and facts about the first non-finite and the largest
-    tensors."""
+    """Summary of several tensors: names of the non-finite ones, and facts about the first non-finite and the largest ones."""
 
     tensors: int = 0
     bad: int = 0
@@ -60,8 +59,7 @@ class OptimizerFacts(_RecordPart):
 
 
 class ForwardFault(_RecordPart):
-    """First operation of the forward pass with a non-finite result, and the parameters used just before and after this
-    operation."""
+    """First operation of the forward pass with a non-finite result, and the parameters used just before and after it."""
 
     operation: str = ""
     why: str = ""
@@ -137,7 +135,7 @@ class AutopsyRecord(BatchFacts):
     start_norm: float = 0.0
     """L2 norm of all parameters at the start of training."""
     scale: float | None = None
-    """Loss scale of the gradient scaler, or None if the training uses no gradient scaler."""
+    """Loss scale of the gradient scaler, if any."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()

@@ -26,8 +26,8 @@ class SetRange(FrozenModel):
     """True if no later study may exceed the high end, because the machine cannot train with higher values."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the new range, clipped to the declared limits. The parameter keeps its type and role; a
-        parameter that was not searched becomes a nuisance parameter."""
+        """Return the spec with the new range, clipped to the declared limits; a parameter that was not searched becomes
+        nuisance."""
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
@@ -87,7 +87,6 @@ class AddParameter(FrozenModel):
     parameter: Parameter
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the added parameter, or unchanged if the spec already searches this parameter."""
         old = spec.parameters.get(self.name)
         if old is not None and old.searched:
             return spec
@@ -242,8 +241,7 @@ class RunPlan(FrozenModel):
     parameter: str | None = None
     """Hyperparameter that the study design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Measurements that a rule passes to the study design, by name. The module of each study design lists the names of its
-    measurements."""
+    """Measurements that a rule passes to the study design, by the names that the design's module lists."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:

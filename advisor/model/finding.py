@@ -43,8 +43,7 @@ MissingDataKind = Literal[
 
 @dataclass(frozen=True)
 class DataNeed:
-    """The data that a rule needs but the study does not have. A report groups the rules that could not run by the data that
-    they lack."""
+    """The data that a rule needs but the study does not have; a report groups the rules that could not run by them."""
 
     lack: MissingDataKind
     at_least: int | None = None
@@ -70,8 +69,7 @@ class Explanation(FrozenModel):
     rule: str
     subject: str | None = None
     side: RangeSide | None = None
-    """Low or high end of the range that the causing finding is about. Rule, subject and side together identify the causing
-    finding."""
+    """Low or high end of the range; rule, subject and side together identify the causing finding."""
     because: str
     """Sentence on why the cause leads to the finding."""
     waits: bool = True
@@ -135,8 +133,7 @@ class Verdict(FrozenModel):
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Reason why the rule could not judge the study or is broken. If the rule found nothing, the reason may name the data that
-    it checked."""
+    """Why the rule could not judge the study or is broken, or the data that it checked without a finding."""
     needs: DataNeed | None = None
-    """Data that the rule needs but the study lacks, or None if no data are missing."""
+    """Data that the rule needs but the study lacks."""
     findings: tuple[Finding, ...] = ()

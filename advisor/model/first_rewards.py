@@ -7,8 +7,7 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Curve
 
 _INITIAL_SHARE = 0.05
-"""Share of the training rewards, at the start of a trial, whose mean is the initial reward. A larger share would include rewards
-that a changed policy earned: a collapse may take only a few steps. Our choice."""
+"""Share of the training rewards that counts as initial: a collapse may take only a few more steps. Our choice."""
 
 
 def initial_rewards(reward: FloatArray) -> FloatArray:

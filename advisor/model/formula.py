@@ -1,5 +1,4 @@
-"""Parses arithmetic formulas over hyperparameters, such as `effective_learning_rate * (1 - momentum)`, in a study file. We
-evaluate the syntax tree ourselves, so a formula of numbers, names, `+ - * / **` and parentheses is never executed as code."""
+"""Parses formulas in study files, such as `effective_learning_rate * (1 - momentum)`, and evaluates them without `eval`."""
 
 from __future__ import annotations
 

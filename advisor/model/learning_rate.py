@@ -21,8 +21,7 @@ def searched_learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
 
 def rate_name(study: Study) -> str | None:
-    """Return the name of the study's learning rate, or None if the study has none. A learning rate that the study or its baseline
-    searches takes precedence over other learning rates."""
+    """Return the name of the study's learning rate, if any; one that the study or its baseline searches comes first."""
     rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
     searched_names = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
     return next((n for n in rate_names if n in searched_names), rate_names[0] if rate_names else None)

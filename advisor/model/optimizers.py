@@ -57,8 +57,7 @@ _OPTIMIZER_BY_WORD = {
     "adamw": "adamw",
     "adam": "adam",
 }
-"""Maps words in optimizer names to the optimizer that they denote. If the name of an optimizer contains several of these
-words, the word that comes first in this mapping counts."""
+"""Optimizer that a word in an optimizer's name denotes; of several such words, the first one here counts."""
 
 
 def optimizer_in_value(value: HyperparameterValue) -> str | None:

@@ -1,5 +1,4 @@
-"""Classifies hyperparameters by their names, for example as hyperparameters of the optimizer, of regularisation or of the
-machine."""
+"""Classifies hyperparameters by their names, such as those of the optimizer, of regularisation or of the machine."""
 
 from __future__ import annotations
 
@@ -39,7 +38,6 @@ _NON_ARCHITECTURE_WORDS = frozenset(
 
 
 def is_architecture_size(name: str) -> bool:
-    """Return True if the name denotes a size of the model, such as depth, hidden size or number of heads."""
     words = set(words_of_name(name))
     if words & _NON_ARCHITECTURE_WORDS or any(word.startswith("init") for word in words) or is_training_length(name):
         return False
@@ -49,7 +47,6 @@ def is_architecture_size(name: str) -> bool:
 
 
 def searches_architecture(study: Study, name: str) -> bool:
-    """Return True if the study searches this hyperparameter, a size of the neural network."""
     parameter = study.searched.get(name)
     if parameter is None or study.kind == "no-network" or any(isinstance(v, str | bool) for v in parameter.options):
         return False

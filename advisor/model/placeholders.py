@@ -15,7 +15,6 @@ TRAINER_OUTPUT_OPTION = "--output-dir trainer-output/{run_id}"
 
 
 def placeholder_values(spec: StudySpec) -> dict[str, str]:
-    """Return the placeholders that are the same in all runs of the study."""
     study_fields = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
     schedule = dict(spec.schedule or {})
     schedule_fields = {f"{SCHEDULE}.{name}": value for name, value in schedule.items() if name != "kind"}

@@ -20,8 +20,7 @@ WorkloadKind = Literal[
 
 
 class Reading(FrozenModel):
-    """The user's decisions on how an experiment is read as a study. The user's decisions override the automatic decisions of
-    the analysis."""
+    """The user's decisions on how an experiment is read as a study, which override the automatic ones."""
 
     ignore: tuple[str, ...] = ()
     """Names of logged parameters that are no hyperparameters."""

@@ -115,14 +115,14 @@ class Domain(BaseModel):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """(lowest, highest) value of the hyperparameter that counts as near the predicted value"""
+        """(low, high)"""
         assert self.low is not None
         assert self.high is not None
         return self.low, self.high
 
     @property
     def declared_limits(self) -> tuple[float, float]:
-        """Limits (minimum, maximum) that the study file declares; infinite if the study file declares none."""
+        """Limits (minimum, maximum) that the study file declares; infinite for no limit."""
         minimum, maximum = self.limits or (None, None)
         return -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
 
@@ -193,7 +193,6 @@ class Domain(BaseModel):
         return -RELATIVE_VALUE_TOLERANCE <= position <= 1 + RELATIVE_VALUE_TOLERANCE
 
     def allows_logged_value(self, value: HyperparameterValue) -> bool:
-        """Return True if the domain contains a logged value; choices are compared without regard to rounding and letter case."""
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[HyperparameterValue]) -> BoolArray:

@@ -111,7 +111,6 @@ def parse_study_file(text: str, *, source: str = "study file") -> StudySpec:
 
 
 def _validation_message(error: ErrorDetails) -> str:
-    """Return a message about a wrong entry of a study file."""
     if error["type"] == "extra_forbidden":
         similar_keys = get_close_matches(str(error["loc"][-1]), _keys_beside(error["loc"]), n=1)
         return f"is not a key of a study file{f'; did you mean {similar_keys[0]!r}?' if similar_keys else ''}"
@@ -129,14 +128,12 @@ def _validation_message(error: ErrorDetails) -> str:
 
 
 def _keys_beside(location: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that a study file may have at the place of an unknown key."""
     models: dict[str, type[BaseModel]] = {"parameters": Parameter, "objective": Objective, "sampler": Sampler}
     model = models.get(str(location[0])) if len(location) > 1 else StudySpec
     return list(model.model_fields) if model is not None else []
 
 
 def _add_constants(data: dict[Any, Any], source: str) -> None:
-    """Turn the `constants` of a study file, and of its baseline, into fixed parameters."""
     constants, parameters = data.pop("constants", None), data.get("parameters")
     if constants is not None and not isinstance(constants, dict):
         raise AdvisorError(f"{source}, constants: write one line for each constant, such as 'adam_beta1: 0.9'")
@@ -172,7 +169,6 @@ def _reject_duplicates(node: Any, source: str) -> None:
 
 
 def _line_of_key(node: Any, location: tuple[str, ...]) -> int:
-    """Return the line number of the innermost key of `location` in the YAML node."""
     line = int(node.start_mark.line) + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -216,7 +212,6 @@ def format_study_file(spec: StudySpec, *, parent: StudySpec | None = None, infer
 
 
 def _study_file_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
-    """differences: comment on each parameter that differs from the preceding round, by name."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:

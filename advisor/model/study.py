@@ -164,8 +164,7 @@ class Trial:
         return self.status == "infeasible" and self.facts.get("error", "").lower().startswith("out of memory")
 
     def parsed_fact(self, name: str) -> Any:
-        """Return a recorded fact, parsed from JSON. Raises ValueError if the fact is missing, malformed or too deeply
-        nested."""
+        """Return a recorded fact, parsed from JSON. Raises ValueError if it is missing, malformed or too deeply nested."""
         try:
             return json.loads(self.facts.get(name, ""))
         except RecursionError:
@@ -190,7 +189,7 @@ class Study:
     metrics: Mapping[str, CurveBlock]
     """All curves, by the name of their metric."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
-    """Name of the metric that contains each kind of curve, such as "train_loss"."""
+    """Name of the metric for each kind of curve."""
     inferred: Mapping[str, str] = field(default_factory=dict)
     """How undeclared properties were inferred. The keys are "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
@@ -231,7 +230,6 @@ class Study:
 
     @cached_property
     def searched(self) -> dict[str, Parameter]:
-        """Hyperparameters that the study varies, by name."""
         return self.spec.searched
 
     def metric(self, trial: Trial, name: str) -> Curve:
@@ -245,8 +243,7 @@ class Study:
         return _EMPTY_CURVE if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the maxima of the logging windows, because means hide spikes, or the metric's curve if no maxima were
-        logged."""
+        """Return the maxima of the logging windows, because means hide spikes, or the metric's curve if none were logged."""
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY_CURVE
@@ -254,7 +251,6 @@ class Study:
         return window_maxima if len(window_maxima) else self.metric(trial, name)
 
     def has(self, signal: Signal) -> bool:
-        """Return True if any trial logged a curve of this kind."""
         return signal in self.signals
 
     def cost_curve(self, trial: Trial) -> Curve:
@@ -366,7 +362,6 @@ class Study:
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Return each trial's position in the range of a parameter: 0 at the low end, 1 at the high end, NaN for a missing
-        value."""
+        """Return each trial's position in the range of a parameter: 0 at the low end, 1 at the high end, NaN if unknown."""
         chosen_trials = self.trials if trials is None else trials
         return self.spec.parameters[name].to_positions([t.params.get(name, "") for t in chosen_trials])

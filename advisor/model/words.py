@@ -80,7 +80,6 @@ def setting(value: HyperparameterValue | None, digits: int = 4) -> str:
 
 
 def best_trials_phrase(n: int) -> str:
-    """Return `best trial` or `best 12 trials`."""
     return "best trial" if n == 1 else f"best {count(n, 'trial')}"
 
 

@@ -51,7 +51,7 @@ def _file_mode(path: Path) -> int:
 
 @contextmanager
 def _lock_folder(folder: Path, *, sweeps: bool) -> Iterator[None]:
-    """Hold a lock on a folder, so that other processes do not remove this process's temporary files from it."""
+    """Hold a lock on a folder, so that other processes do not remove this process's temporary files."""
     if sys.platform == "win32":
         yield
         return

@@ -20,7 +20,7 @@ NOTIFICATION_EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", 
 """Events that cause a message. stopped: the guard stopped a trial · failed: a trial crashed or has no result · ended: all
 trials have ended, or the launch failed · other events: verdicts of `advisor.engine.guard` on a trial that continues."""
 MESSAGE_INTERVAL_S = 60.0
-"""Minimum seconds between two messages. Messages that arrive sooner are combined into a later one."""
+"""Minimum seconds between two messages; sooner ones are combined into a later one."""
 COMMAND_TIMEOUT_S = 30.0
 _MAX_MESSAGE_CHARS = 500
 _MAX_BUNDLED_MESSAGES = 20
@@ -122,8 +122,7 @@ class Notifier:
 
 
 def to_json_message(notices: Sequence[Notification]) -> dict[str, Any]:
-    """Return the first message as a JSON object that also contains the texts and a list of all messages if there are
-    several."""
+    """Return the first message as a JSON object, with the texts and a list of all messages if there are several."""
     fields = asdict(notices[0])
     if len(notices) == 1:
         return fields

@@ -80,7 +80,6 @@ def _yield_completed(
     idle: list[ProcessPoolExecutor],
     failed: Callable[[Any, BaseException], Result],
 ) -> Iterator[Result]:
-    """Wait for a task, yield the results of complete tasks, and return working processes to `idle`."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         pool, task = running.pop(future)
         error = future.exception()

@@ -96,7 +96,6 @@ class _RayTasks:
                 self._ray.cancel(reference, force=True)
 
     def _yield_result(self, done: Any) -> Iterator[Any]:
-        """Yield the result of a task, or nothing if the task's node failed and the task will run again on another node."""
         errors = self._ray.exceptions
         task, nodes = self._submitted.pop(done)
         try:

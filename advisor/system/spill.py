@@ -1,7 +1,4 @@
-"""Moves large numeric columns out of memory, to temporary memory-mapped files.
-
-The files have no names, so the system deletes each one with the last array that uses it, even if the process is killed.
-"""
+"""Moves large numeric columns to temporary memory-mapped files, which the system deletes with the last array on them."""
 
 from __future__ import annotations
 
@@ -24,14 +21,12 @@ _MIN_FILE_POINTS = 20_000
 
 
 def move_columns_to_file(columns: ColumnArrays, *, fits: bool) -> ColumnArrays:
-    """Move long columns to a file, and return them as read-only arrays. fits: True if all curves of the study fit into memory,
-    so that nothing is moved. Raises AdvisorError if the file cannot be written."""
+    """Move long columns to a file unless the study `fits` into memory. Raises AdvisorError if the file cannot be written."""
     return columns if fits or len(columns[0]) < _MIN_FILE_POINTS else move_tables_to_file([columns])[0]
 
 
 def move_tables_to_file(tables: Sequence[ColumnArrays]) -> list[ColumnArrays]:
-    """Move tables with the same column types to one file, and return read-only arrays. Raises AdvisorError if writing
-    fails."""
+    """Move tables with the same column types to one file; return read-only arrays. Raises AdvisorError if that fails."""
     if os.name != "posix":  # Windows cannot delete an open file
         return list(tables)
     # /tmp is in memory on many systems.

@@ -23,9 +23,9 @@ class StudyRounds:
 
     own: Study
     earlier_studies: tuple[Study, ...]
-    """The earlier rounds, oldest first."""
+    """Oldest first."""
     notes: tuple[str, ...] = ()
-    """One sentence about each earlier round that could not be read, with the reason."""
+    """One sentence about each earlier round that could not be read."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -39,7 +39,6 @@ class ReadOptions(TypedDict, total=False):
     reading: Reading | None
     on_progress: Callable[[int, int], None] | None
     unfinished: bool
-    """Whether to accept a study in which no trial has ended yet."""
 
 
 def read_study(experiment: str, **options: Unpack[ReadOptions]) -> Study:
@@ -54,8 +53,7 @@ def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the URL of run pages in MLflow's UI, without a run id and without credentials, or None if the store is not a
-    server. Raises the same AdvisorErrors as `read_study`."""
+    """Return the URL of run pages in MLflow's UI, without run id and credentials, or None if the store is no server."""
     location = parse_tracking_uri(tracking_uri)
     if location.kind != "server":
         return None

@@ -1,5 +1,4 @@
-"""Reads the autopsy file of a run (`advisor.contract.AUTOPSY_PATH`), which describes the first non-finite value in its
-training."""
+"""Reads the autopsy file of a run (`advisor.contract.AUTOPSY_PATH`), about the first non-finite value in its training."""
 
 from __future__ import annotations
 
@@ -13,12 +12,9 @@ from advisor.tracking.stores.client import connect
 from advisor.tracking.stores.location import StoreLocation
 
 MAX_LISTED_RUNS = 5
-"""Maximum number of runs of the same name that an error message lists."""
 
 
 class RunAutopsy(NamedTuple):
-    """The autopsy file of a run, with the run's name, id and tags."""
-
     text: str
     name: str
     run_id: str

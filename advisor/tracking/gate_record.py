@@ -1,4 +1,4 @@
-"""Stores the decision about a setting (adopt it or not) as a tag of one of the setting's runs."""
+"""Stores the decision to adopt a setting, or not, as a tag of one of the setting's runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _UPSERT_TAG_QUERY = (
 
 
 def write_gate_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:
-    """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses to write, for example because it is
-    read-only."""
+    """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses to write."""
     location = parse_tracking_uri(tracking_uri)
     if location.kind == "sqlite" and location.path is not None:
         _write_tag_to_sqlite(location.path, run, text)
@@ -30,7 +29,7 @@ def write_gate_record(run: str, text: str, *, tracking_uri: str | None = None) -
 
 
 def _write_tag_to_sqlite(path: Path, run: str, text: str) -> None:
-    """Write the tag by SQL, because importing MLflow's client would take longer than all other work of the command."""
+    """Write the tag by SQL, because importing MLflow's client takes longer than the rest of the command."""
     try:
         address = f"file:{quote(str(path))}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT_S)) as connection, connection:

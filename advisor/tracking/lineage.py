@@ -33,7 +33,6 @@ class StudyInExperiment:
     study: str
     experiment: str
     spec: StudySpec | None
-    """The study file, or None if the experiment has none."""
 
     @property
     def parent(self) -> str | None:
@@ -64,7 +63,6 @@ class StudyReader:
 
     @property
     def studies_in_store(self) -> tuple[StudyInExperiment, ...]:
-        """All studies of the store, with their experiments."""
         if self._places is None:
             self._places = places(self.tracking_uri)
         return self._places
@@ -143,8 +141,7 @@ def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperim
 
 
 def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperiment | None:
-    """Return the study with this name. If several studies have this name, return the last one with a study file, or else the
-    last one."""
+    """Return the last study with this name that has a study file, or else the last one with this name."""
     matching_places = [p for p in places if p.study == study]
     return max(reversed(matching_places), key=lambda p: p.spec is not None) if matching_places else None
 

@@ -17,24 +17,21 @@ from advisor.tracking.stores.reading import open_store
 
 REPORT_RUN_NAME = "advisor"
 MAX_TAG_CHARACTERS = 5000
-"""Maximum number of characters that every MLflow store accepts in a tag's value."""
+"""Maximum characters that every MLflow store accepts in a tag's value."""
 _TAGS_PER_REQUEST = 100
 _BEGIN_MARK, _END_MARK = "<!-- advisor -->", "<!-- end of advisor -->"
 """Marks in an experiment's description around the part that this program writes."""
 _REPORT_PAGE_PATH = "#/experiments/{}/runs/{}/artifacts/report.html"
-"""Path of the report page in MLflow's web UI. The path is relative, so it is valid for any server address."""
+"""Path of the report in MLflow's web UI, relative to be valid for any server address."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRun:
-    """The report run of an experiment, to which files and tags were logged."""
-
     run: str
-    """Id of the report run."""
     url: str | None
-    """URL of the run's page, or None if the store is not a server."""
+    """URL of the run's page, or None if the store is no server."""
     changed: bool
-    """False if the report run already contained the same files and tags."""
+    """False if the run already contained the same files and tags."""
 
 
 def publish_report_run(
@@ -70,8 +67,7 @@ def publish_report_run(
 
 
 def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
-    """Replace that part of the experiment's description which this program wrote by `text`. The rest of the description is left
-    as the user wrote it."""
+    """Replace our part of the experiment's description by `text`."""
     old_description = client.get_experiment(experiment_id).tags.get(contract.TAG_DESCRIPTION, "")
     start, _, rest = old_description.partition(_BEGIN_MARK)
     _, _, end = rest.partition(_END_MARK)
@@ -105,8 +101,7 @@ def _log_files_and_tags(
 
 
 def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], location: StoreLocation) -> None:
-    """Delete the study files (next/*.yaml) that earlier reports wrote and the new report does not contain, if the store can
-    delete artifacts."""
+    """Delete the files of earlier reports that the new report does not contain, if the store can delete artifacts."""
     from mlflow.exceptions import MlflowException
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}

@@ -1,5 +1,4 @@
-"""The raw data of an experiment, as the store returns them: points are unsorted and may be duplicated, and parameters and tags
-are text."""
+"""The raw data of an experiment: points are unsorted and may be duplicated, and parameters and tags are text."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ class Run:
     params: Mapping[str, str]
     tags: Mapping[str, str]
     started: float | None = None
-    """Start time in seconds since 1970, or None if unknown."""
+    """In seconds since 1970."""
     ended: float | None = None
     autopsy: str = ""
-    """Record of the run's first non-finite value, as JSON (`advisor.model.autopsy`); empty if the run has none."""
+    """Record of the first non-finite value, as JSON (`advisor.model.autopsy`), if any."""
 
     @property
     def unfinished(self) -> bool:
@@ -39,17 +38,15 @@ class Points:
     """All logged points of one metric, in arrays of the same shape (n,)."""
 
     runs: NDArray[np.int64]
-    """Index in `Experiment.runs` of the run that logged each point."""
+    """Index of each point's run in `Experiment.runs`."""
     steps: NDArray[np.int64]
     values: FloatArray
     times: FloatArray
-    """Time of each point in seconds since 1970, or NaN if unknown."""
+    """In seconds since 1970, or NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The runs, points and tags of one experiment, as read from its store."""
-
     name: str
     runs: tuple[Run, ...]
     points: Mapping[str, Points]
@@ -59,5 +56,4 @@ class Experiment:
 
     @property
     def fits_in_memory(self) -> bool:
-        """Whether the points and curves of the experiment stay in memory instead of being moved to disk."""
         return spill.fits_in_memory([len(p.runs) for p in self.points.values()])

@@ -14,8 +14,7 @@ from urllib.request import url2pathname
 
 
 class UnusableFileError(Exception):
-    """Raised if an artifact cannot be used. The message is the end of a sentence, such as "is missing", whose subject is the
-    artifact."""
+    """An artifact cannot be used. The message continues a sentence about the artifact, such as "is missing"."""
 
 
 @contextmanager
@@ -54,8 +53,7 @@ def local_folder(root: str) -> Path | None:
 
 
 def _repository_and_prefix(root: str, tracking_uri: str) -> tuple[Any, str]:
-    """Return MLflow's artifact repository for the server, and the run's path in it. All runs of a tracking server share one
-    artifact repository."""
+    """Return MLflow's artifact repository, which all runs of a server share, and the run's path in it."""
     url = urlsplit(root)
     if url.scheme != "mlflow-artifacts":
         return artifact_repository(root, tracking_uri), ""
@@ -64,8 +62,7 @@ def _repository_and_prefix(root: str, tracking_uri: str) -> tuple[Any, str]:
 
 @lru_cache(maxsize=64)
 def artifact_repository(root: str, tracking_uri: str) -> Any:
-    """Return MLflow's artifact repository for an artifact location. Call this function inside the `with` block of
-    `client.connect`."""
+    """Return MLflow's artifact repository for a location. Call this inside the `with` block of `client.connect`."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     if "tracking_uri" in signature(get_artifact_repository).parameters:

@@ -1,4 +1,4 @@
-"""Reads the autopsy files of runs: facts about the first non-finite value of a training, which our logger saves as an artifact."""
+"""Reads the autopsy files of runs: facts about the first non-finite value of a training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from advisor.tracking.points.artifacts import UnusableFileError, open_artifact
 from advisor.tracking.points.load import StoredRun
 
 MAX_AUTOPSY_BYTES = 1_000_000
-"""Maximum bytes of an autopsy file."""
 _MAX_THREADS = 8
 
 

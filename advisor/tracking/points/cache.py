@@ -36,17 +36,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CACHE_FOLDER_VARIABLE = "ADVISOR_CACHE"
-"""Environment variable with the path of the cache folder, or "off" to disable the cache. If ADVISOR_CACHE is not set, the cache
-is in the user's cache folder."""
+"""Environment variable: the cache folder, by default in the user's cache folder, or "off" for no cache."""
 MAX_BYTES = 2 * 2**30
-"""Maximum total bytes of all cache files. If the cache files exceed `MAX_BYTES`, the least recently used files are deleted."""
+"""Maximum total bytes of all cache files; beyond it, the least recently used files are deleted."""
 MAX_FILES = 16
-"""Maximum number of cache files per experiment. If there are more cache files, they are merged into one."""
+"""Maximum number of cache files per experiment; more are merged into one."""
 _CACHE_FOLDER_NAME = "tuning-advisor"
 _FILE_PREFIX, _FILE_SUFFIX, _UNFINISHED_SUFFIX = "runs-", ".arrow", ".unfinished"
 _MAX_UNFINISHED_AGE_S = 3600
-"""Maximum age of an incomplete cache file, in seconds. Older incomplete files are deleted, because the process that wrote them
-must have been killed."""
+"""Maximum age of an incomplete cache file, in seconds; the process that wrote an older one was killed."""
 _MAX_POINTS_IN_BATCH = 1_000_000
 _BYTES_PER_POINT = 32
 
@@ -79,8 +77,6 @@ def _root_folder() -> Path | None:
 
 
 class PointCache:
-    """Manages the cached points of one experiment."""
-
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder  # None if caching is disabled
         self._files: list[Path] = []
@@ -130,7 +126,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _prepare_folder(folder: Path, size: int) -> bool:
-    """Create the folder if it is missing. Return whether the folder is private and its disk has room for `size` bytes."""
+    """Create the folder if needed. Return whether it is private and its disk has room for `size` bytes."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return size <= MAX_BYTES and _is_private(folder) and 4 * size <= shutil.disk_usage(folder).free
@@ -139,8 +135,7 @@ def _prepare_folder(folder: Path, size: int) -> bool:
 
 
 def _delete_old_files(root: Path) -> None:
-    """Delete abandoned cache files, and files in an old cache format. Delete also the least recently used cache files until all
-    cache files together have at most `MAX_BYTES` bytes."""
+    """Delete abandoned cache files and old formats, and the least recently used files beyond `MAX_BYTES`."""
     files = []
     for path in root.glob(f"*/{_FILE_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -158,7 +153,7 @@ def _delete_old_files(root: Path) -> None:
 
 
 def _delete_files(paths: Iterable[Path]) -> None:
-    """Delete files. Files that no longer exist are skipped, and so are files that a process on Windows has open."""
+    """Delete files, except missing ones and those that a process on Windows has open."""
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
@@ -168,8 +163,7 @@ def _delete_files(paths: Iterable[Path]) -> None:
 
 
 def _load_file(path: Path, wanted: dict[str, int], collector: PointCollector) -> list[int]:
-    """Add the points of the cached runs to the collector, and return the indices of these runs. wanted: runs by cache key; the
-    cached runs are removed from it. A damaged cache file is deleted."""
+    """Add the points of the `wanted` runs (by cache key) to the collector; remove these runs from `wanted`, and return them."""
     # A separate collector is used, because no point may be used before the whole file has been checked.
     file_points = PointCollector()
     try:
@@ -192,8 +186,7 @@ def _load_file(path: Path, wanted: dict[str, int], collector: PointCollector) ->
 
 
 def _read_file(file: Any) -> tuple[list[str], Iterator[tuple[str, PointColumns]]]:
-    """Return (keys of the runs in a cache file, iterator over (metric, validated points)). Raises ValueError if the cache file
-    is damaged."""
+    """Return (cache keys of the runs, iterator over (metric, points)). Raises ValueError if the file is damaged."""
     import pyarrow as pa
 
     reader = pa.ipc.open_file(file)
@@ -246,7 +239,6 @@ class _CacheFileWriter:
         return self
 
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> None:
-        """Write the points of one metric that belong to the runs to cache."""
         import pyarrow as pa
 
         for start in range(0, len(runs), _MAX_POINTS_IN_BATCH):
@@ -261,7 +253,6 @@ class _CacheFileWriter:
                 self._arrow.write_batch(pa.record_batch(columns, schema=self._schema), custom_metadata=metadata)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Rename the cache file to its final name if it is complete; otherwise, delete it."""
         if not self._failed and error is None:
             with self._note_failure():
                 self._arrow.close()

@@ -19,9 +19,9 @@ PointColumns = tuple[IntArray, IntArray, FloatArray, IntArray]
 """Points of a metric as four arrays of shape (n,): index of the run, step, value, and time in milliseconds since 1970."""
 
 MAX_TEXT_CHARS = 5000
-"""Maximum number of characters to read from the value of a parameter or tag, because some users log whole files."""
+"""Maximum number of characters to read from a parameter or tag, because some users log whole files."""
 MAX_USER_TAGS = 300
-"""Maximum number of user-defined tags to read per run. The essential tags of our training hooks and of MLflow are always read."""
+"""Maximum number of user-defined tags to read per run."""
 SYSTEM_METRIC_PREFIX = "system/"
 
 MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "mlflow.user", "mlflow.autologging")
@@ -29,10 +29,9 @@ MLFLOW_TAG_PREFIX = "mlflow."
 MLFLOW_SOURCE_PREFIX = "mlflow.source."
 
 STORED_INFINITY = float(np.finfo(np.float64).max)
-"""Largest finite 64-bit float. MLflow's SQL stores save infinity as this float, and return this float when infinity is read."""
+"""Largest finite 64-bit float, as which MLflow's SQL stores save infinity."""
 MIN_REAL_TIME_MS = 10**10
-"""Minimum value of a timestamp that counts as a real time, in milliseconds since 1970. Smaller timestamps (in the first months
-of 1970) show only the order of logging."""
+"""Minimum timestamp that is a real time, in milliseconds since 1970; smaller ones only order the points."""
 
 _RUN_STATUSES: Mapping[str | None, RunStatus] = {status: status for status in get_args(RunStatus)}
 
@@ -50,7 +49,7 @@ def make_run(
     params: Mapping[str, str | None],
     tags: Mapping[str, str | None],
 ) -> Run:
-    """Return a run, created from its data in the store. Old MLflow stores keep the name of a run only in a tag."""
+    """Old MLflow stores keep the name of a run only in a tag."""
     return Run(
         id=id,
         name=name or tags.get("mlflow.runName") or "",
@@ -63,8 +62,7 @@ def make_run(
 
 
 def select_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the essential tags and, in the order of their names, the first `MAX_USER_TAGS` user-defined tags. Tag values are
-    truncated to `MAX_TEXT_CHARS` characters."""
+    """Return the essential tags and the first `MAX_USER_TAGS` user-defined ones by name, with truncated values."""
     essential_tags = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
     user_tags = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
     return {k: (tags[k] or "")[:MAX_TEXT_CHARS] for k in [*sorted(essential_tags), *user_tags[:MAX_USER_TAGS]]}
@@ -74,13 +72,12 @@ def select_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
 
 
 class PointCollector:
-    """Collects points in chunks, in any order, and concatenates the chunks of each metric. Several threads may add points at
-    the same time."""
+    """Collects points in chunks, in any order, from several threads, and concatenates the chunks of each metric."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[PointColumns]] = {}
         self._recent: list[tuple[str, PointColumns]] = []
-        """Chunks of points that are not yet grouped by metric in `_pieces`."""
+        """Chunks that are not yet grouped by metric in `_pieces`."""
         self._recent_points = 0
         self._lock = threading.Lock()
 
@@ -158,8 +155,7 @@ def _sorted_columns(pieces: list[PointColumns]) -> PointColumns:
 
 
 def are_rows_ascending(*keys: NDArray[Any]) -> bool:
-    """Return whether the rows are in strictly ascending order. Rows are compared by the first key, shape (rows,), then by the
-    second, and so on."""
+    """Return whether rows, compared by the first key, shape (rows,), then by the second, ..., strictly ascend."""
     is_ordered = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     for key in keys:
         if bool(((key[1:] < key[:-1]) & ~is_ordered).any()):

@@ -13,8 +13,6 @@ from advisor.tracking.runs import Points, Run
 
 
 class LastPoint(NamedTuple):
-    """The last point of a curve, as the store lists it."""
-
     time_ms: int
     step: int
     value: float | None
@@ -26,10 +24,9 @@ class StoredRun(NamedTuple):
     run: Run
     artifact_root: str
     last_points: Mapping[str, LastPoint]
-    """Last point of each curve by metric, without system metrics."""
+    """By metric, without system metrics."""
     revision: int | None = None
-    """Value that changes whenever a point is added, at any step. A store without revisions (None) does not reveal points that
-    were added before the last point of a curve."""
+    """Value that changes whenever a point is added. Without it, points before a curve's last one may be missed."""
 
 
 ReadFromStore: TypeAlias = Callable[[Sequence[int], Sequence[SidecarCurves | None], PointCollector], None]
@@ -73,7 +70,6 @@ def _sidecar_source(stored: StoredRun, *, only_for_windows: bool) -> SidecarSour
 
 
 def _cache_key(stored: StoredRun, source: SidecarSource | None, max_points: int) -> str | None:
-    """Return a digest of the run's data in the store except its points, or None if the run may still change."""
     if stored.run.unfinished:
         return None
     run = stored.run

@@ -26,13 +26,10 @@ from advisor.tracking.points.artifacts import UnusableFileError, open_artifact
 from advisor.tracking.points.collect import IntArray, PointCollector
 
 MAX_POINTS = 50_000
-"""Maximum number of points of one curve at full resolution. Curves with more points are reduced to windows (mean, minimum and
-maximum of several steps), so that a study fits into memory."""
+"""Maximum points of a curve at full resolution; longer curves are reduced to the mean, minimum and maximum of windows."""
 MAX_STUDY_POINTS = 40_000_000
-"""Maximum total number of points in all full-resolution curves of a study. The limit per curve is derived from this total,
-assuming ten curves per run."""
+"""Maximum points of all full-resolution curves of a study, with ten curves per run."""
 MAX_SIDECAR_ROWS = 200_000_000
-"""Maximum number of rows in a sidecar file."""
 _MAX_BYTES_PER_ROW = 256
 _MAX_THREADS = 8
 _SIDECAR_PATH_PATTERN = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
@@ -40,7 +37,7 @@ _COLUMN_TYPES = {"metric": "string", "step": "int64", "time_ms": "int64", "value
 Columns: TypeAlias = tuple[IntArray, FloatArray, IntArray]
 """Points as three arrays of shape (n,): steps, values, and times in milliseconds since 1970."""
 PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
-"""Function that receives (run indices, steps, times in milliseconds) of points, and returns a mask of the selected points."""
+"""Function that returns a mask of points from their run indices, steps and times in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +47,30 @@ class SidecarSource:
     sidecar_tag: str
     """Value of the run's tag `contract.TAG_CURVE_FILES`."""
     artifact_root: str
-    """Location of the run's artifact folder."""
     last_stored_ms: Mapping[str, int]
-    """Time in milliseconds since 1970 of the last point in the store for each metric of the run."""
+    """Time in milliseconds since 1970 of each metric's last point in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarPart:
-    """Content of one sidecar file, which covers a part of the run's training steps."""
+    """One sidecar file, which covers a part of the run's training steps."""
 
     from_step: int
     to_step: int
     first_time_ms: int
     last_time_ms: int
     curves: Mapping[str, Columns]
-    """Curves that replace the store's points, by metric. If `read_sidecars` was called with `reducing`, long curves are reduced
-    to windows of several steps."""
+    """Curves by metric; long ones are reduced to windows if `read_sidecars` was called with `reducing`."""
     replaced_metrics: frozenset[str]
-    """Names of the metrics whose points in the store are replaced by `curves`."""
+    """Metrics whose points in the store `curves` replaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarCurves:
-    """The curves from all sidecar files of a run."""
-
     parts: tuple[SidecarPart, ...]
 
     def covers_store(self, metric: str, last_ms: int) -> bool:
-        """Return whether the sidecars hold all points of `metric` that the store holds. last_ms: time of the last point in the
-        store."""
+        """Return whether the sidecars hold all points of `metric` in the store, the last of which has the time `last_ms`."""
         covered_step = -1
         for part in self.parts:
             if part.from_step > covered_step + 1:
@@ -140,7 +132,6 @@ def _sidecar_warning(reason: str, runs: int) -> str:
 
 
 def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: PointCollector) -> None:
-    """Replace the store's points in the collector by the sidecars' curves."""
     for metric in collector.metrics():
         if (which := _superseded_points(sidecars, metric)) is not None:
             collector.drop(metric, which)
@@ -151,9 +142,8 @@ def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Poi
 
 
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
-    """Return a function that selects the store's points of `metric` that a sidecar replaces, or None if there are no such
-    points. A sidecar replaces the points within its range of steps and times. Points from other programs or from earlier parts
-    of the training are kept."""
+    """Return a mask of the points that sidecars replace: those within their steps and times. Points of other programs or of
+    earlier parts of the training stay."""
     parts = [
         (i, part.from_step, part.first_time_ms, part.last_time_ms)
         for i, sidecar in enumerate(sidecars)
@@ -176,8 +166,7 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
 
 
 def _is_in_sidecar(metric: str, names: Collection[str]) -> bool:
-    """Return whether `names` contains the metric. The window minimum or maximum of a metric counts as contained if `names`
-    contains the metric itself."""
+    """Return whether `names` contains the metric or the metric whose window minimum or maximum it is."""
     return any(metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX))
 
 
@@ -202,8 +191,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
 
 
 def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
-    """Return (path, number of rows, first step, last step) of each sidecar that the tag lists. Raises UnusableFileError if the
-    tag has a different format."""
+    """Return (path, rows, first step, last step) of each sidecar that the tag lists."""
     try:
         parts = [(p["path"], p["rows"], p["from_step"], p["to_step"]) for p in json.loads(tag)["parts"]]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -219,7 +207,7 @@ def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
 
 
 def _read_part(file: Path, source: SidecarSource, declared: tuple[int, int, int], limit: int, reducing: bool) -> SidecarPart:
-    """Read one sidecar file. declared: number of rows, first step and last step of the file, as stated in the run's tag."""
+    """Read one sidecar file. declared: rows, first step and last step, as stated in the run's tag."""
     rows, from_step, to_step = declared
     curves: dict[str, Columns] = {}
     names = set()
@@ -271,7 +259,6 @@ def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
 
 
 def _require_columns_and_size(table: Any, rows: int) -> None:
-    """Raise UnusableFileError unless the file has the columns that our logger writes, and plausible numbers of rows and bytes."""
     schema = table.metadata.schema.to_arrow_schema()
     if {field.name: str(field.type) for field in schema} != _COLUMN_TYPES:
         raise UnusableFileError("does not have our logger's columns")
@@ -293,9 +280,7 @@ def _join_point_columns(pieces: list[Columns]) -> Columns:
 
 
 def _summarize_in_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
-    """Return the columns of the metrics NAME, NAME.min and NAME.max, as our logger writes them to the store. The curve must be
-    in ascending order of steps. `contract.window_width` determines the width of the windows. The window means are computed with
-    Python floats, as in the logger, so that both results are bit-identical."""
+    """Return NAME, NAME.min and NAME.max of an ascending curve, bit-identical to those that our logger stores."""
     bounds = _window_bounds(steps)
     last_indices = bounds[1:] - 1
     means, lows, highs = np.empty(len(last_indices)), np.empty(len(last_indices)), np.empty(len(last_indices))

@@ -20,25 +20,21 @@ from advisor.tracking.points import collect
 
 _REQUEST_PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
 _MAX_POINTS_PER_RESPONSE = 25_000
-"""Maximum number of points that MLflow puts into one response."""
+"""Of MLflow."""
 _MAX_RUNS_PER_REQUEST = 100
-"""Maximum number of runs that MLflow accepts in one request."""
+"""Of MLflow."""
 _RUNS_IN_FIRST_BATCH = 25
 _PLANNED_RESPONSE_FILL = 0.8
-"""Number of points to plan for a response, as a fraction of the maximum number of points. With a fraction below 1, few
-responses are truncated."""
+"""Planned share of a response's maximum number of points; below 1, few responses are truncated."""
 
 
 class CurveRequest(NamedTuple):
-    """A curve to read: one metric of one run."""
-
     metric: str
     run: int
     """Index of the run in the experiment."""
     id: str
-    """The run's id."""
     last_step: int
-    """Step of the curve's last point; if a response lacks this step, the curve is incomplete."""
+    """Without a point at this step, a response is incomplete."""
 
 
 def read_histories(
@@ -85,7 +81,6 @@ class _CurveQueue:
         self.refused: list[CurveRequest] = []
 
     def next_batch(self) -> list[CurveRequest]:
-        """Return the next batch of curves, or an empty list if the queue is empty."""
         with self._lock:
             if not self._waiting:
                 return []
@@ -97,8 +92,7 @@ class _CurveQueue:
             return part
 
     def record_batch(self, batch: Sequence[CurveRequest], counts: dict[int, int] | None) -> None:
-        """Record the result of a bulk request. counts: number of points by run, for complete metric histories, or None if the
-        server does not support bulk requests."""
+        """counts: number of points by run, for complete histories, or None if the server does not support bulk requests."""
         with self._lock:
             sizes = counts or {}
             self._read += len(sizes)
@@ -112,13 +106,12 @@ class _CurveQueue:
             self._on_progress(self._read)
 
     def stop_reading(self) -> None:
-        """Remove all waiting curves from the queue."""
         with self._lock:
             self._waiting.clear()
 
 
 def _request_histories(client: Any, batch: Sequence[CurveRequest]) -> tuple[dict[int, int] | None, list[collect.PointColumns]]:
-    """Return (number of points by run, points of the complete metric histories); (None, []) if the response is unusable."""
+    """Return (points by run, points of the complete histories), or (None, []) if the response is unusable."""
     from mlflow.utils.rest_utils import http_request
 
     answer = http_request(  # type: ignore[no-untyped-call]
@@ -152,8 +145,7 @@ def _request_histories(client: Any, batch: Sequence[CurveRequest]) -> tuple[dict
 
 
 def _find_complete_curves(batch: Sequence[CurveRequest], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
-    """Return a mask of shape (curves,) that is True for complete curves. The last curve in a truncated response is treated as
-    incomplete."""
+    """Return a mask of shape (curves,); the last curve of a truncated response counts as incomplete."""
     last_steps = np.full(len(batch), np.iinfo(np.int64).min)
     np.maximum.at(last_steps, place, steps)
     complete = last_steps >= [curve.last_step for curve in batch]

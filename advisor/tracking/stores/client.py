@@ -24,15 +24,13 @@ FIRST_REQUEST_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
-"""MLflow settings for the first request to a server. With MLflow's default settings, it takes minutes before a request to an
-unreachable server fails."""
+"""Settings for the first request to a server: with MLflow's own, an unreachable server fails after minutes."""
 LATER_REQUEST_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
-"""MLflow settings for requests to a server that has already responded once. With these settings, a request without a response
-fails after three minutes."""
+"""Settings for a server that has responded once: a request without a response fails after three minutes."""
 _NOISY_LOGGERS = ("mlflow", "alembic", "urllib3", "sqlalchemy")
 _OLD_MLFLOW_MESSAGE = "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
 _CONNECT_TIMEOUT_S = 5
@@ -67,8 +65,7 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
 
 @contextmanager
 def connect(location: StoreLocation) -> Iterator[Any]:
-    """Yield an `MlflowClient` of the store that uses the settings `FIRST_REQUEST_SETTINGS`. MLflow's errors are raised as
-    AdvisorError."""
+    """Yield an `MlflowClient` with `FIRST_REQUEST_SETTINGS`. MLflow's errors are raised as AdvisorError."""
     # MLflow 2 reads the artifact server's address only from the environment.
     with quiet_mlflow({**FIRST_REQUEST_SETTINGS, "MLFLOW_TRACKING_URI": location.uri}):
         from mlflow.exceptions import MlflowException
@@ -96,8 +93,7 @@ def open_client(location: StoreLocation) -> Any:
 
 
 def check_database(location: StoreLocation) -> None:
-    """Raise AdvisorError if the database schema differs from the schema of the installed MLflow, because MLflow might then
-    migrate the database."""
+    """Raise AdvisorError if the schema is not that of the installed MLflow, which might migrate the database."""
     import sqlalchemy
     from mlflow.store.db.utils import _get_latest_schema_revision
 
@@ -123,7 +119,7 @@ def check_database(location: StoreLocation) -> None:
 
 
 def one_line_error(error: BaseException | str) -> str:
-    """Return the error's message on one line of at most `_MAX_MESSAGE_CHARACTERS` characters, without credentials."""
+    """Return the error's message on one line, without credentials."""
     if isinstance(error, ImportError) and "from 'sqlalchemy" in str(error):
         return _OLD_MLFLOW_MESSAGE
     text = " ".join(redact(str(getattr(error, "orig", None) or error)).split()) or type(error).__name__
@@ -131,7 +127,6 @@ def one_line_error(error: BaseException | str) -> str:
 
 
 def filter_error(filter: str, error: BaseException) -> AdvisorError:
-    """Return the AdvisorError to raise if MLflow rejects a filter string."""
     hint = ""
     if re.search(r"\bparam(eter)?s?\.", filter, re.I):
         hint = "; parameters can only be compared as text, with =, != and LIKE; numeric comparisons need metrics"
@@ -139,14 +134,13 @@ def filter_error(filter: str, error: BaseException) -> AdvisorError:
 
 
 def driver_hint(uri: str) -> str:
-    """Return how to install the Python driver of the database at this address."""
     kind = uri.partition(":")[0].partition("+")[0].lower()
     package_extra = {"postgres": "postgres", "postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}.get(kind)
     return f'pip install "tuning-advisor[{package_extra}]"' if package_extra else "install the database's Python driver"
 
 
 def explain_error(error: BaseException, location: StoreLocation, action: str = "read") -> AdvisorError:
-    """Return an AdvisorError with a one-line instruction. action: verb for the action that failed, such as "read"."""
+    """Return an AdvisorError with a one-line instruction. action: verb for what failed, such as "read"."""
     text = one_line_error(error)
     where = location.display
     if re.search(_UNREACHABLE_PATTERN, text, re.I):

@@ -23,8 +23,7 @@ from advisor.tracking.stores.lookup import ExperimentListing, choose_experiment
 _RUNS_PER_PAGE = 1000
 _MAX_THREADS = 8
 MIN_POINTS_TO_CACHE = 20_000
-"""Minimum number of new points for which a cache file is written. Reading a smaller number of points from the server again is
-faster than caching them."""
+"""Minimum new points for a cache file; reading fewer points from the server again is faster."""
 
 
 class ClientStore:
@@ -125,8 +124,7 @@ def _read_histories(
     sidecars: Sequence[SidecarCurves | None],
     collector: collect.PointCollector,
 ) -> None:
-    """Add to the collector the curves of the runs with these indices, except curves that the sidecars cover. If bulk requests do
-    not return a curve completely, a separate request reads it."""
+    """Add the curves that no sidecar covers, by single requests if bulk requests do not return them completely."""
     curves = [
         bulk.CurveRequest(metric, i, stored[i].run.id, last.step)
         for i in indices

@@ -1,5 +1,4 @@
-"""Reads an experiment by SQL: the part that is the same for all kinds of database. Few queries read many runs each; points come
-from the cache, from sidecars or from the database."""
+"""Reads an experiment from any kind of database by a few SQL queries that read many runs each."""
 
 from __future__ import annotations
 
@@ -24,26 +23,22 @@ from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.lookup import ExperimentListing, choose_experiment
 
 MIN_POINTS_TO_CACHE = 250_000
-"""Minimum number of new points for which a cache file is written. Reading a smaller number of points from the database again is
-faster than caching them."""
+"""Minimum new points for a cache file; reading fewer points from the database again is faster."""
 _RUNS_IN_FIRST_BLOCK = 16
-"""Number of runs in the first block of runs to read. The number of points in the first block determines the number of runs in
-the later blocks."""
+"""Runs in the first block to read, whose number of points determines the sizes of later blocks."""
 _MAX_RUNS_PER_QUERY = 900
-"""Maximum number of runs that one query names. With more run ids, some servers scan the whole table."""
+"""With more run ids in a query, some servers scan the whole table."""
 
 POINT_DTYPE = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
-"""NumPy dtype of one metric point. `group` is run index * number of metrics + metric index; `time` is in milliseconds since
-1970."""
+"""A metric point: `group` is run index * metrics + metric index, `time` is in milliseconds since 1970."""
 PointBlock: TypeAlias = np.ndarray[Any, Any]
-"""Points of several runs as an array of shape (n,) and dtype `POINT_DTYPE`."""
+"""Points of several runs, shape (n,), dtype `POINT_DTYPE`."""
 PointReader: TypeAlias = Callable[[Sequence[str]], PointBlock]
-"""Function that receives run ids and returns the points of these runs."""
+"""Function that returns the points of runs from their ids."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 NAN_PLACEHOLDER = float(np.nextafter(collect.STORED_INFINITY, 0.0))
-"""Number that represents NaN in the query results of databases that cannot store NaN. Real metrics never have values as large
-as `NAN_PLACEHOLDER`."""
+"""Stands for NaN in the results of databases that cannot store NaN; no real metric is as large."""
 
 _EXPERIMENTS_QUERY = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
 _STUDY_FILES_QUERY = """
@@ -87,8 +82,8 @@ class RunDatabase(Protocol):
         """Return a function that reads the points of runs. metrics: index of each metric to read, by name."""
 
     def read_in_shares(self, items: Sequence[Item], read: Callable[[RunDatabase, Sequence[Item]], Result]) -> Sequence[Result]:
-        """Divide the items into one or more shares, call `read` for each share with its own connection to the same snapshot,
-        and return the results."""
+        """Divide the items into shares, call `read` for each with its own connection to the same snapshot, and return the
+        results."""
 
 
 class SqlTrackingStore(ABC):
@@ -151,7 +146,6 @@ def _experiments(database: RunDatabase) -> list[ExperimentListing]:
 
 
 def sql_placeholders(count: int) -> str:
-    """Return the SQL for a list of `count` values."""
     return f"({', '.join('?' * count)})"
 
 
@@ -191,8 +185,7 @@ def _stored_runs(database: RunDatabase, rows: Sequence[Any]) -> list[StoredRun]:
 def _add_points(
     database: RunDatabase, stored: Sequence[StoredRun], indices: Sequence[int], collector: collect.PointCollector
 ) -> Iterator[int]:
-    """Add the points of the runs with these indices to the collector, with one query for each block of runs. Yield the number of
-    runs in each block."""
+    """Add the points of these runs to the collector by one query per block. Yield the number of runs in each block."""
     metrics = sorted({metric for i in indices for metric in stored[i].last_points})
     metric_indices = {name: i for i, name in enumerate(metrics)}
     readers: dict[RunDatabase, PointReader] = {}
@@ -237,8 +230,7 @@ def check_schema_version(database: RunDatabase, store: object) -> None:
 
 
 def _known_schema_versions() -> set[str]:
-    """Return the database schema versions that the installed MLflow knows. The versions are taken from the file names of
-    MLflow's migrations, because importing MLflow is slow."""
+    """Read the versions from the names of MLflow's migrations, because importing MLflow is slow."""
     spec = find_spec("mlflow")
     folders = spec.submodule_search_locations if spec is not None else None
     return {

@@ -17,7 +17,7 @@ _QUERIES_BY_ENTITY = {
 
 
 QueryFunction: TypeAlias = Callable[..., Iterable[tuple[Any, ...]]]
-"""Function (query, *values) that returns the rows of an SQL query. The query contains one question mark per value."""
+"""Function (query, *values) that returns the rows of an SQL query with one `?` per value."""
 
 
 def filter_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:

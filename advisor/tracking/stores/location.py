@@ -22,14 +22,11 @@ _DATABASE_SCHEMES = ("postgresql", "postgres", "mysql", "mssql")
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """Address of an MLflow store."""
-
     kind: Kind
     uri: str = ""
-    """Tracking URI in the form that MLflow's client accepts. The tracking URI may contain a password, so messages show
-    `display` instead."""
+    """Tracking URI for MLflow's client; it may contain a password, so messages show `display`."""
     path: Path | None = None
-    """Absolute path of the database file (kind `sqlite`) or folder (kind `files`), or None for other kinds."""
+    """Absolute path of the database file (kind `sqlite`) or folder (kind `files`)."""
 
     @property
     def display(self) -> str:
@@ -37,8 +34,7 @@ class StoreLocation:
         return str(self.path) if self.path is not None else redact(self.uri)
 
     def run_page_prefix(self, experiment_id: str) -> str | None:
-        """Return the URL of run pages in MLflow's UI, without a run id and without credentials, or None if the store is not a
-        server."""
+        """Return the URL of run pages in MLflow's UI, without run id and credentials, or None if the store is no server."""
         if self.kind != "server":
             return None
         url = urlsplit(self.uri)
@@ -96,8 +92,7 @@ def _unknown_uri_error(uri: str) -> AdvisorError:
 
 
 def absolute_uri(location: StoreLocation) -> str:
-    """Return a URI of the store that is valid in every working directory, because it contains the absolute path of an SQLite
-    file."""
+    """Return a URI of the store that is valid in every working directory."""
     if location.kind != "sqlite" or location.path is None:
         return location.uri
     scheme, _, rest = location.uri.partition(":")
@@ -106,7 +101,7 @@ def absolute_uri(location: StoreLocation) -> str:
 
 
 def require_local(location: StoreLocation) -> Path:
-    """Return the path of a local store. Raises AdvisorError if the store does not exist, because reading never creates a store."""
+    """Return the path of a local store. Raises AdvisorError if it does not exist, because reading never creates a store."""
     assert location.path is not None
     if not location.path.exists():
         raise AdvisorError(f"no MLflow store at {location.path}; pass --tracking-uri with the store that your runs log to")
@@ -149,8 +144,7 @@ def _folder_location(path: Path) -> StoreLocation:
 
 
 def _database_path(uri: str) -> Path:
-    """Return the path of the database file in an SQLAlchemy URI. The path begins after the third slash of the URI; with a
-    fourth slash, the path is absolute."""
+    """Return the path in an SQLAlchemy URI: it begins after the third slash, and a fourth makes it absolute."""
     text = uri.split(":", 1)[1].removeprefix("///").split("?", 1)[0]
     if text in ("", ":memory:"):
         raise AdvisorError(f"{uri!r} does not name a database file; write sqlite:///path/to/mlflow.db")

@@ -10,21 +10,17 @@ from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.location import StoreLocation
 
 _MAX_LISTED_EXPERIMENTS = 10
-"""Maximum number of experiment names that an error message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentListing:
-    """An entry in a store's list of experiments."""
-
     id: str
     name: str
     deleted: bool = False
 
 
 def choose_experiment(name_or_id: str, entries: Sequence[ExperimentListing], location: StoreLocation) -> ExperimentListing:
-    """Return the experiment with this name; if there is none, return the experiment with this id. Raises AdvisorError if no
-    experiment or several experiments match, or if the experiment was deleted."""
+    """Return the experiment with this name, or else id. Raises AdvisorError if none or several match, or if it was deleted."""
     matching_entries = [e for e in entries if e.name == name_or_id] or [e for e in entries if e.id == name_or_id]
     active_matches = [e for e in matching_entries if not e.deleted]
     if len(active_matches) > 1:

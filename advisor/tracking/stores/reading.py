@@ -15,7 +15,7 @@ from advisor.tracking.stores.sqlite import SqliteStore
 from advisor.tracking.study.probes import exclude_report_runs
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
-"""Function that receives the number of runs read so far and the total number of runs."""
+"""Receives the number of runs read so far and the total number of runs."""
 
 
 class Store(Protocol):
@@ -27,15 +27,13 @@ class Store(Protocol):
         """Return all experiments of the store, oldest first, including deleted experiments."""
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
-        """Return (name, tags) of each active experiment, oldest first. The tags include at least the tags that hold study
-        files."""
+        """Return (name, tags, at least those of study files) of each active experiment, oldest first."""
 
     def read(self, experiment: str, *, filter: str | None, on_progress: ProgressCallback) -> Experiment:
         """Read the experiment with this name or id; see `read_experiment`."""
 
 
 def open_store(location: StoreLocation) -> Store:
-    """Return the fastest `Store` implementation for this location."""
     if location.kind == "sqlite":
         return SqliteStore(location)
     return ServerStore(location) if can_read(location) else ClientStore(location)
@@ -61,10 +59,8 @@ def read_experiment(
 
 
 def list_experiments(tracking_uri: str | None = None) -> tuple[str, ...]:
-    """Return the names of a store's active experiments, oldest first. Raises the same AdvisorErrors as `read_experiment`."""
     return tuple(e.name for e in active_experiments(tracking_uri))
 
 
 def active_experiments(tracking_uri: str | None = None) -> tuple[ExperimentListing, ...]:
-    """Return the active experiments of a store, oldest first. Raises the same AdvisorErrors as `read_experiment`."""
     return tuple(e for e in open_store(parse_tracking_uri(tracking_uri)).experiments() if not e.deleted)

@@ -25,22 +25,20 @@ from advisor.tracking.stores.location import StoreLocation
 
 _CONNECT_TIMEOUT_S = 5
 _MIN_RUNS_PER_CONNECTION = 64
-"""Minimum number of runs per connection to PostgreSQL. For fewer runs, an additional connection would save no time."""
+"""For fewer runs, an additional connection to PostgreSQL would save no time."""
 _MAX_HELPER_CONNECTIONS = 3
 _NO_TABLE_CODES = ("42P01", "1146")
 _NO_DATABASE_CODE = "1046"
 _OLD_SCHEMA_CODES = (*_NO_TABLE_CODES, "42703", "1054", "1176")
-"""Error codes for a missing table, column or index."""
+"""A table, column or index is missing."""
 _NO_PRIVILEGE_CODES = ("42501", "1142", "1143")
 _CONNECTION_ERROR_PREFIXES = ("08", "28", "57P0")
-"""Prefixes of PostgreSQL's error codes for a connection that was refused, lost, or closed by a server that is stopping."""
+"""PostgreSQL's codes for a connection that was refused, lost, or closed by a stopping server."""
 _CONNECTION_ERROR_CODES = "0 1040 1044 1045 1049 1053 1129 1130 1226 1698 1927 2002 2003 2005 2006 2013 2026 2055".split()
-"""MySQL's error codes for a connection that was refused, unauthorised, lost, or closed by a server that is stopping."""
+"""MySQL's codes for a connection that was refused, unauthorised, lost, or closed by a stopping server."""
 
 
 class ServerStore(database.SqlTrackingStore):
-    """A `Store` that reads MLflow's database on a PostgreSQL, MySQL or MariaDB server."""
-
     @contextmanager
     def open(self) -> Iterator[database.RunDatabase]:
         with connect(self.location) as connected:
@@ -90,8 +88,7 @@ class ServerDatabase(ABC):
 
 
 def can_read(location: StoreLocation) -> bool:
-    """Return whether a supported and installed driver can read the store. Other stores are read with MLflow's client, which is
-    slower."""
+    """Return whether an installed driver can read the store; MLflow's client, which reads other stores, is slower."""
     if (kind := _kind_of_server(location)) is None:
         return False
     import sqlalchemy
@@ -344,8 +341,7 @@ class MysqlDatabase(ServerDatabase):
 
 
 def _parse_points(lines: bytes, count: int) -> database.PointBlock:
-    """Return points of shape (n,) from lines of text with a step, a value and a time. The field `group` of the returned points
-    is not set."""
+    """Return points of shape (n,), without `group`, from lines of text with a step, a value and a time."""
     import pyarrow as pa
     from pyarrow import csv
 

@@ -1,5 +1,4 @@
-"""Reads an experiment from MLflow's SQLite file. With MLflow's client, SQLite would scan all runs for each metric history, which
-would take minutes instead of seconds."""
+"""Reads an experiment from MLflow's SQLite file. MLflow's client would scan all runs for each metric history."""
 
 from __future__ import annotations
 
@@ -33,16 +32,14 @@ _NUMERIC_COLUMNS = {
 }
 _POINTS_INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
-"""Maximum seconds to wait for the lock of a process that writes to the database."""
+"""Maximum seconds to wait for the lock of a writing process."""
 _HEADER_BYTES = 100
 _MAX_OPEN_FILES = 64
 _open_files: dict[tuple[int, int], int] = {}
-"""Open file descriptors of SQLite files by (device, inode); at most `_MAX_OPEN_FILES`."""
+"""File descriptors by (device, inode)."""
 
 
 class SqliteStore(database.SqlTrackingStore):
-    """A `reading.Store` that reads MLflow's SQLite file."""
-
     @contextmanager
     def open(self) -> Iterator[database.RunDatabase]:
         with connect(self.location) as connection:
@@ -54,7 +51,7 @@ class SqliteStore(database.SqlTrackingStore):
 
 @contextmanager
 def connect(location: StoreLocation) -> Iterator[sqlite3.Connection]:
-    """Open MLflow's SQLite file read-only, and check its schema. SQLite's errors are raised as AdvisorError."""
+    """Open the file read-only, and check its schema. SQLite's errors are raised as AdvisorError."""
     path = require_local(location)
     try:
         with closing(_connect(_read_only_uri(path))) as connection:
@@ -72,8 +69,7 @@ def connect(location: StoreLocation) -> Iterator[sqlite3.Connection]:
 
 
 def _first_invalid_column_type(connection: sqlite3.Connection) -> str | None:
-    """Return a description of the first non-numeric value in a numeric column, or None if there is none. SQLite stores values
-    of any type in any column; programs that log NumPy numbers store them as blobs."""
+    """SQLite stores values of any type in any column; programs that log NumPy numbers store them as blobs."""
     for table, columns in _NUMERIC_COLUMNS.items():
         for column in columns:
             key = "key" if "key" in _REQUIRED_COLUMNS[table] else "name"
@@ -96,7 +92,6 @@ def _decode(text: bytes) -> str:
 
 
 def _read_only_uri(path: Path) -> str:
-    """Return a URI with which SQLite reads the file without creating other files in its folder."""
     if path.exists() and not path.is_file():  # reading from a pipe or a device might never end
         raise AdvisorError(f"{path} is not a file; pass the database that MLflow logs to")
     try:
@@ -114,8 +109,7 @@ def _read_only_uri(path: Path) -> str:
 
 
 def _read_header(path: Path) -> bytes:
-    """Return the header of an SQLite file. The file stays open, because closing it would release all POSIX locks that this
-    process holds on the file."""
+    """Keep the file open, because closing it would release all POSIX locks that this process holds on it."""
     if not hasattr(os, "pread"):
         with path.open("rb") as file:
             return file.read(_HEADER_BYTES)
@@ -141,8 +135,8 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_writable(location: StoreLocation) -> None:
-    """Raise AdvisorError if MLflow would have to migrate the SQLite file, or if the file is not writable. An interrupted write
-    of another process is rolled back, as MLflow would do."""
+    """Raise AdvisorError if MLflow would migrate the file or cannot write to it. Roll back an interrupted write, as MLflow
+    does."""
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database
