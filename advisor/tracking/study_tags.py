@@ -1,8 +1,4 @@
-"""Stores a study file in an experiment's tags, so that later analyses know the search space of its trials.
-
-Every store accepts 5,000 characters per tag, so a longer study file is compressed and split into several tags. If an experiment
-contains several studies, its tags contain the study file of each study.
-"""
+"""Stores study files in an experiment's tags, compressed and split if they are longer than a tag may be."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ MAX_TAG_CHARACTERS = 5000
 """Maximum number of characters in a tag's value."""
 _PACKED_FILE_PREFIX = "zlib+base64, parts: "
 _MAX_FILE_BYTES = 2_000_000
-"""Maximum bytes of a decompressed study file."""
+"""Of a decompressed study file."""
 
 
 def study_file_tags(spec: StudySpec) -> dict[str, str]:
@@ -32,12 +28,11 @@ def study_file_tags(spec: StudySpec) -> dict[str, str]:
 
 
 def latest_study_file(tags: Mapping[str, str]) -> str | None:
-    """Return the text of the most recently stored study file, or None if there is none."""
     return _unpack_from_tags(contract.TAG_STUDY_FILE, tags)
 
 
 def latest_spec(tags: Mapping[str, str]) -> StudySpec | None:
-    """Return the most recently stored study file, or None if the file is missing or invalid."""
+    """Return the most recently stored study file, or None if it is missing or invalid."""
     return _parse_study_file(latest_study_file(tags))
 
 

@@ -20,19 +20,16 @@ from advisor.model.space import FloatArray, HyperparameterValue, IntArray, as_nu
 from advisor.model.study import Curve, CurveBlock
 
 _MIN_COMPARED_POINTS = 3
-"""Minimum number of points in a curve for comparing its timestamps with the timestamps of other curves."""
+"""Minimum number of points in a curve for comparing its timestamps with those of other curves."""
 _MIN_EPOCH_STEPS = 1.5
-"""Minimum number of optimizer steps between a metric's logged steps, estimated from timestamps, at which the logged steps count
-as epochs."""
+"""Minimum optimizer steps between logged steps, by their times, at which the logged steps are epochs."""
 _MIN_STEP_INTERVAL = 5
-"""Minimum distance at which logged steps count as optimizer steps if other trials log the same metric by epoch."""
+"""Minimum distance at which logged steps are optimizer steps if other trials log the metric by epoch."""
 _MAX_LISTED_METRICS = 5
-"""Maximum number of metrics that a warning names."""
 _MIN_STEP_OFFSET = 0.25
-"""Minimum first logged step that counts as an offset of the step axis, as a fraction of the trial's length. In practice, the
-first evaluation always comes before this fraction of the training."""
+"""Minimum first step that is an offset, as a share of a trial's length; first evaluations come earlier."""
 MIN_UNIX_TIME_S = 10**9
-"""Minimum first step that counts as a time: the number of seconds since 1970 reached this value in 2001."""
+"""Minimum first step that counts as a time: the seconds from 1970 to 2001."""
 _MIN_UNIX_TIME_MS = 10**12
 _PLANNED_LENGTH_DIVISOR = 5
 """Planned lengths of training are usually multiples of this number of steps."""
@@ -43,11 +40,10 @@ class StepOffsets:
     """The first logged steps of trials whose steps do not start near 0."""
 
     steps: IntArray
-    """Offset to subtract from the logged steps of each trial, shape (trials,)."""
+    """Offset of each trial, shape (trials,)."""
     unit: Literal["step", "second", "millisecond"] = "step"
 
     def decisions(self) -> tuple[Decision, ...]:
-        """The decision to count steps from the start, for the report; empty if the logged steps start at 0."""
         if not self.steps.any():
             return ()
         low, high = int(self.steps[self.steps > 0].min()), int(self.steps.max())
@@ -87,8 +83,7 @@ def remove_step_offsets(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[
 
 
 def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
-    """Replace each epoch in a trial's curves by the optimizer step at which the epoch ended. Return the curves, and warnings
-    about metrics whose epochs were replaced."""
+    """Replace epochs by the optimizer steps at which they ended. Return the curves, and a warning about these metrics."""
     last = {name: int(block.steps.max()) for name, block in blocks.items() if len(block.steps)}
     if not last:
         return dict(blocks), []
@@ -143,8 +138,7 @@ def _has_consecutive_steps(block: CurveBlock) -> bool:
 
 
 def _first_step_number(block: CurveBlock) -> int:
-    """Return the number by which a metric counts the first step: 1 if the logged steps are 5, 10, 15; 0 if they are 0, 5, 10 or
-    4, 9, 14."""
+    """Return the number of the first step: 1 if the logged steps are 5, 10, 15; 0 if they are 0, 5, 10 or 4, 9, 14."""
     curve = next((c for i in range(len(block.offsets) - 1) if len(c := block.curve(i)) > 1), None)
     if curve is None or curve.steps[0] == 0:
         return 0
@@ -152,8 +146,8 @@ def _first_step_number(block: CurveBlock) -> int:
 
 
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
-    """Return the number of optimizer steps per epoch if `curve` is logged by epoch, or None if the curve may be logged by
-    step. `clock` is a curve that is logged by optimizer step."""
+    """Return the optimizer steps per epoch if `curve` is logged by epoch, unlike `clock`, or None if it may be logged by
+    step."""
     if (
         min(len(curve), len(clock)) < _MIN_COMPARED_POINTS
         or not _are_times_increasing(clock.times)
@@ -179,9 +173,8 @@ def _are_times_increasing(times: FloatArray) -> bool:
 
 
 def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
-    """Return warnings about metrics that some trials log by epoch and other trials by step, so that their steps cannot be
-    compared. Consecutive integers from 0 or 1 count as epochs, and steps at least `_MIN_STEP_INTERVAL` apart count as optimizer
-    steps. The trials of both kinds must have similar numbers of points."""
+    """Return a warning about metrics that some trials log by epoch (consecutive integers from 0 or 1) and others, with similar
+    numbers of points, by step (at least `_MIN_STEP_INTERVAL` apart)."""
     mixed = []
     for name, block in sorted(blocks.items()):
         counts = np.diff(block.offsets)
@@ -201,7 +194,7 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
 
 
 def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
-    """Return the last logged step of any metric in each trial, shape (trials,); -1 for a trial without points."""
+    """Return the last logged step of any metric in each trial, shape (trials,); -1 without points."""
     last_of_trials = np.full(len(next(iter(blocks.values())).offsets) - 1, -1, dtype=np.int64)
     for block in blocks.values():
         has_points = np.diff(block.offsets) > 0
@@ -224,8 +217,8 @@ def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> Float
 
 
 def curve_length(curve: Curve) -> int:
-    """Return the number of steps up to the last point of a non-empty curve: 200 if its steps are 0, 1, ..., 199. A curve with
-    steps from 0 to 200 also has 200 steps, because its evaluation at step 0 precedes the training."""
+    """Return the steps of a non-empty curve: 200 if they are 0, 1, ..., 199, or 0 to 200, as the first precedes the
+    training."""
     end = int(curve.steps[-1])
     from_zero = len(curve) > 1 and curve.steps[0] == 0 and end + 1 == len(curve)
     return end + 1 if from_zero and end % _PLANNED_LENGTH_DIVISOR and not (end + 1) % _PLANNED_LENGTH_DIVISOR else end

@@ -1,5 +1,4 @@
-"""Compares trials by their last values and by metrics other than the objective, and reports comparisons that contradict the
-analysis."""
+"""Compares trials by their last values and by other metrics, and reports what contradicts the analysis."""
 
 from __future__ import annotations
 
@@ -18,22 +17,21 @@ from advisor.tracking.study import declared, metric_names
 from advisor.tracking.study.metric_names import is_reward_of_preferences
 
 _MAX_FALSE_WARNING_PROBABILITY = 0.05
-"""Maximum probability, per study, of a false warning that two metrics disagree, if no hyperparameter affects these metrics."""
+"""Maximum probability, per study, of a false warning that two metrics disagree."""
 _MIN_COMPARED_TRIALS = 8
 """Minimum number of trials for testing whether two metrics prefer different settings."""
 _MODEL_COST_WORDS = frozenset("latency vram flops macs".split())
-"""Words in the names of metrics that measure the cost of running a trained model."""
+"""Words of metrics that measure the cost of running a trained model."""
 _COST_WORDS = frozenset(("memory", "energy"))
 _COST_UNITS = frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split())
-"""Names of resources that also occur in the names of quality metrics, and units that show that a metric measures the resource."""
+"""Units, which show that a metric measures a resource and not a quality."""
 _NON_QUALITY_WORDS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
-"""Words that have a better direction (lower or higher) but do not name a quality: words for the cost of a model, such as
-"latency", and "average". Every other word with a better direction names a quality."""
+"""Words that have a better direction (lower or higher), but name no quality."""
 
 
 def add_metric_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
-    """Return the study with additional decisions and warnings about comparisons that contradict the analysis. summaries: value
-    of the objective that each trial logged without a step at its end. Hyperparameter tuners compare trials by these values."""
+    """Add decisions and warnings about comparisons that contradict the analysis to the study. summaries: objective that each
+    trial logged without a step at its end, by which tuners compare trials."""
     decisions = list(study.decisions)
     counts = [declared.count_objective_directions(t.tags) for t in study.trials]
     if counts and min(counts) > 1:
@@ -127,10 +125,9 @@ def _measures_cost(study: Study, name: str) -> bool:
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return the other metrics on the objective's data split whose names imply a better direction. Each metric is paired with
-    the sign that converts it to a cost. Metrics that describe a language model's own predictions, such as their entropy, are no
-    objectives. In preference training, the loss and the rewards of answers are functions of the same margin, so they are no
-    competing objectives either."""
+    """Return (metric, sign of its cost) for metrics on the objective's data split that tell a better direction. Not among them
+    are metrics of a language model's own predictions, and in preference training the loss and the rewards of answers, which are
+    functions of the same margin."""
     own = study.spec.objective.metric
     split = metric_direction.split_of_metric(own)
     metrics_by_quantity: dict[tuple[str, ...], tuple[str, int]] = {}
@@ -152,7 +149,7 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
 
 
 def _rank_correlation(positions: FloatArray, costs: FloatArray, level: float) -> float:
-    """Return Spearman's rank correlation between position and cost; 0 unless the correlation is significant at `level`."""
+    """Return Spearman's rank correlation, or 0 if it is not significant at `level`."""
     if len(np.unique(positions)) < 2 or len(np.unique(costs)) < 2:
         return 0.0
     from scipy.stats import spearmanr  # imported here because the import is slow and rarely needed

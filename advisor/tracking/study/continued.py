@@ -1,5 +1,4 @@
-"""Joins each run that continues an interrupted run, for example after preemption, with the interrupted run. Two runs that are
-not joined would count as repeats of one setting."""
+"""Joins runs that continue an interrupted run, for example after preemption, which else count as repeats of a setting."""
 
 from __future__ import annotations
 
@@ -20,19 +19,15 @@ from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
 _PARAMETERS_COMPARED_FIRST = 8
-"""Number of parameters to compare first, because comparing a thousand parameters in a thousand runs would take seconds."""
+"""Comparing a thousand parameters in a thousand runs would take seconds."""
 _MAX_RELATIVE_LENGTH_DIFFERENCE = 0.02
-"""Maximum relative difference in length between the longest run and a trial joined from two parts that both count steps from
-zero."""
+"""Maximum relative difference in length between the longest run and two parts that both count from zero."""
 _MAX_GAP_INTERVALS = 1.5
-"""Maximum distance between the last step of one part and the first step of the next part, in multiples of the interval between
-logged steps."""
+"""Maximum gap between two parts, in multiples of the interval between logged steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TrialPart:
-    """A run, or several joined runs, that may be part of a trial."""
-
     status: RunStatus
     started: float
     ended: float
@@ -40,11 +35,11 @@ class _TrialPart:
     first_step: int
     last_step: int
     step_interval: int
-    """Mean distance between the logged steps of the run's metric with the fewest logged steps."""
+    """Mean distance between the logged steps of the metric with the fewest."""
 
 
 class _Continuation(NamedTuple):
-    """A run and the run that continues it, as indices in `Experiment.runs`, and whether it counts its steps from zero again."""
+    """A run and its continuation, as indices in `Experiment.runs`."""
 
     earlier_run: int
     continuing_run: int
@@ -52,9 +47,8 @@ class _Continuation(NamedTuple):
 
 
 def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Join each interrupted run and its continuation into one run. Return the experiment and the decisions about the joined
-    runs. The joined run has the id of its last part. If two parts have points at the same steps, the points of the later part
-    are used."""
+    """Join each interrupted run and its continuation into one run, which has the id of the last part, and whose points at equal
+    steps are those of the later part. Return the experiment and the decision about them."""
     groups = _groups_with_equal_settings(experiment)
     parts = _find_trial_parts(experiment) if groups else {}
     # Steps that are Unix times cannot show that a run continues an earlier run.
@@ -144,14 +138,13 @@ def _find_trial_parts(experiment: Experiment) -> dict[int, _TrialPart]:
 
 
 _TRIAL_END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
-"""Tags that tell how a run ended. The tags of an interrupted part of a trial do not tell how the trial ended."""
+"""Tags that tell how a run, but not how the trial of an interrupted run, ended."""
 _MISSING_STEP = np.iinfo(np.int64).max
-"""Value that stands for the first step of a run without points."""
+"""Stands for the first step of a run without points."""
 
 
 def _join_runs(experiment: Experiment, continuations: Sequence[_Continuation]) -> Experiment:
-    """Return the experiment with the parts of each trial joined into one run. continuations: ordered by the start of the later
-    part."""
+    """continuations: ordered by the start of the later part."""
     fits_in_memory = experiment.fits_in_memory
     points = {metric: _join_points(p, continuations, fits=fits_in_memory) for metric, p in experiment.points.items()}
     runs = list(experiment.runs)

@@ -1,5 +1,4 @@
-"""Builds curves from points. The curves are sorted by trial and step, without duplicate points, and all metrics of a trial have
-the same step axis."""
+"""Builds curves from points, sorted by trial and step, without duplicates, and on one step axis for each trial."""
 
 from __future__ import annotations
 
@@ -21,20 +20,17 @@ from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study import axes
 
 _MAX_USABLE_STEP = 2**53
-"""Maximum usable step. Larger integers, such as nanosecond timestamps, may become equal when they are converted to 64-bit
-floats."""
+"""Larger integers, such as nanosecond timestamps, may become equal when they are converted to 64-bit floats."""
 _MAX_LISTED_METRICS = 5
-"""Maximum number of metrics that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentCurves:
     blocks: dict[str, CurveBlock]
-    """The curves of each metric, by metric name."""
     start: axes.StepOffsets
     warnings: tuple[str, ...]
     summaries: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    """Values that were logged without a step after the end of a trial's curve, by metric name and trial."""
+    """Values logged without a step after the end of a curve, by metric and trial."""
     decisions: tuple[Decision, ...] = ()
 
 
@@ -74,7 +70,6 @@ def build_curves(experiment: Experiment, indices: IntArray) -> ExperimentCurves:
 
 class _MetricCurves(NamedTuple):
     curve_block: CurveBlock
-    """The curves of one metric, with the last logged point of each step."""
     has_no_steps: bool
     dropped_points: int
     summaries: dict[int, float]
@@ -110,8 +105,8 @@ def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: Float
 
 
 def _stepless_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
-    """Return the indices of points at step 0 that were logged after all later steps of their trial; MLflow stores values
-    without a step in this way. The input arrays must be sorted by trial, step and time."""
+    """Return the indices of points at step 0 that were logged after all later steps of their trial, as MLflow stores values
+    without a step. The input arrays must be sorted by trial, step and time."""
     zeros = np.flatnonzero(steps == 0)
     ends = np.searchsorted(trials, trials[zeros], "right")
     late_points = []

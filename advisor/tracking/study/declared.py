@@ -51,9 +51,8 @@ def parameters_with_none_choice(runs: Sequence[Run]) -> frozenset[str]:
 
 
 def tuner_parameters(runs: Sequence[Run], params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
-    """Return the parameters that the tuner declares, by name. params: values of each run, shape (runs,). If a range changed
-    from trial to trial, the result is the union of the ranges. Parameters whose declaration contradicts the logged values are
-    omitted."""
+    """Return the parameters that the tuner declares, with the union of their ranges, by name, except those whose declaration
+    contradicts the logged values. params: values of each run, shape (runs,)."""
     result = {}
     for name, found in _distributions_by_parameter(runs).items():
         values = [p[name] for p in params if name in p]
@@ -73,7 +72,7 @@ def _distributions_by_parameter(runs: Sequence[Run]) -> dict[str, list[tuple[str
 
 
 def _parse_distribution(text: str) -> tuple[str, dict[str, Any]] | None:
-    """Parse a distribution such as `FloatDistribution(high=0.1, log=True, low=1e-05, step=None)`; return None for other texts."""
+    """Parse a text such as `FloatDistribution(high=0.1, log=True, low=1e-05, step=None)`."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -84,7 +83,7 @@ def _parse_distribution(text: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _declared_parameter(distributions: Sequence[tuple[str, dict[str, Any]]], as_text: bool) -> Parameter | None:
-    """Return the declared parameter, or None if the declaration has a single value or cannot be written into a study file."""
+    """Return None if the declaration has a single value or cannot be written into a study file."""
     classes = {kind for kind, _ in distributions}
     fields = [values for _, values in distributions]
     try:

@@ -1,5 +1,4 @@
-"""Recognises failures before the first step: launches that failed for a reason that no hyperparameter can cause, which say nothing
-about the search space, and trials that ran out of memory, which depends on hyperparameters."""
+"""Recognises failures before the first step: launches, which no hyperparameter causes, and memory, which some do."""
 
 from __future__ import annotations
 
@@ -26,18 +25,16 @@ _PROGRAM_ERROR_PATTERN = re.compile(
     r"|exit status 12[67]\b",
     re.I,
 )
-"""Pattern for errors in a program, its command line or its machine, which do not depend on hyperparameters."""
+"""Errors in a program, its command line or its machine, which do not depend on hyperparameters."""
 _MAX_P_VALUE = 0.01
-"""Maximum p-value: the probability that random failures hit exactly the trials with the largest batch sizes."""
+"""Maximum probability that random failures hit exactly the trials with the largest batch sizes."""
 
 
 def find_launch_failures(
     runs: Sequence[Run], blocks: Mapping[str, CurveBlock], errors: Mapping[int, str], crashed: Iterable[int]
 ) -> list[int]:
-    """Return the crashed trials whose launch failed. errors: error text by trial index, for trials that logged an error. A
-    launch failed if the trial logged nothing and its error is an error in the program, its command line or its machine. A
-    launch also failed if no trial with the same `advisor run` command logged anything, although trials with another command
-    did."""
+    """Return the crashed trials that logged nothing and have an error of the program, its command line or its machine, or have
+    the same `advisor run` command as no trial that logged something. errors: logged error texts by trial index."""
     is_silent = ~has_training_metrics(blocks, len(runs))
     commands = [_command_fingerprint(run) for run in runs]
     successes = {command for command, nothing in zip(commands, is_silent, strict=True) if command is not None and not nothing}
@@ -56,9 +53,9 @@ def find_memory_failures(
     crashed: Iterable[int],
     started: Sequence[float | None],
 ) -> tuple[dict[int, str], list[Decision]]:
-    """Return (out-of-memory error text by trial index, decision about these trials) for trials that probably ran out of memory.
-    params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial.
-    If no trial trained after the first failure, the cause may be a failure of the store, the disk or the machine."""
+    """Return (out-of-memory error text by trial index, decision about them) for trials that probably ran out of memory. params:
+    hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial. If no
+    trial trained after the first failure, the store, the disk or the machine may have failed."""
     is_silent = ~has_training_metrics(blocks, len(params))
     failed_trials = [i for i in crashed if is_silent[i]]
     for name in sorted({n for p in params for n in p if is_batch_size(n)}):
@@ -82,7 +79,7 @@ def find_memory_failures(
 
 
 def has_training_metrics(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
-    """Return a mask of shape (trials,) of the trials that logged at least one training metric."""
+    """Return a mask of shape (trials,) of the trials that logged a training metric."""
     has_points = np.zeros(trials, dtype=np.bool_)
     for metric, block in blocks.items():
         if not (is_window_or_system_metric(metric) or metric.startswith("device/")):

@@ -13,16 +13,15 @@ from advisor.model.space import HyperparameterValue, as_number, is_training_leng
 from advisor.model.spec import Direction
 
 _OBJECTIVE_NAME_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
-"""Last words in the names of parameters whose value is the objective's name, such as metric_for_best_model and
-early_stopping.monitor."""
+"""Last words in names of parameters whose value is the objective, such as metric_for_best_model."""
 _STEP_COUNT_WORDS = frozenset(("steps", "step", "iterations", "iters", "updates"))
 _WHOLE_BATCH_WORDS = frozenset("global total effective".split())
 _ACCUMULATION_WORDS = ("accumulation", "accumulate", "accum")
 
 
 def best_model_metric(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
-    """Return the metric that selects the best model according to the parameters of most runs, or None if the parameters name
-    none of `metrics`. The value "loss" alone is ignored, because tools set it by default."""
+    """Return the metric that selects the best model by most runs' parameters, if any. The value "loss" is a default of
+    tools."""
     votes: Counter[str] = Counter()
     for run in params:
         named_metrics = {_find_named_metric(value, metrics) for name, value in run.items() if _is_objective(name)}
@@ -37,8 +36,7 @@ def _is_objective(name: str) -> bool:
 
 
 def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
-    """Return the metric that a parameter's value names. If no run logged this metric, return the validation metric of the same
-    quantity."""
+    """Return the metric of this name, or else the validation metric of the same quantity."""
     if value.strip().lower() == "loss":
         return None
     if value in metrics:
@@ -55,7 +53,7 @@ def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
 
 
 def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
-    """Return the direction that the parameters `greater_is_better` or `mode` state in most runs, or None if no run has them."""
+    """Return the direction that `greater_is_better` or `mode` state in most runs, if any."""
     votes: Counter[Direction] = Counter()
     for run in params:
         for name, value in run.items():
@@ -68,9 +66,8 @@ def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | Non
 
 
 def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: Sequence[int]) -> list[int | None]:
-    """Return the planned optimizer steps of each trial from its parameters, or None for all trials if most of them ended at a
-    different step. ends: last logged step of each trial, shape (trials,). A parameter is ignored if the last steps of most
-    trials contradict it."""
+    """Return each trial's planned optimizer steps from its parameters, or None for all if most trials' last steps contradict
+    them. ends: last logged step of each trial, shape (trials,)."""
     names = {k for p in params for k in p if is_training_length(k) and _STEP_COUNT_WORDS & set(words_of_name(k))}
     plans = [next((int(n) for k, v in p.items() if k in names and (n := parse_count(v)) >= 1), None) for p in params]
     agrees = [0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(plans, ends, strict=True) if p is not None and end >= 0]
@@ -78,8 +75,7 @@ def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: S
 
 
 def batch_size(params: Mapping[str, HyperparameterValue]) -> float:
-    """Return the number of examples per optimizer step (all micro-batches together) from the trial's parameters, or NaN if the
-    parameters do not state it."""
+    """Return the examples per optimizer step, all micro-batches together, from the trial's parameters, or NaN if unknown."""
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
     for name in names:
         if (size := parse_count(params[name])) >= 1:
@@ -88,7 +84,7 @@ def batch_size(params: Mapping[str, HyperparameterValue]) -> float:
 
 
 def micro_batches(params: Mapping[str, HyperparameterValue]) -> int:
-    """Return the number of gradient accumulation steps from the trial's parameters; 1 if the number is unknown."""
+    """Return the number of gradient accumulation steps; 1 if unknown."""
     for name, value in params.items():
         if any(word in _ACCUMULATION_WORDS for word in words_of_name(name)) and (number := parse_count(value)) >= 1:
             return int(number)
@@ -96,12 +92,11 @@ def micro_batches(params: Mapping[str, HyperparameterValue]) -> int:
 
 
 def is_whole_batch(name: str) -> bool:
-    """Return whether the parameter is the size of an optimizer step's whole batch, as in global_batch_size, and not of a
-    micro-batch."""
+    """Return whether the parameter is the size of a whole batch, as global_batch_size, and not of a micro-batch."""
     return bool(_WHOLE_BATCH_WORDS & set(words_of_name(name)))
 
 
 def parse_count(value: HyperparameterValue) -> float:
-    """Return the value if it is an integer, else -1."""
+    """Return an integer value, else -1."""
     number = as_number(value)
     return number if number.is_integer() else -1.0

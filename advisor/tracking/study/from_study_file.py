@@ -1,4 +1,4 @@
-"""Compares the search space that a study file declares with the values in the trials."""
+"""Compares the declared search space with the values in the trials."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
 
 _MAX_LISTED_WORDS = 5
-"""Maximum number of words that a message lists."""
 
 
 def check_declared_parameters(
     spec: StudySpec | None, params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> tuple[dict[str, Parameter], list[str]]:
-    """Return the declared parameters with their logged types, and one warning per parameter about values outside its range.
-    params: the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a declared parameter, or if no
-    trial used one of its declared values."""
+    """Return the declared parameters with their logged types, and a warning about each with values outside its range. params:
+    the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a parameter or used its values."""
     if spec is None:
         return {}, []
     warnings = []
@@ -47,7 +45,7 @@ def check_declared_parameters(
 
 
 def find_spec(experiment: Experiment, params: Sequence[Mapping[str, HyperparameterValue]]) -> StudySpec | None:
-    """Return the study file in the experiment's tags, or None if the file is missing or does not match the trials."""
+    """Return the study file in the experiment's tags, or None if it is missing or does not match the trials."""
     text = study_tags.latest_study_file(experiment.tags)
     try:
         spec = None if text is None else spec_yaml.parse_study_file(text)
@@ -77,8 +75,8 @@ def _format_words(words: Sequence[str]) -> str:
 
 
 def _add_logged_type(name: str, parameter: Parameter, values: Sequence[HyperparameterValue | None]) -> Parameter:
-    """Return the declared parameter; if the study file sets no type for it, use the type of the trials' values. A range with a
-    fractional end counts as a range of floats, even if the declared type is int."""
+    """Set the type of the trials' values if none is declared. A range with a fractional end has floats, even if declared
+    int."""
     range_ends = [end for end in (parameter.low, parameter.high) if end is not None]
     has_fraction = parameter.type == "int" and not all(float(end).is_integer() for end in range_ends)
     if not parameter.numeric or (parameter.type is not None and not has_fraction):

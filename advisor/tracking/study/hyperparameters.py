@@ -1,5 +1,4 @@
-"""Removes logged parameters that are not hyperparameters: measurements such as the number of weights or the best epoch, run
-names, and parameters that the user wants to ignore. All later decisions then agree on which runs share a setting."""
+"""Removes parameters that are no hyperparameters: measurements, such as the best epoch, run names, and ignored ones."""
 
 from __future__ import annotations
 
@@ -28,7 +27,6 @@ _TRAINING_RUN_WORDS = frozenset("train training run total fit wall".split())
 def drop_non_hyperparameters(
     experiment: Experiment, spec: StudySpec | None, reading: Reading
 ) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Return the experiment without the parameters that are not hyperparameters, and the decisions about them."""
     measurements = _measured_parameters(experiment, spec)
     # A value that equals the run's name in most runs, and in at least two, is the run's name.
     counts = Counter(name for run in experiment.runs for name, value in run.params.items() if value == run.name)
@@ -59,7 +57,7 @@ def _measured_parameters(experiment: Experiment, spec: StudySpec | None) -> set[
 
 
 def _is_measurement(name: str, metrics: Collection[str]) -> bool:
-    """Return whether the parameter's name says that its value is measured during or after the training. metrics: logged names."""
+    """Return whether the value is measured during or after the training, by its name. metrics: logged names."""
     words = words_of_name(name)
     in_name = set(words)
     if in_name & _FLOP_COUNT_WORDS or in_name & _DURATION_WORDS or (name in metrics and direction_of_metric(name) is not None):

@@ -1,4 +1,4 @@
-"""Infers the search space of a study from its trials. Reports mark every fact that was inferred."""
+"""Infers the search space of a study from its trials."""
 
 from __future__ import annotations
 
@@ -26,29 +26,28 @@ _TRIAL_NUMBER_NAME_PATTERN = re.compile(
     r"(^|[_./-])((trial|job|array_task)_?(id|number|num|no|nr|index|idx|name)|trial|(cv_?)?fold(_?(id|number|num|no|nr|index|idx))?)$",
     re.IGNORECASE,
 )
-"""Pattern for names of parameters that number a trial, job or cross-validation fold. These numbers identify trials and are not
-hyperparameters."""
+"""Numbers of trials, jobs or cross-validation folds."""
 _RUN_NAME_PARAMETER_PATTERN = re.compile(
     r"^((run|exp|expt|experiment|trial|job|sweep|wandb|study|session)[_-]?(name|tag|label|title|group)|"
     r"name|tags?|notes?|comments?|description|desc|title|group|label)$",
     re.IGNORECASE,
 )
-"""Pattern for names of parameters whose value is the name of a run or of a group of runs."""
+"""Names of runs or of groups of runs."""
 _LOG_SCALE_NAME_PATTERN = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
 )
 _LABEL_PATTERN = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
-"""Pattern for values that are labels: a path, a URL, a date or a hash."""
+"""A path, a URL, a date or a hash."""
 _MIN_DUPLICATE_VALUES = 3
-"""Minimum number of different values at which two hyperparameters that are equal in every trial count as duplicates."""
+"""Minimum different values at which two equal hyperparameters count as duplicates."""
 _NONE_WORDS = ("none", "null")
 _MISSING_VALUE_WORDS = (*_NONE_WORDS, "nan")
 _BOOL_BY_WORD = {"true": True, "false": False}
 
 
 def parse_value(text: str) -> HyperparameterValue | None:
-    """Parse a logged parameter as bool, int, float or text. Return None for "None", "null", "nan" and the empty string."""
+    """Parse a logged parameter as bool, int, float or text; None for "None", "null", "nan" and ""."""
     stripped_text = text.strip()
     if not stripped_text:
         return None
@@ -70,16 +69,14 @@ def parse_value(text: str) -> HyperparameterValue | None:
 
 
 def is_trial_number(name: str) -> bool:
-    """Return whether the parameter numbers trials, repeats or folds, according to its name."""
     return bool(_TRIAL_NUMBER_NAME_PATTERN.search(name))
 
 
 def parse_params(
     logged_params: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()
 ) -> list[dict[str, HyperparameterValue]]:
-    """Return the hyperparameters of each trial, shape (trials,); values of the same name have one type. Parameters that are
-    seeds, paths or other labels are removed. with_none: names of parameters in which the word None is always a value. For other
-    parameters, `_none_is_choice` decides."""
+    """Return the hyperparameters of each trial, shape (trials,), without seeds, paths and other labels; values of a name have
+    one type. with_none: parameters in which the word None is always a value; for others, `_none_is_choice` decides."""
     trials = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME_CHARS and (v := parse_value(t)) is not None}
         for params in logged_params
@@ -94,8 +91,7 @@ def parse_params(
 
 
 def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether all trials logged the same parameters without missing values. In this case, `parse_params` returns the
-    same names for all trials."""
+    """Return whether all trials logged the same parameters without missing values, so that `parse_params` does as well."""
     texts = {text.strip().lower() for params in logged_params for text in params.values()}
     return len({frozenset(params) for params in logged_params}) == 1 and texts.isdisjoint(("", *_MISSING_VALUE_WORDS))
 
@@ -120,9 +116,8 @@ def _add_none_choices(
 def _none_is_choice(
     name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, HyperparameterValue]], names: Sequence[str]
 ) -> bool:
-    """Return whether None is one of the parameter's choices. If it is not, the trials that logged None do not have the
-    parameter. None is not a choice if the value of a different parameter determines which trials have it; for example, Adam has
-    no momentum. Numbers that rarely repeat form a range, which cannot contain None."""
+    """Return whether None is a choice, not a missing value: no other parameter's value determines which trials have the
+    parameter (Adam has no momentum), and its values are no numbers that rarely repeat, as in a range."""
     values = [p[name] for p in parsed if name in p]
     options = set(values)
     if not any(isinstance(v, str | bool) for v in values) and len(options) > 1 and 2 * len(options) > len(values):
@@ -162,8 +157,7 @@ def _unify_types(parsed: list[dict[str, HyperparameterValue]], name: str) -> Non
 
 
 def infer_parameter(name: str, values: Sequence[HyperparameterValue]) -> Parameter:
-    """Infer the domain of a parameter from the trials' values, shape (n,). A parameter with the same value in all trials is
-    fixed."""
+    """Infer the domain of a parameter from the trials' values, shape (n,). One value in all trials is fixed."""
     options = sorted(set(values), key=lambda v: (str(type(v)), v))
     if len(options) == 1:
         return Parameter(role="fixed", value=options[0], why=SAME_IN_ALL_TRIALS)
@@ -184,10 +178,9 @@ def infer_parameter(name: str, values: Sequence[HyperparameterValue]) -> Paramet
 
 
 def infer_scale(values: FloatArray, name: str = "") -> AxisScale:
-    """Return the scale (linear or log) on which the different values, shape (n,), are more evenly spaced. The scale is linear
-    unless all values are positive and the ratio of the largest to the smallest is at least 4. Learning rates and regularisation
-    strengths, which are usually searched on a log scale, get a log scale if their values span at least one decade. Momentum and
-    betas get a reverse-log scale if their distances from 1 span at least one decade."""
+    """Return the scale on which the different values, shape (n,), are most evenly spaced. A log scale needs positive values
+    whose ratio is at least 4; learning rates and regularisation strengths have it over at least one decade, and momentum and
+    betas a reverse-log scale if their distances from 1 span one."""
     sorted_values = np.unique(values)
     if scale_of_new_range(name, float(sorted_values[0]), float(sorted_values[-1]), "linear") == "reverse-log":
         return "reverse-log"
@@ -201,14 +194,13 @@ def infer_scale(values: FloatArray, name: str = "") -> AxisScale:
 
 
 def _gap_unevenness(ordered: FloatArray) -> float:
-    """Return the Kolmogorov-Smirnov distance between the distribution of the values and a uniform distribution over their
-    range."""
+    """Return the Kolmogorov-Smirnov distance of the values from a uniform distribution over their range."""
     position = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
     return float(np.abs(position - np.linspace(0, 1, len(position))).max())
 
 
 def infer_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
-    """Return a parameter for every hyperparameter that at least one trial has, in alphabetical order."""
+    """Return a parameter for every hyperparameter of the trials, in alphabetical order."""
     names = sorted({name for trial in params for name in trial})
     parameters = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
     switches = [name for name, p in parameters.items() if p.searched and p.options]
@@ -222,10 +214,9 @@ def infer_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> dic
 def _existence_condition(
     name: str, switches: Sequence[str], params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> dict[str, HyperparameterValue] | None:
-    """Return {switch: value} if exactly the trials in which the parameter `switch` has this value have the parameter `name`,
-    with at least two trials that have it and two that do not. If several parameters could be the condition's switch, return the
-    switch that most trials have, or the alphabetically first of these. Circular conditions are impossible, because more trials
-    have a switch than the parameters that depend on it."""
+    """Return {switch: value} if exactly the trials with this value have the parameter `name`, with at least two trials on each
+    side. Of several switches, return the one that most trials have, then the first by name. Conditions are not circular,
+    because more trials have a switch than the parameters that depend on it."""
     trials_with_parameter = {i for i, trial in enumerate(params) if name in trial}
     if len(trials_with_parameter) == len(params):
         return None
@@ -248,9 +239,9 @@ def _existence_condition(
 def find_duplicate_parameters(
     params: Sequence[Mapping[str, HyperparameterValue]], preferred_names: Collection[str]
 ) -> dict[str, str]:
-    """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial. Some tools log a user's
-    hyperparameter again under the tool's own name, for example `lr` and `learning_rate`. The original is the duplicate whose
-    name is in `preferred_names`; if there is none, it is the duplicate with the shortest name."""
+    """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial, because tools log a
+    user's hyperparameter again under their own name. The original is the one in `preferred_names`, or else the shortest
+    name."""
     columns: dict[tuple[HyperparameterValue | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
         column = tuple(trial.get(name) for trial in params)
@@ -265,8 +256,8 @@ def find_duplicate_parameters(
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
-    """Return the planned number of steps: the most frequent declared number; if there is none, the most frequent last step.
-    Last steps of 0 and 1 are ignored, because they belong to results that were logged once after the training."""
+    """Return the most frequent declared number of steps, or else the most frequent last step above 1, because results that were
+    logged once after the training have the steps 0 and 1."""
     planned_steps = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned_steps:
         return Counter(planned_steps).most_common(1)[0][0]

@@ -26,29 +26,26 @@ _AUTOLOGGING_TAG = "mlflow.autologging"
 _LIBRARIES_WITHOUT_NETWORKS = frozenset(
     ("xgboost", "lightgbm", "catboost", "sklearn", "statsmodels", "prophet", "spark", "pyspark.ml")
 )
-"""Values of MLflow's autologging tag that stand for libraries that train no neural network."""
+"""Values of MLflow's autologging tag."""
 _POLICY_RETURN_SIGNS = ", ".join(
     f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
 )
-"""Signs in the names of metrics that measure the quality of a policy. Rewards of answers that the policy did not generate do
-not measure its quality."""
+"""Signs of metrics that measure a policy, unlike the rewards of answers that it did not generate."""
 _MIN_LOGGING_TRIALS_FRACTION = 0.5
-"""Minimum fraction of the trials that must have logged a name for the name to count as a sign."""
+"""Minimum share of the trials that must have logged a name for it to count."""
 _MAX_LISTED_SIGNS = 3
-"""Maximum number of matching names that a decision lists."""
 
 
 class _SignGroup(NamedTuple):
-    """Signs of one property of a kind of workload; any one of these signs shows the property."""
+    """Signs of one property of a kind of workload; any one of them shows the property."""
 
     metrics: str = ""
-    """Signs in the names of metrics, separated by commas. A sign consists of words in any order; "-word" excludes names with
-    this word."""
+    """Signs in names of metrics, separated by commas: words in any order; "-word" excludes names with this word."""
     params: str = ""
-    """Signs in names of parameters."""
+    """In names of parameters."""
     values: str = ""
-    """Signs in values of parameters, and in the experiment's name."""
+    """In values of parameters, and in the experiment's name."""
 
 
 class _KindSignature(NamedTuple):
@@ -132,14 +129,13 @@ _KIND_SIGNATURES = (
         "",
     ),
 )
-"""Kinds of workload, in the order in which they are tested."""
+"""In the order in which they are tested."""
 
 
 def choose_kind(
     experiment: Experiment, runs: IntArray, objective: str, reading: Reading
 ) -> tuple[WorkloadKind, tuple[Decision, ...]]:
-    """Return the kind of workload of these runs, stated by the user or inferred, and a decision that says which rules do not apply
-    to this kind."""
+    """Return the kind of workload, stated or inferred, and a decision that says which rules do not apply to it."""
     if reading.kind is not None:
         return reading.kind, ()
     logged_names = _logged_names(experiment, runs, objective)
@@ -171,11 +167,10 @@ class _LoggedNames:
     metrics: tuple[str, ...]
     params: tuple[str, ...]
     values: Mapping[str, str]
-    """Value of each parameter that has the same text in most runs, and the experiment's name."""
+    """Text that a parameter has in most runs, and the experiment's name."""
 
     @property
     def has_network(self) -> bool:
-        """Whether the name of a metric (a gradient norm or an epoch) shows that a neural network is trained."""
         return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words_of_metric(m)) for m in self.metrics)
 
 
@@ -203,7 +198,6 @@ def _first_matching_name(group: _SignGroup, traces: _LoggedNames) -> str | None:
 
 
 def _matches_sign(text: str, signs: str) -> bool:
-    """Return whether the words of the text contain all words that one of the signs requires and none that it excludes."""
     words = set(metric_direction.words_of_metric(text)) | {text.lower()}
     return any(wanted <= words and not unwanted & words for wanted, unwanted in _parse_signs(signs))
 

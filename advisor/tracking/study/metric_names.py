@@ -1,9 +1,5 @@
-"""Interprets metric names: the data split, the quantity, the better direction and the role of the metric in the rules (such as
-training loss).
-
-The same metric may be called `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module and
-`advisor.contract.metric_direction` interpret such names.
-"""
+"""Interprets metric names, as `advisor.contract.metric_direction` does: what may be an objective, and which role in the rules
+(such as training loss) each of `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid` has."""
 
 from __future__ import annotations
 
@@ -23,23 +19,21 @@ from advisor.model.study import Signal
 _ADVERSARIAL_LOSS_WORDS = frozenset(
     "g d gen disc generator discriminator adv adversarial actor critic policy value q td".split()
 )
-"""Words in the names of losses that need not decrease during training: losses of adversarial networks and reinforcement
-learning."""
+"""Words of losses that need not decrease: of adversarial networks and reinforcement learning."""
 _DERIVED_METRIC_WORDS = frozenset("best final last max min".split())
-"""Words in the names of metrics that only repeat values of another metric, such as the best value so far."""
+"""Words of metrics that only repeat values of another metric."""
 
 
 def is_window_or_system_metric(name: str) -> bool:
-    """Return whether the metric cannot be an objective: a window minimum, a window maximum or a system metric."""
+    """Return whether the metric cannot be an objective."""
     return name.endswith((contract.MIN_SUFFIX, contract.MAX_SUFFIX)) or name.startswith("system/")
 
 
 def guess_objective(counts: Mapping[str, int]) -> str | None:
-    """Return the most likely objective among the metrics whose names tell the better direction. counts: number of trials that
-    logged each metric. Order of preference: validation before test; reported quantities (accuracy, error) before losses, and
-    losses before an entropy or the accuracy of single tokens; curves before metrics of the best value so far; metrics of more
-    trials; alphabetical order. If there are no validation or test metrics, return the only quality metric without a split in
-    its name, or else the only loss without a split, or None if there is no such metric, or more than one."""
+    """Return the most likely objective among metrics that tell the better direction. counts: trials that logged each metric.
+    Preferred are validation to test, then reported quantities (accuracy) to losses, and those to an entropy or the accuracy of
+    single tokens, then curves to best values so far, then more trials. Without validation and test metrics, return the only
+    metric without a split in its name that is no loss, or else the only one, if any."""
     directed_metrics = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
     candidates = [m for m in directed_metrics if split_of_metric(m) in ("valid", "test")]
     if not candidates:
@@ -60,16 +54,14 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
 
 
 def describes_model_predictions(name: str) -> bool:
-    """Return True if the metric is one of two that TRL logs about a language model: the entropy of its predictions or the
-    accuracy of single tokens. The entropy falls as the model becomes more certain, whether right or wrong. The accuracy of
-    single tokens counts only the most likely token and is computed with the correct text as context. Neither metric competes
-    with a loss or a reward to be the objective."""
+    """Return True for TRL's entropy of a language model's predictions, which falls with certainty, right or wrong, and its
+    accuracy of single tokens, given the correct text. They do not compete with a loss or a reward to be the objective."""
     quantity = quantity_words(name)
     return quantity == ("entropy",) or {"token", "accuracy"} <= set(quantity)
 
 
 def may_measure_quality(name: str) -> bool:
-    """Return whether the metric may measure the quality of a trial, and not the trial's speed or a setting."""
+    """Return whether the metric may measure the quality of a trial, and not its speed or a setting."""
     if is_window_or_system_metric(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words_of_metric(name)):
         return False
     return not is_policy_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
@@ -78,9 +70,8 @@ def may_measure_quality(name: str) -> bool:
 def find_signal_metrics(
     metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
 ) -> dict[Signal, str]:
-    """Return a metric for each role in the rules, such as the training loss. points: total number of points of each metric over
-    all trials. summaries: metrics with at most one point per trial. Metrics with at most one point per trial are not curves, so
-    they cannot be compared with a loss curve."""
+    """Return a metric for each role in the rules. points: points of each metric over all trials; summaries: metrics with at
+    most one point per trial, which cannot be compared with a loss curve."""
     names = sorted(m for m in metrics if not is_window_or_system_metric(m))
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
@@ -135,7 +126,7 @@ def _is_batch_loss(name: str) -> bool:
 
 
 def _name_test(*groups: str, without: str = "", max_words: int = 99) -> Callable[[str], bool]:
-    """Return a test for names that contain a word of each group, no word of `without`, and at most `max_words` words."""
+    """Return a test for names with a word of each group, no word of `without`, and at most `max_words` words."""
     required_groups = [set(group.split()) for group in groups]
     excluded_words = set(without.split())
 
@@ -179,8 +170,7 @@ _METRIC_NAMES_BY_SIGNAL: Mapping[Signal, tuple[str, ...]] = {
     "groups_without_advantage": ("frac_reward_zero_std",),
     "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
 }
-"""Metric names for each role in the rules, without the prefix of the training split; the first of these names that was logged
-is used."""
+"""Names without the prefix of the training split; the first one that was logged counts."""
 _DIAGNOSTIC_METRIC_NAMES = frozenset(
     name
     for signal, names in _METRIC_NAMES_BY_SIGNAL.items()
@@ -193,15 +183,13 @@ _PREFERENCE_METRIC_SIGNALS: Mapping[str, Signal] = {
     "rewards/margins": "train_margin",
     "eval_rewards/margins": "valid_margin",
 }
-"""Role in the rules of each metric that TRL logs in preference training, by the name without a prefix."""
+"""Role of each metric that TRL logs in preference training, by the name without a prefix."""
 _PREFERENCE_REWARD_METRICS = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
-"""Names of TRL's metrics about the rewards that preference training assigns to answers. These rewards are functions of the
-model's own log probabilities. All reward metrics except the accuracies grow with beta."""
+"""TRL's rewards of answers in preference training, which are functions of the model's own log probabilities."""
 
 
 def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
-    """Return a metric for each role in the rules that concerns a policy, such as the reward. Most names count only if a
-    training reward was logged, because they have other meanings elsewhere."""
+    """Return a metric for each role that concerns a policy. Most names count only beside a training reward."""
     # If a metric was logged with and without a prefix, the name with "train/", or with "eval_", is used.
     by_name = {_normalize_metric_name(name): name for name in sorted(metrics)}
     pairs = {signal: by_name[name] for name, signal in _PREFERENCE_METRIC_SIGNALS.items() if name in by_name}
@@ -213,21 +201,18 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
 
 
 def is_policy_diagnostic(name: str) -> bool:
-    """Return whether the metric describes the state of a policy, such as its entropy, and not its quality. The metric may be of
-    training or of an evaluation."""
+    """Return whether a training or evaluation metric describes the state of a policy, and not its quality."""
     base_name = _normalize_metric_name(name).removeprefix("eval_")
     # TRL logs the mean and the standard deviation of each reward function.
     return base_name in _DIAGNOSTIC_METRIC_NAMES or (base_name.startswith("rewards/") and base_name.endswith("/std"))
 
 
 def is_reward_of_preferences(name: str) -> bool:
-    """Return True if the metric is about the rewards that preference training assigns to answers. The metric may be of training
-    or of an evaluation."""
+    """Return True for training and evaluation metrics of the rewards that preference training assigns to answers."""
     return _normalize_metric_name(name).removeprefix("eval_") in _PREFERENCE_REWARD_METRICS
 
 
 def _normalize_metric_name(name: str) -> str:
-    """Return the name without the prefix of the training split, and with "eval_" instead of the prefix "eval/" that Weights &
-    Biases gets for evaluations."""
+    """Return the name without the training prefix, and with "eval_" for the "eval/" of Weights & Biases."""
     name = name.removeprefix("train/")
     return f"eval_{name.removeprefix('eval/')}" if name.startswith("eval/") else name

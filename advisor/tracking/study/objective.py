@@ -16,23 +16,21 @@ from advisor.tracking.study import declared, from_params, metric_names
 from advisor.tracking.study_tags import latest_spec
 
 _MAX_LISTED_METRICS = 12
-"""Maximum number of metrics that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveChoice:
     objective: Objective
     inferred: Mapping[str, str]
-    """Entries for `Study.inferred`, which lists the inferred facts and their reasons."""
+    """Entries for `Study.inferred`."""
     warnings: tuple[str, ...] = ()
 
 
 def choose_objective(
     experiment: Experiment, spec: StudySpec | None, metric: str | None, direction: Direction | None
 ) -> ObjectiveChoice:
-    """Return the objective from the first of these sources that states it: the arguments, the study file, the tags, the
-    parameters, the metric names. Raises AdvisorError if the arguments contradict each other or the data, or if the objective
-    cannot be inferred."""
+    """Return the objective that the arguments, the study file, the tags, the parameters or the metric names state, in this
+    order. Raises AdvisorError if the arguments contradict each other or the data, or if the objective cannot be inferred."""
     if all(metric_names.is_window_or_system_metric(m) for m in experiment.points):
         hint = "log the metric that measures how good a trial is"
         raise NothingToJudge(f"no run of experiment {experiment.name!r} logged a metric; {hint}")
@@ -64,7 +62,6 @@ def choose_objective(
 
 
 def _data_split_warnings(metric: str) -> list[str]:
-    """Return warnings if the metric is computed on test or training data, by its name."""
     warnings = []
     if metric_direction.split_of_metric(metric) == "test":
         warnings.append(
@@ -81,8 +78,7 @@ def _data_split_warnings(metric: str) -> list[str]:
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:
-    """Return (objective, direction) from the runs' tags. If no run logged the objective that the tags name, use the stored
-    study file."""
+    """Return (objective, direction) from the runs' tags or, if no run logged this objective, from the stored study file."""
     tag, file = _most_common_tag(experiment, contract.TAG_OBJECTIVE), latest_spec(experiment.tags)
     if tag is None or tag in experiment.points or file is None or file.objective.metric not in experiment.points:
         return tag, direction
@@ -90,9 +86,8 @@ def _declared_objective(experiment: Experiment, direction: Direction | None) -> 
 
 
 def _choose_direction(metric: str, logged_direction: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
-    """Return (direction, entry for `Study.inferred` if the metric's name decides, warning if the runs contradict the name).
-    logged_direction: direction in the runs' tags. The direction that a metric's name implies takes precedence over the runs'
-    tags, because tuners and hooks log "minimize" by default."""
+    """Return (direction, entry for `Study.inferred`, warning if the runs contradict the metric's name). The direction that the
+    name implies takes precedence over `logged_direction`, because tuners and hooks log "minimize" by default."""
     if logged_direction is not None and not metric_direction.contradicts_direction(metric, logged_direction):
         return logged_direction, {}, ()
     by_name = metric_direction.direction_of_metric(metric)
@@ -103,8 +98,7 @@ def _choose_direction(metric: str, logged_direction: Direction | None) -> tuple[
 
 
 def _direction_warnings(metric: str, stated_direction: Direction, *, followed: bool) -> Iterator[str]:
-    """Yield a warning if the metric's name contradicts the stated direction. followed: whether the analysis uses the stated
-    direction."""
+    """followed: whether the analysis uses the stated direction."""
     if metric_direction.contradicts_direction(metric, stated_direction):
         other_direction = "maximize" if stated_direction == "minimize" else "minimize"
         better_values = "higher" if stated_direction == "minimize" else "lower"
@@ -133,8 +127,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
 
 
 def _tuner_objective(experiment: Experiment) -> str | None:
-    """If metric names do not show the objective of a tuner's trials, return Optuna's "value", or else the only metric that can
-    be an objective."""
+    """Return Optuna's "value", or else the only metric that can be the objective of a tuner's trials."""
     names = [m for m in experiment.points if not metric_names.is_window_or_system_metric(m)]
     if not any(declared.has_tuner_tags(run) for run in experiment.runs):
         return None
@@ -145,7 +138,7 @@ def _tuner_objective(experiment: Experiment) -> str | None:
 
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
-    """Return the direction in the tags of our training hooks if the tags name this metric as the objective; otherwise, None."""
+    """Return the direction in the tags of our training hooks if they name this metric as the objective."""
     if metric != _most_common_tag(experiment, contract.TAG_OBJECTIVE):
         return None
     tag = _most_common_tag(experiment, contract.TAG_DIRECTION)

@@ -16,17 +16,14 @@ from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study.metric_names import find_policy_metrics
 
 _MIN_DIFFERING_EXAMPLES = 5
-"""Minimum difference between two accuracies in validation examples. A smaller difference may be chance, so it is no evidence
-that a trial gained or lost accuracy. If two equally good models disagree on five examples, the probability that a given one of
-them is right on all five is 1/32 (sign test)."""
+"""Minimum difference between two accuracies in validation examples. If two equally good models disagree on five examples, the
+probability that a given one of them is right on all five is 1/32 (sign test)."""
 _MIN_ACCURACY_DIFFERENCE = 1e-5
-"""Minimum relative difference between two accuracies; smaller differences are rounding errors of 32-bit floats."""
+"""Minimum relative difference between two accuracies; smaller ones are rounding errors of 32-bit floats."""
 _MAX_ACCURACY_ROUNDING = 0.1
-"""Maximum distance, in examples, of a logged accuracy from the nearest whole number of correct examples, because logged
-accuracies are rounded."""
+"""Maximum distance, in examples, of a rounded accuracy from a whole number of correct examples."""
 _MAX_DETECTABLE_DIFFERENCE = 0.5
-"""Maximum detectable difference between two accuracies, as a share of the range of all accuracies, if the number of validation
-examples is unknown. Our choice."""
+"""Maximum share of the accuracies' range, if the number of examples is unknown. Our choice."""
 _MAX_BEST_SO_FAR_P_VALUE = 0.01
 """Maximum p-value at which a metric counts as the best value so far."""
 
@@ -37,24 +34,22 @@ class ObjectiveCosts:
 
     metric: str
     curves: Sequence[Curve]
-    """Cost curve of each trial, shape (trials,). The costs may be NaN or infinite."""
+    """Cost curve of each trial, which may have NaN or infinite values."""
     cost_sign: int
-    """1 if the objective is minimised, -1 if it is maximised."""
+    """-1 if the objective is maximised, else 1."""
     rewards: Sequence[Curve] = ()
-    """Finite training rewards of each trial, shape (trials,), if a policy is trained and the objective is a reward as well; else
-    empty."""
+    """Finite training rewards of each trial if the objective of a policy is a reward as well; else empty."""
 
     def start_cost(self, trial: int) -> float:
         """Return the cost of the untrained model. The trial needs a finite cost."""
         return cost_before_training(self.curves[trial].finite, self.rewards[trial] if self.rewards else None)
 
     def objective_text(self, cost: float) -> str:
-        """Convert a cost to a value of the objective, and return the value as text."""
         return f"{self.cost_sign * cost + 0.0:.3g}"
 
     @cached_property
     def cost_range(self) -> float:
-        """Range of the finite costs of all trials, or NaN if no cost is finite."""
+        """Range of the finite costs of all trials, or NaN."""
         extremes = [v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))]
         finite_costs = [v for v in extremes if math.isfinite(v)]
         return max(finite_costs) - min(finite_costs) if finite_costs else math.nan
@@ -71,10 +66,9 @@ def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, mini
 
 
 def min_detectable_difference(costs: ObjectiveCosts, examples: float) -> float:
-    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for
-    other objectives. If the number of examples is unknown, the smallest difference between logged accuracies counts as one
-    example, provided that all accuracies are multiples of it. A few accuracies can be multiples by chance, so the result is
-    limited to a share of the range."""
+    """Return the minimum detectable difference of two accuracies with this many validation examples; 0 for other objectives. If
+    the number is unknown, the smallest logged difference is one example if all accuracies are multiples of it. A few accuracies
+    can be multiples by chance, so the result is limited to a share of the range."""
     if math.isfinite(examples) or "accuracy" not in metric_direction.quantity_words(costs.metric):
         return min_known_difference(costs, examples)
     values = np.unique(np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)]))
@@ -89,8 +83,7 @@ def min_detectable_difference(costs: ObjectiveCosts, examples: float) -> float:
 
 
 def min_known_difference(costs: ObjectiveCosts, examples: float) -> float:
-    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for
-    other objectives, or if the number is unknown."""
+    """Return `min_detectable_difference`, or 0 if the number of examples is unknown."""
     if "accuracy" not in metric_direction.quantity_words(costs.metric):
         return 0.0
     values = np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)])
@@ -98,15 +91,14 @@ def min_known_difference(costs: ObjectiveCosts, examples: float) -> float:
 
 
 def _full_accuracy(accuracies: FloatArray) -> float:
-    """Return the accuracy of a perfect model: 1, or 100 if the accuracies are percentages."""
+    """Return the accuracy of a perfect model."""
     return 1.0 if float(np.abs(accuracies).max(initial=0.0)) <= 1 + 1e-6 else 100.0
 
 
 def is_best_so_far(costs: ObjectiveCosts) -> bool:
-    """Return whether the objective is the best value so far instead of the value of each evaluation: no evaluation is worse
-    than an earlier one, and values often repeat before they jump. If values repeated by chance, each repeated value could as
-    well have been a worse one (sign test). Repeated values before the smallest possible improvement do not count, because
-    rounding makes the values of a smooth curve repeat as well."""
+    """Return whether the objective is the best value so far: no evaluation is worse than an earlier one, and values often
+    repeat before they jump. By chance, each repeated value could as well have been worse (sign test). Repeats before the
+    smallest improvement do not count, because rounding makes the values of a smooth curve repeat as well."""
     changes = [np.diff(c.finite.values) for c in costs.curves if len(c.finite) > 1]
     all_changes = np.concatenate(changes) if changes else np.empty(0)
     if not (all_changes < 0).any() or (all_changes > 0).any():

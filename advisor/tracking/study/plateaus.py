@@ -14,27 +14,22 @@ from advisor.model.study import Curve
 from advisor.tracking.study.objective_costs import ObjectiveCosts
 
 MIN_PLATEAU_EVALUATIONS = 3
-"""Minimum number of evaluations on a plateau to recognise the plateau."""
 _MAX_PLATEAU_RANGE = 0.02
-"""Maximum range of the values on a plateau, as a fraction of the plateau's distance from the best result. Our choice."""
+"""Maximum range of a plateau, as a share of its distance from the best result. Our choice."""
 MIN_LEARNED_IMPROVEMENT = 0.05
-"""Minimum improvement over the first evaluation that counts as learning, as a fraction of the distance to the best result. Our
-choice."""
+"""Minimum improvement over the first evaluation, as a share of its distance to the best result. Our choice."""
 _MAX_PLATEAU_TRIALS_FRACTION = 0.5
-"""Maximum fraction of a study's trials that may stay on a plateau for these trials to count as failed. A larger fraction means
-that the whole study has a fault."""
+"""Maximum share of trials that may stay on a plateau; beyond it, the whole study has a fault."""
 _MAX_CLASS_COUNT = 1000
 _MAX_CHANCE_LEVEL_DISTANCE = 0.05
-"""Maximum distance of a plateau from the score of guessing among k classes, as a fraction of the difference between guessing
-among k and among k + 1 classes."""
+"""Maximum distance from guessing among k classes, in distances from k to k + 1 classes."""
 
 
 def find_trials_on_plateaus(
     costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, min_distance: float
 ) -> dict[int, str]:
-    """Return the trials that never left a degenerate plateau, each with a clause that describes the plateau. A plateau is a
-    level of random guessing, a level that several trials share, or an exact constant. min_distance: minimum distance of a
-    plateau from the best result."""
+    """Return the trials that never left a plateau (a level of guessing, of several trials, or an exact constant), each with a
+    clause about it. min_distance: minimum distance of a plateau from the best result."""
     results = [float(costs.curves[t].finite.values.min()) for t in trials]
     if not results:
         return {}
@@ -76,8 +71,8 @@ def _find_trials_no_better_than_plateau(
     plateau_trials: Mapping[int, str],
     levels: Mapping[int, float],
 ) -> dict[int, str]:
-    """Return trials with noisier curves that are no better than trials on a plateau after the same number of steps. results:
-    lowest cost of each trial; levels: cost of the plateaus."""
+    """Return trials with noisier curves that are no better than trials on a plateau after the same steps. results: lowest cost
+    of each trial; levels: costs of the plateaus."""
     best, more = min(results), dict[int, str]()
     limit = min((levels[t] - MIN_LEARNED_IMPROVEMENT * (levels[t] - best) for t in plateau_trials), default=math.inf)
     steps = max((costs.curves[t].finite.steps[-1] for t in plateau_trials), default=0)
@@ -94,9 +89,7 @@ def _find_trials_no_better_than_plateau(
 
 
 def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: float) -> int:
-    """Return the maximum number of consecutive evaluations that a trial spent at `level` before it left this level. For
-    example, the success rate of a policy may be zero for some time. If a trial has left a level before, another trial at this
-    level may only need more time."""
+    """Return the most consecutive evaluations that a trial spent at `level`, such as a success rate of 0, before it left it."""
     max_evaluations = 0
     for curve in curves:
         indices_off_level = np.flatnonzero(np.abs(curve.finite.values - level) > max(error, 1e-12))
@@ -105,14 +98,13 @@ def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: floa
 
 
 def has_curve_fallen(values: FloatArray, distance: float) -> bool:
-    """Return whether the later half of the curve is clearly below its first quarter, so that the trial has learned something."""
+    """Return whether the trial learned something: the later half is clearly below the first quarter."""
     start = float(np.median(values[: max(len(values) // 4, 1)]))
     return start - float(np.median(_values_in_last_half(values))) > MIN_LEARNED_IMPROVEMENT * distance
 
 
 def _plateau_level(costs: ObjectiveCosts, trial: int, best: float) -> float:
-    """Return the level of a curve whose range is small relative to its distance from the best result `best`, or NaN for other
-    curves."""
+    """Return the level of a curve whose range is small relative to its distance from the result `best`, or NaN."""
     values = costs.curves[trial].finite.values
     second_half = _values_in_last_half(values)
     level = float(np.median(second_half))
@@ -127,8 +119,7 @@ def _values_in_last_half(values: FloatArray) -> FloatArray:
 
 
 def _chance_levels(costs: ObjectiveCosts) -> FloatArray:
-    """Return the costs of random guessing among 2, 3, ... classes, derived from the objective's name; empty if the name does
-    not determine them."""
+    """Return the costs of guessing among 2, 3, ... classes; empty if the objective's name does not determine them."""
     classes = np.arange(2, _MAX_CLASS_COUNT + 1)
     quantity = metric_direction.quantity_words(costs.metric)
     if {"loss", "entropy"} & set(quantity):

@@ -16,23 +16,21 @@ from advisor.tracking.study import declared, inference
 from advisor.tracking.study.probes import PARENT_RUN_TAG
 
 _MAX_P_VALUE = 0.01
-"""Maximum p-value of each test, which is the probability that runs of one search look like separate populations by chance."""
+"""Maximum probability that runs of one search look like separate populations by chance."""
 _MIN_SAMPLED_NUMBER_DIGITS = 6
-"""Minimum number of significant digits at which a number counts as drawn by a sampler; people type numbers with a smaller
-number of digits."""
+"""Minimum significant digits of a number that a sampler drew; people type fewer."""
 _TASK_WORDS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
 _TASK_TAG_WORDS = frozenset("dataset datasets corpus task benchmark".split())
-"""Words with which the names of tags end if their value is a dataset or task. "environment" is omitted, because such a tag
-often names the place where a run was started."""
+"""Last words of tags about a dataset or task; "environment" often names the place where a run was started."""
 _MODEL_WORDS = frozenset("model arch architecture backbone network net encoder".split())
 _NAME_SUFFIX_WORDS = frozenset("name id type".split())
 
 RunGroups = dict[str, list[int]]
-"""Title of each group of runs, such as "dataset = cifar10", and the indices of its runs."""
+"""Indices of the runs of each group, by its title, such as "dataset = cifar10"."""
 
 
 def split_runs(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Separate the chosen runs into groups by the first sufficient evidence. Return None if no evidence is sufficient."""
+    """Separate the chosen runs into groups by the first sufficient evidence, if any."""
     if len(chosen) < 2:
         return None
     for test in _SPLIT_FUNCTIONS:
@@ -43,14 +41,13 @@ def split_runs(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | Non
 
 
 def _split_by_task(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Separate runs on different datasets or tasks, because their objectives cannot be compared."""
+    """Separate runs whose objectives cannot be compared."""
     names = _grouping_names(experiment, chosen, _TASK_WORDS)
     return _group_by_value(experiment, chosen, names[0]) if names else None
 
 
 def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Separate runs of different models, unless the models were searched in one comparison: at the same time and in the same
-    ranges."""
+    """Separate runs of different models, unless one comparison searched them, at the same time and in the same ranges."""
     for name in _grouping_names(experiment, chosen, _MODEL_WORDS):
         groups = _group_by_value(experiment, chosen, name)
         group_sizes = [len(g) for g in groups.values()]
@@ -64,8 +61,7 @@ def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
 
 
 def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Separate the trials of a tuner from other runs. An interrupted trial lacks the tuner's tags, because the tuner writes
-    them at the end."""
+    """Separate the trials of a tuner. An interrupted trial lacks the tuner's tags, which are written at the end."""
     tuner_runs = {i for i in chosen if declared.has_tuner_tags(experiment.runs[i])}
     if not tuner_runs:
         return None
@@ -74,15 +70,13 @@ def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> RunGroup
 
 
 def _split_by_parent(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Separate the runs of a sweep, which have a parent run, from runs without a parent."""
     return _group_by_condition(
         chosen, "runs of a sweep", "without a parent run", lambda i: PARENT_RUN_TAG in experiment.runs[i].tags
     )
 
 
 def _split_by_digits(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Separate runs with numbers that a sampler drew from runs with numbers that a person typed, if all runs of one kind come
-    before all runs of the other kind."""
+    """Separate runs with drawn numbers from runs with typed ones, if all of one kind precede the other kind."""
     groups = _group_by_condition(chosen, "drawn at random", "set by hand", lambda i: _has_sampled_numbers(experiment.runs[i]))
     if groups is None or min(map(len, groups.values())) < 2:
         return None
@@ -90,9 +84,8 @@ def _split_by_digits(experiment: Experiment, chosen: Sequence[int]) -> RunGroups
 
 
 def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Separate runs that have at most half of their parameter names in common, unless the value of one parameter explains the
-    difference. A failed run may have logged only some of its parameters, so it joins the group of runs with which it has the
-    most parameter names in common."""
+    """Separate runs that share at most half of their parameter names, unless the value of one parameter explains this. A failed
+    run may lack parameters, so it joins the group with which it shares the most."""
     raw = [experiment.runs[i].params for i in chosen]
     if inference.logged_same_parameters(raw):
         return None
@@ -112,7 +105,7 @@ def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
 
 
 def _group_name_sets(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
-    """Group the sets of names: two sets that have at least half of their names in common are in one group."""
+    """Group the sets that share at least half of their names."""
     clusters: list[set[frozenset[str]]] = []
     for names in sorted(sets, key=sorted):
         overlapping = [part for part in clusters if any(_name_overlap(names, n) >= 0.5 for n in part)]
@@ -135,8 +128,7 @@ _SPLIT_FUNCTIONS: tuple[Callable[[Experiment, Sequence[int]], RunGroups | None],
 
 
 def _grouping_names(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
-    """Return the parameters, or the user's tags, whose names end with one of the nouns and whose values are several different
-    words."""
+    """Return the parameters, or the user's tags, that end with one of the nouns and have several different words as values."""
     grouping_names = []
     runs = [experiment.runs[i] for i in chosen]
     params = {n for run in runs for n in run.params}
@@ -172,13 +164,12 @@ def _group_by_condition(chosen: Sequence[int], yes: str, no: str, test: Callable
 
 
 def _has_sampled_numbers(run: Run) -> bool:
-    """Return whether a parameter is a number with a fraction and many significant digits."""
     number_matches = (re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:[eE][-+]?\d+)?", text.strip()) for text in run.params.values())
     return any(n and len((n[1] + n[2]).strip("0")) >= _MIN_SAMPLED_NUMBER_DIGITS for n in number_matches)
 
 
 def _one_parameter_explains(parsed: Sequence[Mapping[str, object]]) -> bool:
-    """Return whether one parameter that all trials have determines which other parameters a trial has."""
+    """Return whether one parameter that all trials have determines which others a trial has."""
     shared_names = set.intersection(*(set(p) for p in parsed))
     for name in shared_names:
         values: dict[object, set[frozenset[str]]] = {}
@@ -190,7 +181,7 @@ def _one_parameter_explains(parsed: Sequence[Mapping[str, object]]) -> bool:
 
 
 def _is_partial_grid(experiment: Experiment, groups: RunGroups, name: str) -> bool:
-    """Return whether at least half of the settings in the smaller groups were also tried in the largest group, as in a grid."""
+    """Return whether at least half of the settings in the smaller groups were also tried in the largest group."""
 
     def settings(members: Iterable[int]) -> set[frozenset[tuple[str, object]]]:
         parsed_params = inference.parse_params([experiment.runs[i].params for i in members])
@@ -202,8 +193,7 @@ def _is_partial_grid(experiment: Experiment, groups: RunGroups, name: str) -> bo
 
 
 def _are_groups_separate(experiment: Experiment, groups: RunGroups) -> bool:
-    """Return whether the groups are separate in time or in the range of a hyperparameter, with a significance that random
-    groups rarely reach."""
+    """Return whether the groups are separate in time or in the range of a hyperparameter, which random groups rarely are."""
     columns = [_start_times_of_groups(experiment, groups)]
     members = [i for g in groups.values() for i in g]
     params_by_run = dict(zip(members, inference.parse_params([experiment.runs[i].params for i in members]), strict=True))

@@ -1,9 +1,4 @@
-"""Separates populations: runs in one experiment that do not form one study, such as manual runs and a sweep, or runs on two
-datasets.
-
-The largest population is analysed. A split requires evidence that the trials of one search would rarely show: see
-`population_splits`.
-"""
+"""Separates populations: runs that do not form one study, by evidence that one search rarely shows. The largest is analysed."""
 
 from __future__ import annotations
 
@@ -24,11 +19,9 @@ from advisor.tracking.study.population_splits import split_runs
 from advisor.tracking.study.probes import PARENT_RUN_TAG, select_runs
 
 _MIN_POPULATION_RUNS = 3
-"""Minimum number of runs in the largest population; an experiment with fewer runs is not a study."""
+"""Minimum number of runs in the largest population."""
 _MAX_LISTED_POPULATIONS = 4
-"""Maximum number of other populations that a message lists."""
 _MAX_FILTER_IDS = 5
-"""Maximum number of runs that a filter lists by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +34,10 @@ class RunPopulation:
 def select_population(
     experiment: Experiment, selection: str | None, *, objective: str | None = None, declared_study: bool = False
 ) -> RunPopulation:
-    """Return the runs to analyse, and the decisions about the other runs. selection: "all", `PARAMETER=VALUE`, or None for the
-    largest population. objective: only runs that logged this metric count. declared_study: True if a study file declares the
-    search space; in this case, only test runs are separated. Raises AdvisorError if no run matches `selection`, or if no
-    population has enough runs."""
+    """Return the runs to analyse, and the decisions about the others. selection: "all", `PARAMETER=VALUE`, or None for the
+    largest population. objective: only runs that logged this metric count. declared_study: whether a study file declares the
+    search space, so that only test runs are separated. Raises AdvisorError if no run matches, or if no population has enough
+    runs."""
     if selection == "all":
         return RunPopulation(experiment)
     if selection is None and declared_study:
@@ -66,7 +59,7 @@ def select_population(
 def _largest_population(
     experiment: Experiment, title: str, chosen: list[int], others: list[tuple[str, list[int]]]
 ) -> RunPopulation:
-    """Return the chosen runs, and the decision about the `others`: groups of run indices with their titles."""
+    """others: (title, run indices) of the other groups."""
     if len(chosen) < _MIN_POPULATION_RUNS:
         groups = [(title, chosen), *others]
         most = count(max(len(members) for _, members in groups), "run")
@@ -89,8 +82,7 @@ def _largest_population(
 
 
 def _without_test_runs(experiment: Experiment) -> RunPopulation:
-    """Omit test runs. A test run was not started by `advisor run`, and its planned number of steps differs from that of all
-    trials started by `advisor run`."""
+    """Omit runs that `advisor run` did not start, with another number of planned steps than all that it started."""
     planned_steps = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
     is_launched = [contract.TAG_TRIAL in run.tags for run in experiment.runs]
     lengths = {steps for steps, ours in zip(planned_steps, is_launched, strict=True) if ours and steps is not None}
@@ -167,7 +159,7 @@ def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[
 
 
 def filter_of_runs(experiment: Experiment, members: Collection[int]) -> str | None:
-    """Return the shortest filter that selects exactly the runs with the indices `members`, or None if no filter does."""
+    """Return the shortest filter that selects exactly these runs, if any."""
     wanted_runs = frozenset(members)
     # Values and keys with quotes would need escape sequences, which MLflow's filters do not have.
     return next((text for text, runs in _candidate_filters(experiment, wanted_runs) if runs == wanted_runs), None)
@@ -195,8 +187,7 @@ def _candidate_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterat
 
 
 def _start_time_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield filters by start time in milliseconds. The filters select all runs before the first unwanted run, or all runs from
-    the first wanted run on."""
+    """Yield filters for all runs before the first unwanted one, or from the first wanted one on."""
     start_times = [run.started for run in experiment.runs]
     known_times = [s for s in start_times if s is not None]
     if len(known_times) < len(start_times):

@@ -18,8 +18,7 @@ PARENT_RUN_TAG = "mlflow.parentRunId"
 
 
 def exclude_probe_runs(experiment: Experiment) -> Experiment:
-    """Return the experiment without its probes; if all runs are probes, return only the probes of the most frequent kind. A
-    warning says how many runs were excluded. To analyse probes, users select them with a filter."""
+    """Exclude probes, with a warning, or, if there are only probes, all but the most frequent kind."""
     probe_kinds = [run.tags.get(contract.TAG_PROBE) for run in experiment.runs]
     if len(set(probe_kinds)) <= 1:
         return experiment
@@ -35,13 +34,12 @@ def exclude_probe_runs(experiment: Experiment) -> Experiment:
 
 
 def exclude_report_runs(experiment: Experiment) -> Experiment:
-    """Return the experiment without its report run, which holds the published reports."""
     is_kept = np.array([contract.TAG_REPORT not in run.tags for run in experiment.runs], dtype=np.bool_)
     return experiment if is_kept.all() else select_runs(experiment, is_kept)
 
 
 def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
-    """Return the experiment with only the runs that the mask `keep`, shape (runs,), selects, and their points."""
+    """Return the experiment with only the runs (and their points) in the mask `keep`, shape (runs,)."""
     number = np.cumsum(keep).astype(np.int64) - 1
     fits_in_memory = experiment.fits_in_memory
     points = {}
@@ -54,8 +52,7 @@ def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
 
 
 def find_trial_runs(experiment: Experiment, objective: str) -> tuple[IntArray, list[str]]:
-    """Return the indices of the runs that are trials, and warnings that count the excluded runs: sweep parents and evaluation
-    runs."""
+    """Return the indices of the trials, and warnings that count the excluded sweep parents and evaluation runs."""
     children: dict[str, list[Run]] = {}
     for run in experiment.runs:
         if PARENT_RUN_TAG in run.tags:
@@ -82,9 +79,8 @@ def find_trial_runs(experiment: Experiment, objective: str) -> tuple[IntArray, l
 
 
 def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
-    """Return whether a parent run is a trial: its children vary a hyperparameter that the parent logged, or vary no
-    hyperparameter. Child runs that vary no hyperparameter are folds or repeats of their parent. A sweep's parent run is not a
-    trial, even if it logs the sweep's best value."""
+    """Return whether a parent run is a trial: its children vary a hyperparameter that it logged, or none, as folds or repeats
+    do. The parent of a sweep is no trial, even if it logs the sweep's best value."""
     trials = inference.parse_params([run.params for run in children])
     names = {name for trial in trials for name in trial}
     varied_names = {name for name in names if len({t[name] for t in trials if name in t}) > 1}
@@ -92,9 +88,8 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
 
 
 def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:
-    """Return the indices of runs that a tool created only to evaluate a trained model. Evaluation runs have no parameters and
-    one point per metric, while the experiment's trials have parameters and longer curves. A trial that a launcher has just
-    created also has no parameters for a moment, but it has the tag `TAG_TRIAL`."""
+    """Return the runs that a tool created only to evaluate a trained model: without parameters, with one point per metric,
+    beside trials with parameters and longer curves. A trial that was just launched has the tag `TAG_TRIAL`."""
     without_params = {i for i in indices if not experiment.runs[i].params and contract.TAG_TRIAL not in experiment.runs[i].tags}
     if not without_params or 2 * len(without_params) > len(indices):
         return set()

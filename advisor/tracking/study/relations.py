@@ -1,8 +1,5 @@
-"""Finds hyperparameters that follow from other hyperparameters (tokens = steps x batch size, min_lr = lr / 10), and parameters
-with unusual names that are the length of training.
-
-A relation must hold in nearly all trials, and in more trials than independent hyperparameters would show by chance.
-"""
+"""Finds hyperparameters that follow from others (tokens = steps x batch size, min_lr = lr / 10), and lengths of training with
+unusual names. A relation must hold in nearly all trials, and in more than independent hyperparameters show by chance."""
 
 from __future__ import annotations
 
@@ -29,19 +26,17 @@ from advisor.model.space import (
 _MAX_P_VALUE = 0.01
 """Maximum probability, per study, that independent hyperparameters appear to be related."""
 _MIN_AGREEING_TRIALS_FRACTION = 0.95
-"""Minimum fraction of the trials in which a relation must hold."""
+"""Minimum share of the trials in which a relation must hold."""
 _MIN_DIFFERENT_VALUES = 3
-"""Minimum number of different values that each hyperparameter in a relation must have."""
+"""Minimum different values of each hyperparameter in a relation."""
 _MAX_RELATED_PARAMETERS = 40
-"""Maximum number of hyperparameters with varying numeric values; with more of them, relations of three hyperparameters are not
-tested."""
+"""With more varying numeric hyperparameters, relations of three are not tested."""
 _RELATIVE_TOLERANCE = 1e-5
-"""Relative tolerance of a relation between hyperparameters, because numbers are rounded when they are logged."""
+"""Numbers are rounded when they are logged."""
 _FORMULA_TEST_TRIALS = 24, 192
-"""Numbers of trials on which a formula is tested first, before it is tested on all trials. A formula that most of these trials
-contradict cannot hold in nearly all trials."""
+"""Numbers of trials on which formulas are tested first."""
 _TRIALS_TESTED_FIRST = 64
-"""Number of trials on which we first test whether two hyperparameters determine a third hyperparameter."""
+"""Number of trials on which we first test whether two hyperparameters determine a third."""
 _TRAINING_LENGTH_WORDS = frozenset(
     "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
 )
@@ -52,21 +47,18 @@ _EXPONENT_PAIRS = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
 
 @dataclass(frozen=True, slots=True)
 class DependentParameter:
-    """A hyperparameter whose value follows from other hyperparameters."""
-
     name: str
     determinants: tuple[str, ...]
     formula: str | None
-    """Formula for a study file, or None if other hyperparameters determine the values but no formula is known."""
+    """Formula for a study file, or None if it is unknown."""
 
 
 def find_dependent_parameters(
     params: Sequence[Mapping[str, HyperparameterValue]], keep: Collection[str] = ()
 ) -> tuple[DependentParameter, ...]:
-    """Return the hyperparameters that follow from other hyperparameters. params: values of each trial, shape (trials,). Among
-    related hyperparameters, the least important hyperparameter counts as dependent. The order of importance, from low to high,
-    is: lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens counts as dependent on
-    the number of steps. keep: names that never count as dependent, because the study file declares them."""
+    """Return the hyperparameters that follow from others. params: values of each trial, shape (trials,). Of related ones, the
+    least important counts as dependent; lengths of training (tokens before steps) are the least important, then regularisers,
+    learning rates and batch sizes. keep: names that the study file declares, which never count as dependent."""
     numeric_values = _numeric_parameters(params)
     dependents: list[DependentParameter] = []
     for name in sorted(numeric_values, key=lambda n: (*_importance_rank(n), is_training_length(n), -len(n), n)):
@@ -83,13 +75,13 @@ def find_dependent_parameters(
 
 
 def has_unknown_role(name: str) -> bool:
-    """Return whether no common hyperparameter has such a name, so that only the trials' values can show its role."""
+    """Return whether no common hyperparameter has such a name, so that only values can show its role."""
     return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
 def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[int]) -> float | None:
-    """Return the number of steps per unit of a parameter if the parameter is the length of training, else None. ends: last
-    logged step of each trial, shape (trials,). A trial can end before the stated length of training, but not later."""
+    """Return the steps per unit of a parameter that is the length of training, else None. ends: last logged step of each trial,
+    shape (trials,), which can be below the stated length, but not above."""
     pairs = [(as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1]
     # Equal lengths have equal ends by design, so a pair that repeats the preceding pair is no evidence of a relation.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
@@ -116,8 +108,7 @@ def _is_number(value: object) -> bool:
 
 
 def _numeric_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, FloatArray]:
-    """Return the numeric hyperparameters with enough different values, by name, as arrays of shape (trials,); NaN stands for a
-    missing value."""
+    """Return hyperparameters with enough numbers as arrays of shape (trials,); NaN for a missing value."""
     names = sorted({n for p in params for n in p})
     columns = {}
     for name in names:
@@ -128,8 +119,7 @@ def _numeric_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> 
 
 
 def _importance_rank(name: str) -> tuple[int]:
-    """Return the importance rank of a hyperparameter, derived from its name. Among related hyperparameters, the hyperparameter
-    with the lowest rank counts as dependent."""
+    """Return the importance of a hyperparameter, by its name; the lowest of related ones counts as dependent."""
     if is_training_length(name) or _TRAINING_LENGTH_WORDS & set(words_of_name(name)):
         return (0,)
     if is_batch_size(name):  # if a learning rate was scaled with the batch size, it depends on the batch size
@@ -157,8 +147,7 @@ CandidateRelation = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 
 
 def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[CandidateRelation]:
-    """Yield (names of the other parameters, predicted values, formula) for each relation that does not contradict the first
-    trials."""
+    """Yield (other names, predicted values, formula) for each relation that the first trials do not contradict."""
     candidates = others
     for number in _FORMULA_TEST_TRIALS:
         powers, signs = _possible_relations(values, candidates, number)
@@ -188,8 +177,7 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
 
 def _possible_relations(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
     """Return masks of the formulas that the first `number` trials do not contradict: powers of each other hyperparameter, shape
-    (powers, others), and sums with each of them, shape (signs, others). Testing a few trials first keeps the search fast for a
-    thousand hyperparameters."""
+    (powers, others), and sums with each, shape (signs, others). A thousand hyperparameters are too slow without this."""
     rows = np.flatnonzero(np.isfinite(values))
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, number).astype(np.int64))]
     own = values[rows]
@@ -210,7 +198,7 @@ def _finite_ratios(ratios: FloatArray) -> FloatArray:
 
 
 def _row_medians(numbers: FloatArray) -> FloatArray:
-    """Return the median of the numbers in each row without NaN, shape (rows, 1); much faster than `np.nanmedian`."""
+    """Return the median of each row without NaN, shape (rows, 1); much faster than `np.nanmedian`."""
     ordered, count = np.sort(numbers, axis=1), np.isfinite(numbers).sum(axis=1, keepdims=True)  # NaN sort last
     middle_indices = np.hstack([(count - 1) // 2, count // 2])
     return np.asarray(np.take_along_axis(ordered, middle_indices, axis=1).mean(axis=1, keepdims=True))
@@ -250,7 +238,7 @@ def _sum_text(shift: float, sign: float, other: str) -> Callable[[], str]:
 
 
 def _shorten_factor(factor: float) -> float:
-    """Return the factor, rounded to the fewest digits that represent it: 0.1 for 0.0999999999."""
+    """Return the factor with the fewest digits: 0.1 for 0.0999999999."""
     rounded_factors = (float(f"{factor:.{digits}g}") for digits in range(1, 12))
     return next((r for r in rounded_factors if math.isclose(r, factor, rel_tol=_RELATIVE_TOLERANCE / 10)), factor)
 
@@ -260,9 +248,8 @@ def _formula_name(name: str) -> str:
 
 
 def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
-    """Return whether the values agree with the predicted values in nearly all trials, and more often than by chance. A trial
-    with the same values as the preceding trial is not counted, because it only repeats the agreement or disagreement of that
-    trial."""
+    """Return whether the values are as predicted in nearly all trials, and more often than by chance. A trial that repeats the
+    preceding values does not count."""
     is_new_pair = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[is_new_pair], predicted[is_new_pair]
     n = len(values)
@@ -279,7 +266,7 @@ def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bo
 
 
 def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
-    """Return the probability that a hyperparameter's values in two random trials agree within the tolerance."""
+    """Return the probability that the values of two random trials agree within the tolerance."""
     ordered = np.sort(values)
     width = float(np.median(tolerance))
     near_counts = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(ordered, ordered - 2 * width, "left")
@@ -291,10 +278,9 @@ def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _DiscreteValues:
-    """The values of a hyperparameter, encoded as indices into the list of its different values."""
+    """Values of a hyperparameter, as indices into its different values, shape (trials,); -1 for a missing value."""
 
     value_indices: IntArray
-    """Indices of the values, shape (trials,); -1 for a missing value."""
     distinct_values: int
 
 
@@ -308,8 +294,7 @@ def _discrete_values(params: Sequence[Mapping[str, HyperparameterValue]]) -> dic
 
 
 def _dependent_by_values(name: str, levels: Mapping[str, _DiscreteValues]) -> DependentParameter | None:
-    """Return the hyperparameter as dependent if two discrete hyperparameters determine its value, and it has more different
-    values than either of them. For example, the number of weights follows from depth and width."""
+    """Return the hyperparameter as dependent if two with fewer values each determine it, as depth and width the weights."""
     own = levels[name]
     rows = np.flatnonzero(own.value_indices >= 0)
     values = own.value_indices[rows]
@@ -332,8 +317,7 @@ def _dependent_by_values(name: str, levels: Mapping[str, _DiscreteValues]) -> De
 
 
 def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[tuple[str, str]]:
-    """Return the pairs of hyperparameters that may determine `values`. In a sample of trials, trials with the same pair of
-    values must have the same value in `values`."""
+    """Return the pairs of hyperparameters that may determine `values`, by a sample of trials."""
     if len(discrete) < 2:
         return []
     tested_trials = np.unique(np.linspace(0, len(values) - 1, _TRIALS_TESTED_FIRST).astype(np.int64))
@@ -347,8 +331,8 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 
 
 def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool:
-    """Return whether trials with the same key always have the same value, and more often than by chance. A trial that repeats
-    the key and value of the preceding trial is no evidence of a relation, so it is not counted."""
+    """Return whether equal keys always have equal values, more often than by chance. Repeats of the preceding trial do not
+    count."""
     value_count = int(values.max()) + 1
     pairs = np.sort(keys * value_count + values)
     if ((np.diff(pairs) != 0) & (np.diff(pairs // value_count) == 0)).any():

@@ -1,5 +1,4 @@
-"""Determines which logged parameters are not separate hyperparameters: duplicates, parameters that follow from other
-parameters, and lengths of training."""
+"""Determines which parameters are not separate hyperparameters: duplicates, dependent ones, and lengths of training."""
 
 from __future__ import annotations
 
@@ -23,27 +22,25 @@ class ParameterRoles:
     derived: Mapping[str, Parameter]
     """Parameters that a formula computes from other parameters."""
     lengths: Mapping[str, Parameter]
-    """Parameters that are the length of training, according to the last steps of the trials. Lengths of training are fixed,
-    because no study searches them."""
+    """Lengths of training, by the trials' last steps; fixed, because no study searches them."""
     omitted_names: frozenset[str]
-    """Parameters to omit: duplicates of other parameters, and numbers that other parameters determine by an unknown formula."""
+    """Duplicates, and numbers that other parameters determine by an unknown formula."""
     steps: tuple[int | None, ...]
-    """Planned number of steps of each trial, read from a parameter in `lengths`, or None if unknown."""
+    """Planned steps of each trial, by a parameter in `lengths`, or None if unknown."""
     steps_per_unit: Mapping[str, float]
-    """Number of steps per unit of each parameter in `lengths`."""
+    """Of each parameter in `lengths`."""
     decisions: tuple[Decision, ...]
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The derived parameters and the lengths of training."""
         return {**self.derived, **self.lengths}
 
 
 def parameter_roles(
     params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
 ) -> ParameterRoles:
-    """Return the roles of the parameters. params: values of each trial, shape (trials,). declared: names of parameters in the
-    study file, which keep their role. last_steps: last logged step of each trial, shape (trials,)."""
+    """params: values of each trial, shape (trials,). declared: parameters in the study file, which keep their role. last_steps:
+    last logged step of each trial, shape (trials,)."""
     copies = inference.find_duplicate_parameters(params, declared)
     left = [{n: v for n, v in trial.items() if n not in copies} for trial in params]
     lengths, steps, factors = _lengths_under_unusual_names(left, declared, last_steps)
@@ -64,8 +61,7 @@ def parameter_roles(
 def _lengths_under_unusual_names(
     params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
-    """Return (names of parameters that set the length of training under unusual names, planned steps, steps per unit). The
-    planned steps have shape (trials,)."""
+    """Return (parameters that set the length of training, planned steps, shape (trials,), steps per unit)."""
     no_plan: tuple[int | None, ...] = (None,) * len(params)
     names = sorted({n for p in params for n in p})
     if any(is_training_length(name) for name in names):

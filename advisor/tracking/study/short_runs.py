@@ -22,53 +22,44 @@ from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.objective_costs import ObjectiveCosts
 
 _MAX_SHORT_TRIAL_LENGTH = 0.95
-"""Maximum length of a trial that counts as short, as a fraction of the longest trial's length in steps, evaluations and
-examples."""
+"""Maximum length of a short trial, as a share of the longest one's steps, evaluations and examples."""
 _INTERRUPTED_TRIAL_P_VALUES = 0.1, 0.5
-"""Maximum p-values at which trials count as pruned if they were killed or failed without an error and have finite curves: the
-usual limit, and the limit for trials that end at rungs or right after an evaluation. The usual limit is the fraction of studies
-in which crashes are mistaken for pruning."""
+"""Maximum p-values for pruning of trials that were killed or failed without an error: usually, which is the share of studies in
+which crashes are mistaken for pruning, and for ends at rungs or right after an evaluation."""
 _FINISHED_TRIAL_P_VALUES = 0.001, 0.5
-"""Maximum p-values (usual limit, limit at rungs) at which short trials that ended normally count as pruned. Most short trials
-that ended normally had a different planned length or a time limit; few were pruned."""
+"""The same (usually, at rungs) for trials that ended normally, few of which were pruned."""
 _SEARCHED_LENGTH_P_VALUES = 0.001, 0.05
-"""Maximum p-values (usual limit, limit at rungs) at which short trials that ended normally count as pruned, if a hyperparameter
-sets the length of training."""
+"""The same for trials that ended normally if a hyperparameter sets the length of training."""
 _MAX_RUNG_P_VALUE = 0.001
-"""Maximum p-value at which trials count as ending at rungs, the few steps at which a tuner such as Hyperband prunes. The
-p-value is the probability that trials with random ends have so few different lengths."""
+"""Maximum probability that random ends have as few lengths as the rungs at which a tuner such as Hyperband prunes."""
 _MAX_STEPS_AFTER_EVALUATION = 0.05
-"""Maximum distance between a pruned trial's last evaluation and its last logged step, as a fraction of the interval between
-evaluations. Tuners prune a trial right after an evaluation."""
+"""Maximum steps after the last evaluation of a pruned trial, as a share of the interval between evaluations."""
 _MIN_POINTS_PER_EVALUATION = 5
-"""Minimum number of points of another metric per evaluation of the objective. With fewer points, the metric cannot show whether
-a trial ended right after an evaluation."""
+"""Minimum points of another metric per evaluation to show whether trials end right after an evaluation."""
 _MIN_PATIENCE = 2
 _MIN_EARLY_STOPPED_TRIALS = 3
 """Minimum number of short trials for detecting early stopping."""
 _MIN_EXPLAINED_TRIALS_FRACTION = 0.9
-"""Minimum fraction of the short trials whose end must agree with one patience."""
+"""Minimum share of the short trials whose end must agree with one patience."""
 _COMMON_MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Common values of `min_delta`, the minimum improvement at which early stopping restarts its count of evaluations."""
+"""Common minimum improvements at which early stopping restarts its count of evaluations."""
 _MAX_STOPPING_METRICS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyStoppingPatience:
-    """Early stopping by patience: each of `stopped_trials` ended `evaluations_without_improvement` evaluations after its
-    best evaluation."""
+    """Early stopping: `stopped_trials` ended `evaluations_without_improvement` evaluations after their best one."""
 
     stopped_trials: tuple[int, ...]
     evaluations_without_improvement: int
     metric: str
-    """Metric by which early stopping decided when to stop."""
 
 
 def find_short_trials(
     costs: ObjectiveCosts, params: Sequence[Mapping[str, HyperparameterValue]], *, steps_are_epochs: bool = False
 ) -> BoolArray:
-    """Return a mask of shape (trials,) of the trials that are shorter than the longest trial in steps, evaluations and examples.
-    An epoch has the same number of examples at every batch size, so the number of epochs already counts the examples."""
+    """Return a mask, shape (trials,), of trials that are shorter than the longest one in steps, evaluations and examples.
+    Epochs have equally many examples at every batch size, so their number already counts the examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
     evaluations = np.array([len(c) for c in costs.curves], dtype=np.float64)
     examples = steps * np.array([from_params.batch_size(p) for p in params])
@@ -91,9 +82,8 @@ def find_pruned_trials(
     finished: Sequence[int],
     length_is_searched: bool,
 ) -> set[int]:
-    """Return the short trials that a tuner pruned. groups: trials that failed without an error, or were killed, one group for
-    each kind of end; finished: trials that ended normally; length_is_searched: True if a hyperparameter sets the length of
-    training."""
+    """Return the short trials that a tuner pruned. groups: trials that failed without an error, and trials that were killed;
+    finished: trials that ended normally; length_is_searched: whether a hyperparameter sets the length of training."""
     trained_on = _logged_after_evaluation(blocks, costs)
     continued_trials = _ContinuedTrials(costs, params)
     pruned_trials: set[int] = set()
@@ -117,13 +107,12 @@ def find_pruned_trials(
 
 @dataclass(frozen=True, slots=True)
 class _LastRank:
-    """The rank of a trial at its last evaluation, among the trials that continued past this evaluation."""
+    """The rank of a trial at its last evaluation, among the trials that continued past it."""
 
     step: int
     better_trials: float
-    """Number of trials that continued past the trial's last evaluation and were better at its step; ties count half."""
+    """Ties count half."""
     continued_trials: int
-    """Number of trials that continued past the trial's last evaluation."""
 
     @property
     def is_behind_median(self) -> bool:
@@ -131,8 +120,7 @@ class _LastRank:
 
 
 def _p_value_of_ranks(ranks: Sequence[_LastRank]) -> float:
-    """Return the p-value of the trials' low ranks by van Elteren's test, which combines Mann-Whitney tests, one at the end of
-    each trial."""
+    """Return the p-value of low ranks by van Elteren's test, which combines Mann-Whitney tests at the end of each trial."""
     excess_rank = variance = 0.0
     for step in {r.step for r in ranks}:
         ranks_at_step = [r for r in ranks if r.step == step]
@@ -143,8 +131,8 @@ def _p_value_of_ranks(ranks: Sequence[_LastRank]) -> float:
 
 
 def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
-    """Return whether the trials have few different numbers of evaluations, but at least two. At least two different numbers are
-    required, because a bug can end all trials at the same step."""
+    """Return whether the trials have few different numbers of evaluations; at least two, because a bug can end all at one
+    step."""
     max_evaluations = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})
     if rungs < 2 or rungs >= max_evaluations:
@@ -154,8 +142,6 @@ def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
 
 
 class _ContinuedTrials:
-    """Compares a trial with the trials that continued past its last evaluation."""
-
     def __init__(self, costs: ObjectiveCosts, params: Sequence[Mapping[str, HyperparameterValue]]) -> None:
         self._curves = [c.finite for c in costs.curves]
         groups: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
@@ -166,9 +152,8 @@ class _ContinuedTrials:
         self._others: dict[int, FloatArray] = {}
 
     def last_rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
-        """Return the trial's rank among the trials that continued past its last evaluation, or None if no trial continued.
-        repeats: whether to count a longer trial if another run of the same setting ended by this step. True is right only for
-        trials that end at rungs, because a person may have trained a good setting longer."""
+        """Return the trial's rank, or None if no trial continued. repeats: whether to count a longer trial if another run of
+        its setting ended by this step; right only at rungs, because a person may have trained a good setting longer."""
         curve = self._curves[trial]
         if not len(curve):
             return None
@@ -194,8 +179,8 @@ class _ContinuedTrials:
 
 
 def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> BoolArray:
-    """Return a mask, shape (trials,), of trials that trained well beyond their last evaluation, as the points of other metrics
-    show. Metrics that the longest trials log only after training are ignored."""
+    """Return a mask, shape (trials,), of trials whose other metrics show training well beyond the last evaluation, except what
+    the longest trials log after training."""
     last_steps = axes.last_steps(blocks).astype(np.float64)
     last_evaluations = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
     intervals = np.array([_evaluation_interval(c) for c in costs.curves])
@@ -206,7 +191,7 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 
 
 def length_is_searched(params: Sequence[Mapping[str, HyperparameterValue]], lengths: Collection[str] = ()) -> bool:
-    """Return whether a varying hyperparameter is the length of training, according to its name or to `lengths`."""
+    """Return whether a varying hyperparameter is the length of training, by its name or by `lengths`."""
     names = {n for p in params for n in p if is_training_length(n) or n in lengths}
     return any(len({p.get(name) for p in params}) > 1 for name in names)
 
@@ -221,10 +206,8 @@ def _evaluation_interval(curve: Curve) -> float:
 def find_early_stopped_trials(
     blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trials: Sequence[int], is_short: BoolArray
 ) -> EarlyStoppingPatience | None:
-    """Return the trials that stopped a constant number of evaluations after their best evaluation, or None if no number fits.
-    The number must fit nearly all short trials, and almost no trial may have continued longer without an improvement. The
-    number of evaluations is computed with several common values of `min_delta`; the value that explains the ends of most trials
-    is used."""
+    """Return the trials that ended equally many evaluations after their best one, if nearly all short trials and almost no
+    other trial did so. Of several common values of `min_delta`, the one that explains most ends counts."""
     if sum(is_short[t] for t in trials) < _MIN_EARLY_STOPPED_TRIALS:
         return None
     for metric, curves in _stopping_metrics(blocks, costs):
@@ -241,9 +224,8 @@ def find_early_stopped_trials(
 def _fit_patience(
     waits: Sequence[Sequence[int]], trials: Sequence[int], is_short: BoolArray
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return the patience that ended most of the short trials, with all trials that it ended, or None if the patience does not
-    explain the end of enough trials. waits: for each trial, the evaluations without improvement; see
-    `_count_evaluations_without_improvement`."""
+    """Return the patience that ended most of the short trials, with all trials that it ended, if it explains enough of them.
+    waits: for each trial, the evaluations without improvement."""
     waits_at_end = [waits[t][-1] for t in trials if is_short[t]]
     patience, fitting = Counter(waits_at_end).most_common(1)[0]
     within_patience = sum(max(w, default=0) <= patience for w in waits)
@@ -257,8 +239,7 @@ def _fit_patience(
 
 
 def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> list[tuple[str, Sequence[Curve]]]:
-    """Return the metrics by which early stopping may decide, as costs: the objective, then metrics with the same number of
-    evaluations."""
+    """Return the costs by which early stopping may decide: the objective, then metrics with as many evaluations."""
     points = sum(len(c) for c in costs.curves)
     metrics: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
     for metric in sorted(blocks):
@@ -271,7 +252,7 @@ def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -
 
 
 def _count_evaluations_without_improvement(values: FloatArray, min_delta: float) -> list[int]:
-    """Return, for each evaluation, the number of evaluations since the last improvement by more than `min_delta`."""
+    """Return, for each evaluation, the evaluations since the last improvement by more than `min_delta`."""
     waits, best, wait = [], math.inf, 0
     for value in values.tolist():
         if value < best - min_delta:

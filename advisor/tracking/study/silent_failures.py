@@ -29,29 +29,25 @@ from advisor.tracking.study.plateaus import (
 )
 
 _MIN_CONSTANT_TAIL_FRACTION = 0.1
-"""Minimum fraction of a trial's evaluations that must be constant at its end for the trial to count as collapsed to a constant."""
+"""Minimum share of evaluations at the end that must be constant in a collapse."""
 _MAX_CONSTANT_DISTANCE = 0.01
-"""Maximum distance from the last value at which a value counts as equal to it, as a fraction of the trial's earlier
-improvement. Our choice."""
+"""Maximum distance of equal values, as a share of the trial's earlier improvement. Our choice."""
 _MIN_LOST_GAIN_FRACTION = 0.8
-"""Minimum fraction of the improvement in the objective that a collapse destroys. Our choice."""
+"""Minimum share of the improvement in the objective that a collapse destroys. Our choice."""
 _MIN_JOINTLY_LOST_GAIN_FRACTION = 0.5
-"""Minimum fraction of the improvement that a collapse destroys if the training loss clearly fell before the collapse."""
+"""The same if the training loss clearly fell before the collapse."""
 _MIN_LATER_IMPROVEMENT = 0.05
-"""Minimum improvement of the objective after a non-finite loss, as a fraction of the objective's range in the study. Such an
-improvement shows that training continued and only the logged loss is wrong."""
+"""Minimum improvement after a non-finite loss, as a share of the objective's range, that shows that training continued."""
 _MIN_GAIN_TO_NOISE_RATIO = 5.0
-"""Minimum improvement that a collapsed trial loses, in units of the median difference between successive evaluations after the
-loss. Our choice."""
+"""Minimum lost improvement, in median differences between successive later evaluations. Our choice."""
 
 _MAX_FALSE_ALARM_RATE = 0.05
-"""Maximum share of studies in which noise alone makes the reward of a policy fall below its start."""
+"""Maximum share of studies in which noise alone makes a policy's reward fall below its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
-    """End status of a trial, and a clause with the evidence for the status. The clause is empty if tags or the process stated
-    the status."""
+    """End status of a trial, and a clause with the evidence, empty if tags or the process stated the status."""
 
     status: TrialStatus
     reason: str = ""
@@ -64,8 +60,8 @@ def find_silent_failures(
     chance: float | None,
     examples: float = math.inf,
 ) -> dict[int, TrialEnd]:
-    """Return the kind of failure for each given trial whose curves show a failure. chance: cost of random guessing, if known.
-    examples: number of validation examples, infinite if unknown."""
+    """Return the failures of these trials that curves show. chance: cost of guessing, if known. examples: validation
+    examples."""
     ends: dict[int, TrialEnd] = {}
     for trial in trials:
         if reason := _non_finite_evidence(blocks, costs, trial):
@@ -103,9 +99,8 @@ def _non_finite_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts
 
 
 def _was_training_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
-    """Return whether only the evaluation failed: `curve` was finite before, and the training loss is finite to its end. A
-    training loss that ends before the last evaluation is evidence only if its next point would have come after this
-    evaluation."""
+    """Return whether only the evaluation failed: `curve` was finite before, and the training loss is finite to its end. It may
+    end before the last evaluation if its next point would have come after it."""
     finite_losses = [
         c
         for m, c in losses.items()
@@ -121,9 +116,8 @@ def _median_interval_steps(curve: Curve) -> float:
 
 
 def _has_training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
-    """Return whether training continued after a loss became non-finite at `step`: the objective still improved. single: whether
-    only the last logged loss is non-finite. A single skipped batch can make the last loss non-finite, unless the objective also
-    fell back to its first value."""
+    """Return whether the objective improved after a loss became non-finite at `step`. single: whether only the last logged loss
+    is, which a single skipped batch can cause, unless the objective also fell back to its first value."""
     finite_curve = curve.finite
     before, after = finite_curve.values[finite_curve.steps < step], finite_curve.values[finite_curve.steps >= step]
     if single:
@@ -144,8 +138,7 @@ def _count_trailing_true(mask: BoolArray) -> int:
 
 
 def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
-    """Return a clause that says that the trial lost its improvement and then stayed constant, or else an empty text. min_gain:
-    minimum gain that counts, because a smaller gain may be chance."""
+    """Return a clause if the trial lost its improvement and then stayed constant. A gain below min_gain may be chance."""
     curve = costs.curves[trial].finite
     first, best = costs.start_cost(trial), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
@@ -167,8 +160,8 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
 
 
 def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
-    """Return a clause that says that the trial's objective and training loss both lost most of their improvement, or an empty
-    text for other trials. A failed classifier may guess one class after another, so its accuracy need not be constant."""
+    """Return a clause if objective and training loss both lost most of their improvement. A failed classifier may guess one
+    class after another, so its accuracy need not be constant."""
     curve = costs.curves[trial].finite
     for metric, block in blocks.items():
         of_training = metric_direction.split_of_metric(metric) in ("train", None)
@@ -193,9 +186,9 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 
 
 def _fallen_rewards(costs: ObjectiveCosts, trials: Sequence[int]) -> dict[int, str]:
-    """Return the trials whose policy earns less than at its start, each with a clause that states the fall of the reward. The
-    training reward must fall by more than noise. After the first training step, the objective must neither exceed the initial
-    reward nor improve. The p-values are corrected for the number of trials (Holm)."""
+    """Return a clause for each policy that earns less than at its start: the training reward fell by more than noise (Holm's
+    correction for the number of trials), and the objective neither exceeded the initial reward nor improved after the first
+    step."""
     reward_falls: list[tuple[float, int, str]] = []
     testable_trials = [t for t in trials if costs.rewards and len(costs.rewards[t]) >= MIN_SIGNAL_POINTS]
     for trial in testable_trials:
@@ -217,8 +210,7 @@ def _has_fallen_clearly(loss: FloatArray) -> bool:
 
 
 def _lost_loss_levels(loss: FloatArray, share: float) -> tuple[float, float] | None:
-    """Return (lowest level, level at the end) of a training loss that lost the fraction `share` of its decrease, or None if
-    the loss stayed low."""
+    """Return (lowest level, level at the end) of a training loss that lost the share `share` of its decrease, if it did."""
     last_losses = loss[-max(MIN_PLATEAU_EVALUATIONS, int(_MIN_CONSTANT_TAIL_FRACTION * len(loss))) :]
     minimum = float(_moving_median(loss).min())
     # The lowest of the last points is used, because losses of single batches are noisy.
@@ -226,8 +218,7 @@ def _lost_loss_levels(loss: FloatArray, share: float) -> tuple[float, float] | N
 
 
 def _cost_before_learning(costs: ObjectiveCosts, trial: int, metric: str, loss: Curve) -> float:
-    """Return the cost before learning: the first cost, or the first training loss if it measures the same quantity as the
-    objective."""
+    """Return the first cost, or the first training loss if it measures the same quantity."""
     first_cost = costs.start_cost(trial)
     if (
         metric_direction.quantity_words(costs.metric) != metric_direction.quantity_words(metric)
@@ -238,8 +229,7 @@ def _cost_before_learning(costs: ObjectiveCosts, trial: int, metric: str, loss: 
 
 
 def _count_lost_evaluations(values: FloatArray, start: float, range_of_costs: float, share: float) -> int:
-    """Return the number of final evaluations at which the fraction `share` of the improvement over `start` was lost; 0 if the
-    improvement was kept."""
+    """Return the number of final evaluations without the share `share` of the improvement over `start`."""
     gain = start - float(values.min())
     length = _count_trailing_true(values >= values.min() + share * gain)
     if (

@@ -1,4 +1,4 @@
-"""Determines the search space of a study. Parameters that are not declared are inferred from the trials."""
+"""Determines the search space of a study: declared, or else inferred from the trials."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.study import axes, declared, from_study_file, inference
 
 _RESERVED_NAME_CHARS = 100
-"""Number of characters to reserve in a study's name for the suffixes of later rounds."""
+"""Characters of a study's name that are reserved for the suffixes of later rounds."""
 _SHORTENED_STATUSES = ("pruned", "early_stopped")
-"""Statuses of trials that end before their planned length."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudySpace:
     spec: StudySpec
     inferred: Mapping[str, str]
-    """Entries for `Study.inferred`, which lists the inferred facts and their reasons."""
+    """Entries for `Study.inferred`."""
     warnings: tuple[str, ...]
-    """Warnings about trials whose values are outside the declared search space."""
+    """About values outside the declared search space."""
     decisions: tuple[Decision, ...] = ()
 
 
@@ -39,8 +38,8 @@ def build_space(
     block: CurveBlock,
     roles: Mapping[str, Parameter],
 ) -> StudySpace:
-    """Return the search space of a study. spec: study file that declares the space. block: curves of the objective. roles:
-    undeclared parameters with a known role, such as parameters that follow from others."""
+    """spec: study file that declares the space; block: curves of the objective; roles: undeclared parameters with a known
+    role."""
     params = [t.params for t in trials]
     stated, warnings = from_study_file.check_declared_parameters(spec, params)
     inferred_parameters = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
@@ -71,9 +70,8 @@ def build_space(
 
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
-    """Return the planned length of training, from the trials that trained to their end, or None if no trial states or logged
-    steps. If these trials planned different lengths, the length of the best trial is used. If every trial was pruned or stopped
-    early, the length of the longest trial is returned, which is a lower bound."""
+    """Return the planned length of training of the trials that trained to their end, of the best one if they differ, or, if all
+    were shortened, the longest length, which is a lower bound."""
     lengths = {t.index: axes.curve_length(c) for t in trials if len(c := block.curve(t.index))}
     full_trials = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _SHORTENED_STATUSES]
     if full_trials:

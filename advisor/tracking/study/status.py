@@ -35,8 +35,8 @@ _TAG_STATUSES: tuple[TrialStatus, ...] = (
     "infeasible",
     "no_data",
 )
-"""Statuses that are accepted from a tag. "stopped" is omitted because a training hook does not know why the training ended
-early; the hook's "complete" is omitted because a tuner may have shortened the planned length."""
+"""Not "stopped", because a hook does not know why training ended early, nor a hook's "complete", because a tuner may have
+shortened the plan."""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
 _OUT_OF_MEMORY_PATTERN = re.compile(
     r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
@@ -46,12 +46,10 @@ _STATUS_OVERRIDE = f"the tag `{contract.TAG_STATUS}` on a run"
 
 @dataclass(frozen=True, slots=True)
 class TrialEnds:
-    """How the trials of a study ended, and the decisions about their ends."""
-
     ends: tuple[TrialEnd, ...]
     """How each trial ended, shape (trials,)."""
     errors: Mapping[int, str]
-    """Error text by trial, for trials that logged an error; the text starts with "out of memory" if memory ran out."""
+    """Logged error texts by trial, starting with "out of memory" if memory ran out."""
     decisions: tuple[Decision, ...]
 
 
@@ -65,8 +63,7 @@ def find_trial_ends(
     lengths: Collection[str] = (),
     steps_are_epochs: bool = False,
 ) -> TrialEnds:
-    """Return the end status of each trial. params: hyperparameters of each trial; lengths: hyperparameters that are the length of
-    training; steps_are_epochs: whether metrics were logged by epoch."""
+    """params: hyperparameters of each trial; lengths: those that are the length of training."""
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
     ends_from_tags = {i: _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
     guard_stops = _guard_stops(runs)
@@ -124,8 +121,7 @@ def _end_from_tags(run: Run, objective: str, error: bool, evaluations: int) -> T
 
 
 def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
-    """Return the guard's records, by trial, about the trials that it stopped. A stopped trial that still reached its planned
-    end counts as complete."""
+    """Return the guard's stops by trial, except of trials that still reached their planned end."""
     stopped_runs = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
     records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_GUARD_STOP))) for i in stopped_runs)
     return {i: stop for i, stop in records if stop is not None}
@@ -145,7 +141,7 @@ def _was_pruned(run: Run) -> bool:
 
 
 def _error_text(run: Run) -> str:
-    """Return the error text in the run's tags, which starts with "out of memory" if memory ran out; empty if there is none."""
+    """Return the error in the run's tags, which starts with "out of memory" if memory ran out, or ""."""
     error_texts = [
         v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of_name(k)) and "note" not in words_of_name(k)
     ]
@@ -155,7 +151,7 @@ def _error_text(run: Run) -> str:
 
 
 def _process_status(run: Run) -> TrialStatus:
-    """Return the status of a trial whose curves show no failure, derived from the status of its process."""
+    """Return the status of a trial whose curves show no failure."""
     if run.status == "FAILED":
         return "infeasible"
     return "stopped" if run.status == "KILLED" or run.tags.get(contract.TAG_STATUS) == "stopped" else "complete"
@@ -199,8 +195,6 @@ def _decisions(
     patience: short_runs.EarlyStoppingPatience | None,
     guard_stops: Mapping[int, GuardStop],
 ) -> list[Decision]:
-    """Return the decisions: one for each kind of end that the curves show, one for all pruned trials, and one for the trials
-    that the guard stopped."""
     decisions = _pruning_decision(ends, guard_stops)
     if guard_stops:
         reasons = Counter(stop.stop_reason_phrase for stop in guard_stops.values()).most_common()
@@ -255,7 +249,6 @@ def _launch_failure_decision(trials: int, errors: Sequence[str]) -> list[Decisio
 
 
 def _failed_evaluations_decision(ends: Sequence[TrialEnd], costs: ObjectiveCosts) -> list[Decision]:
-    """Return the decision to ignore non-finite evaluations in trials whose training continued after them."""
     trained_curves = [c for end, c in zip(ends, costs.curves, strict=True) if end.status not in ("diverged", "infeasible")]
     missing_counts = [len(c) - len(c.finite) for c in trained_curves if len(c) > len(c.finite) > 0]
     if not missing_counts:

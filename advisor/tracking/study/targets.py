@@ -12,20 +12,16 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import clean, number
 
 MIN_TRIALS_AT_TARGET = 3
-"""Minimum number of trials that stopped at a target, at different steps. With three trials, there was no false alarm on 1,082
-studies of fixed length."""
+"""Minimum number of trials that stopped at a target; three gave no false alarm on 1,082 studies of fixed length."""
 MIN_EVALUATIONS_TO_TARGET = 3
-"""Minimum number of evaluations in a trial that stopped at a target."""
 MIN_TRIAL_LENGTH_RATIO = 1.1
-"""Minimum ratio of the longest to the shortest trial that stopped at a target. If the ratio of the lengths is smaller, the
-trials count as equally long, and their results are compared. Our choice."""
+"""Minimum ratio of the longest to the shortest trial; trials of equal length are compared by results. Our choice."""
 MIN_FULL_LENGTH_FRACTION = 0.9
-"""Minimum length, as a fraction of the longest trial, at which a trial counts as having had enough time to reach the target."""
+"""Minimum length, as a share of the longest trial, that had enough time to reach the target."""
 
 
 def add_reached_target(study: Study) -> Study:
-    """Return the study with a warning and the target at which its trials stopped; return it unchanged if there is no such
-    target."""
+    """Return the study with the target at which its trials stopped, if any, and a warning about it."""
     trials_at_target = _find_trials_at_target([t for t in study.trials if study.comparable[t.index]], study)
     if not trials_at_target:
         return study
@@ -41,8 +37,7 @@ def add_reached_target(study: Study) -> Study:
 
 
 def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
-    """Return the trials that ended at their first evaluation beyond a common level, if all other trials had enough time to
-    reach that level."""
+    """Return the trials that ended at their first evaluation beyond a level, if all others had time to reach it."""
     curves = [
         (t, c)
         for t in trials
@@ -69,8 +64,7 @@ def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
 
 
 def _are_lengths_different(curves: Sequence[tuple[Trial, Curve]]) -> bool:
-    """Return whether the trials differ in steps, in evaluations and in examples. Differences in steps alone can result from
-    different batch sizes."""
+    """Return whether steps, evaluations and examples differ; steps alone can differ by the batch size."""
     steps = np.array([float(c.steps[-1]) for _, c in curves])
     examples = steps * np.array([parameter_kinds.batch_size(t) for t, _ in curves])
     evaluations = np.array([float(len(c)) for _, c in curves])

@@ -1,5 +1,4 @@
-"""Determines the hyperparameters, the seed and the facts of each trial, from the tags of our training hooks or from the run's
-parameters."""
+"""Determines the hyperparameters, the seed and the facts of each trial, from hooks' tags or from parameters."""
 
 from __future__ import annotations
 
@@ -31,14 +30,11 @@ _BEST_SO_FAR_WARNING = (
 class StudyTrials:
     trials: tuple[Trial, ...]
     spec: StudySpec | None
-    """Study file that declares the search space of the trials, or None if there is none."""
+    """Study file that declares the search space, if any."""
     unit: StepUnit
-    """Value for `Study.unit`, the unit of the logged steps."""
     warnings: tuple[str, ...]
     roles: ParameterRoles
-    """Roles of parameters that follow from others, or that are the length of training under an unusual name."""
     decisions: tuple[Decision, ...] = ()
-    """Decisions about the parameters and about how the trials ended."""
 
 
 def build_trials(
@@ -93,8 +89,8 @@ def _facts_of_trials(
     start: axes.StepOffsets,
     epochs: FloatArray | None,
 ) -> list[dict[str, str]]:
-    """Return facts about each trial: those that training hooks logged, or else those that parameters and curves show. epochs:
-    planned number of epochs of each trial; only if metrics were logged once per epoch, with the epoch as the step."""
+    """Return each trial's logged facts, or else those that parameters and curves show. epochs: planned epochs of each trial, if
+    the steps are epochs."""
     facts = [_logged_facts(run) for run in runs]
     last_logged_steps = (last_steps + start.steps).tolist()
     planned_steps = from_params.max_train_steps(params, last_logged_steps)
@@ -139,8 +135,7 @@ def _seed_of_run(run: Run) -> int | None:
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs; if several runs have the same name, append the beginning of each run's id. The beginning is
-    long enough for the names to differ."""
+    """Return the names of the runs; equal names get enough of the run's id to differ."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_name[run.name or run.id].append(run.id)
