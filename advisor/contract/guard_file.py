@@ -18,7 +18,7 @@ class GuardVerdict(TypedDict):
     """True if the evidence suffices for stopping the training."""
     message: str
     at: float
-    """In seconds since 1970."""
+    """Time of the verdict in seconds since 1970."""
 
 
 def write_verdict(path: Path, verdict: GuardVerdict) -> None:

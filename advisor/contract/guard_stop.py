@@ -20,7 +20,7 @@ class GuardStop:
     reason: str
     """Message of the guard, or an empty text if the record contains no message."""
     at: float = 0.0
-    """In seconds since 1970, or 0 if unknown."""
+    """Time of the stop in seconds since 1970, or 0 if unknown."""
     length: float | None = None
     """Planned number of steps of the training, or None if unknown."""
 

@@ -115,7 +115,7 @@ class Domain(BaseModel):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """(low, high)"""
+        """Ends (low, high) of a numeric range."""
         assert self.low is not None
         assert self.high is not None
         return self.low, self.high

@@ -23,7 +23,7 @@ class StudyRounds:
 
     own: Study
     earlier_studies: tuple[Study, ...]
-    """Oldest first."""
+    """The earlier rounds, oldest first."""
     notes: tuple[str, ...] = ()
     """One sentence about each earlier round that could not be read."""
 

@@ -23,7 +23,7 @@ class Run:
     params: Mapping[str, str]
     tags: Mapping[str, str]
     started: float | None = None
-    """In seconds since 1970."""
+    """Start time in seconds since 1970, or None if unknown."""
     ended: float | None = None
     autopsy: str = ""
     """Record of the first non-finite value, as JSON (`advisor.model.autopsy`), if any."""
@@ -42,7 +42,7 @@ class Points:
     steps: NDArray[np.int64]
     values: FloatArray
     times: FloatArray
-    """In seconds since 1970, or NaN if unknown."""
+    """Time of each point in seconds since 1970, or NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

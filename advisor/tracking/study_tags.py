@@ -16,7 +16,7 @@ MAX_TAG_CHARACTERS = 5000
 """Maximum number of characters in a tag's value."""
 _PACKED_FILE_PREFIX = "zlib+base64, parts: "
 _MAX_FILE_BYTES = 2_000_000
-"""Of a decompressed study file."""
+"""Maximum bytes of a decompressed study file."""
 
 
 def study_file_tags(spec: StudySpec) -> dict[str, str]:

@@ -24,7 +24,7 @@ class StoredRun(NamedTuple):
     run: Run
     artifact_root: str
     last_points: Mapping[str, LastPoint]
-    """By metric, without system metrics."""
+    """Last point of each curve by metric, without system metrics."""
     revision: int | None = None
     """Value that changes whenever a point is added. Without it, points before a curve's last one may be missed."""
 

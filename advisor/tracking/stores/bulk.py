@@ -20,9 +20,9 @@ from advisor.tracking.points import collect
 
 _REQUEST_PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
 _MAX_POINTS_PER_RESPONSE = 25_000
-"""Of MLflow."""
+"""Maximum number of points that MLflow puts into one response."""
 _MAX_RUNS_PER_REQUEST = 100
-"""Of MLflow."""
+"""Maximum number of runs that MLflow accepts in one request."""
 _RUNS_IN_FIRST_BATCH = 25
 _PLANNED_RESPONSE_FILL = 0.8
 """Planned share of a response's maximum number of points; below 1, few responses are truncated."""

@@ -24,7 +24,7 @@ _MODEL_COST_WORDS = frozenset("latency vram flops macs".split())
 """Words of metrics that measure the cost of running a trained model."""
 _COST_WORDS = frozenset(("memory", "energy"))
 _COST_UNITS = frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split())
-"""Units, which show that a metric measures a resource and not a quality."""
+"""Units and devices that show that a metric measures memory or energy, and not a quality."""
 _NON_QUALITY_WORDS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
 """Words that have a better direction (lower or higher), but name no quality."""
 

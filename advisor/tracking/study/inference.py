@@ -91,7 +91,7 @@ def parse_params(
 
 
 def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether all trials logged the same parameters without missing values, so that `parse_params` does as well."""
+    """Return whether all trials logged the same parameters without missing values, so that no parsed one is missing."""
     texts = {text.strip().lower() for params in logged_params for text in params.values()}
     return len({frozenset(params) for params in logged_params}) == 1 and texts.isdisjoint(("", *_MISSING_VALUE_WORDS))
 

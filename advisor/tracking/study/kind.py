@@ -26,7 +26,7 @@ _AUTOLOGGING_TAG = "mlflow.autologging"
 _LIBRARIES_WITHOUT_NETWORKS = frozenset(
     ("xgboost", "lightgbm", "catboost", "sklearn", "statsmodels", "prophet", "spark", "pyspark.ml")
 )
-"""Values of MLflow's autologging tag."""
+"""Values of MLflow's autologging tag for libraries that train no network."""
 _POLICY_RETURN_SIGNS = ", ".join(
     f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
@@ -43,9 +43,9 @@ class _SignGroup(NamedTuple):
     metrics: str = ""
     """Signs in names of metrics, separated by commas: words in any order; "-word" excludes names with this word."""
     params: str = ""
-    """In names of parameters."""
+    """Signs in names of parameters."""
     values: str = ""
-    """In values of parameters, and in the experiment's name."""
+    """Signs in values of parameters, and in the experiment's name."""
 
 
 class _KindSignature(NamedTuple):

@@ -23,7 +23,7 @@ _MIN_ACCURACY_DIFFERENCE = 1e-5
 _MAX_ACCURACY_ROUNDING = 0.1
 """Maximum distance, in examples, of a rounded accuracy from a whole number of correct examples."""
 _MAX_DETECTABLE_DIFFERENCE = 0.5
-"""Maximum share of the accuracies' range, if the number of examples is unknown. Our choice."""
+"""Maximum detectable difference, as a share of the accuracies' range, without a number of examples. Our choice."""
 _MAX_BEST_SO_FAR_P_VALUE = 0.01
 """Maximum p-value at which a metric counts as the best value so far."""
 
@@ -83,7 +83,7 @@ def min_detectable_difference(costs: ObjectiveCosts, examples: float) -> float:
 
 
 def min_known_difference(costs: ObjectiveCosts, examples: float) -> float:
-    """Return `min_detectable_difference`, or 0 if the number of examples is unknown."""
+    """Return the minimum detectable difference of accuracies; 0 for other objectives, or if `examples` is unknown."""
     if "accuracy" not in metric_direction.quantity_words(costs.metric):
         return 0.0
     values = np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)])

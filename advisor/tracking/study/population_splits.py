@@ -21,7 +21,7 @@ _MIN_SAMPLED_NUMBER_DIGITS = 6
 """Minimum significant digits of a number that a sampler drew; people type fewer."""
 _TASK_WORDS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
 _TASK_TAG_WORDS = frozenset("dataset datasets corpus task benchmark".split())
-"""Last words of tags about a dataset or task; "environment" often names the place where a run was started."""
+"""Last words of tags that name a task; "environment" is left out, which often names where a run was started."""
 _MODEL_WORDS = frozenset("model arch architecture backbone network net encoder".split())
 _NAME_SUFFIX_WORDS = frozenset("name id type".split())
 

@@ -28,7 +28,7 @@ class ParameterRoles:
     steps: tuple[int | None, ...]
     """Planned steps of each trial, by a parameter in `lengths`, or None if unknown."""
     steps_per_unit: Mapping[str, float]
-    """Of each parameter in `lengths`."""
+    """Steps per unit of each parameter in `lengths`."""
     decisions: tuple[Decision, ...]
 
     @property

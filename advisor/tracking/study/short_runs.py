@@ -24,12 +24,12 @@ from advisor.tracking.study.objective_costs import ObjectiveCosts
 _MAX_SHORT_TRIAL_LENGTH = 0.95
 """Maximum length of a short trial, as a share of the longest one's steps, evaluations and examples."""
 _INTERRUPTED_TRIAL_P_VALUES = 0.1, 0.5
-"""Maximum p-values for pruning of trials that were killed or failed without an error: usually, which is the share of studies in
-which crashes are mistaken for pruning, and for ends at rungs or right after an evaluation."""
+"""Maximum p-values (usually; at rungs or right after an evaluation) for pruning of trials that were killed or failed without an
+error. The usual one is the share of studies in which crashes are mistaken for pruning."""
 _FINISHED_TRIAL_P_VALUES = 0.001, 0.5
-"""The same (usually, at rungs) for trials that ended normally, few of which were pruned."""
+"""Maximum p-values (usually; at rungs) for pruning of trials that ended normally, few of which were pruned."""
 _SEARCHED_LENGTH_P_VALUES = 0.001, 0.05
-"""The same for trials that ended normally if a hyperparameter sets the length of training."""
+"""Maximum p-values for trials that ended normally if a hyperparameter sets the length of training."""
 _MAX_RUNG_P_VALUE = 0.001
 """Maximum probability that random ends have as few lengths as the rungs at which a tuner such as Hyperband prunes."""
 _MAX_STEPS_AFTER_EVALUATION = 0.05
@@ -111,7 +111,7 @@ class _LastRank:
 
     step: int
     better_trials: float
-    """Ties count half."""
+    """Number of trials that continued and were better at this step; ties count half."""
     continued_trials: int
 
     @property

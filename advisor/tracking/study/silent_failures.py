@@ -35,7 +35,7 @@ _MAX_CONSTANT_DISTANCE = 0.01
 _MIN_LOST_GAIN_FRACTION = 0.8
 """Minimum share of the improvement in the objective that a collapse destroys. Our choice."""
 _MIN_JOINTLY_LOST_GAIN_FRACTION = 0.5
-"""The same if the training loss clearly fell before the collapse."""
+"""Minimum share that a collapse destroys if the training loss clearly fell before."""
 _MIN_LATER_IMPROVEMENT = 0.05
 """Minimum improvement after a non-finite loss, as a share of the objective's range, that shows that training continued."""
 _MIN_GAIN_TO_NOISE_RATIO = 5.0
