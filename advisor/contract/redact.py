@@ -1,8 +1,5 @@
-"""Removes passwords and other secrets from messages, tags and files, using only the standard library.
-
-`register_address_secrets` parses each address of the user; from then on, `redact` hides its password in every text and form of
-quoting. Regular expressions with a running time proportional to the text's length find other secrets.
-"""
+"""Removes passwords and other secrets from messages, tags and files: passwords of addresses from `register_address_secrets`, in
+every form of quoting, and other secrets by regular expressions that run in linear time."""
 
 from __future__ import annotations
 
@@ -35,9 +32,8 @@ _secret_replacements: dict[str, str] = {}
 
 
 def register_address_secrets(address: str) -> str:
-    """Return an address without its secrets, and make `redact` hide these secrets from now on. A value that is not an address
-    is returned unchanged. address: one complete address from the user. `urllib` splits user and password from a web address; in
-    a database address, user and password end at the last @."""
+    """Return an address without its secrets, which `redact` hides from now on; any other text is returned unchanged. `urllib`
+    splits user and password from a web address; in a database address, they end at the last @."""
     scheme, user, host = _split_address(address)
     if scheme is None:
         return address
@@ -191,8 +187,8 @@ _HARMLESS_VALUES = {"None", "True", "False", "null", "true", "false", "str", "by
 
 
 def redact_code(text: str) -> str:
-    """Return code or configuration in which values assigned to passwords, keys and tokens are hidden. Code without a secret
-    stays unchanged, as in `def f(token=None)`, `password: str` or `key = args.key`."""
+    """Return code or configuration without the values assigned to passwords, keys and tokens. Code without a secret stays, as
+    in `def f(token=None)`, `password: str` or `key = args.key`."""
 
     def hide_quoted_secret(match: re.Match[str]) -> str:
         name, between, mark, _ = match.groups()

@@ -23,9 +23,8 @@ def placeholder_values(spec: StudySpec) -> dict[str, str]:
 
 
 def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
-    """Return the placeholders, other than hyperparameters, that the command needs so that the training script follows the
-    study. `max_train_steps` is left out if a hyperparameter sets the number of steps. `schedule` is left out if a
-    hyperparameter sets the kind of schedule."""
+    """Return the placeholders that the command needs so that the script follows the study, except hyperparameters and what
+    hyperparameters set: the number of steps and the kind of schedule."""
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     kind = (spec.schedule or {}).get("kind")
     in_parameters = {

@@ -1,9 +1,5 @@
-"""Defines predictions about the next study, which are stored in the study file. `advisor.history.judge` judges a prediction
-once the trials of the next study have ended.
-
-A prediction contains every number that is needed to judge it, so that the earlier study is not needed. Objective values in
-predictions have their original sign, even if higher values are better.
-"""
+"""Defines predictions about the next study, which the study file stores and `advisor.history.judge` judges. A prediction
+contains every number to judge it by. Objective values have their original sign, even if higher values are better."""
 
 from __future__ import annotations
 
@@ -40,8 +36,7 @@ class BestBeyond(_FiniteModel):
     end: float
     """End of the range before it was extended."""
     than: float | None = None
-    """Best objective value so far, or None if the next study changes more than the search space, so that results are not
-    comparable."""
+    """Best objective value so far, or None if results of the next study are not comparable."""
     noise: float = 0.0
     """Standard deviation of the objective between seeds; 0 if unknown."""
 

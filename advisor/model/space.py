@@ -1,8 +1,4 @@
-"""Defines `Domain`: the values that a hyperparameter may have, and the scale on which they are measured.
-
-All code converts between values and positions in a range by `Domain`, so all code measures learning rates in decades and
-dropout rates linearly.
-"""
+"""Defines `Domain`: the values of a hyperparameter and their scale, on which all code measures positions in its range."""
 
 from __future__ import annotations
 
@@ -23,10 +19,10 @@ IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 RELATIVE_VALUE_TOLERANCE = 1e-6
-"""Maximum relative difference at which two values count as equal, because 32-bit floats and text round logged values."""
+"""Maximum relative difference of equal values, because 32-bit floats and text round them."""
 
 MAX_FINITE_VALUE = 1e100
-"""Maximum absolute value that counts as finite; its square is finite, too. Only diverged runs log larger values."""
+"""Maximum absolute value that counts as finite; only diverged runs log larger ones."""
 
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
 """(Name, value as text) of each hyperparameter, sorted by name."""
@@ -38,8 +34,7 @@ AxisScale = Literal["linear", "log", "reverse-log"]
 
 
 def setting_key(params: Mapping[str, HyperparameterValue]) -> SettingKey:
-    """Return a key that is equal for equal settings. Numbers are rounded to seven significant digits, because text and 32-bit
-    floats change the digits after that."""
+    """Return a key that is equal for equal settings. Text and 32-bit floats keep seven significant digits."""
     is_number = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in params.items()}
     return tuple(sorted((n, f"{float(v):.7g}" if is_number[n] else str(v)) for n, v in params.items()))
 
@@ -144,9 +139,9 @@ class Domain(BaseModel):
         return float(log_ends[1] - log_ends[0]) / math.log(10)
 
     def to_positions(self, values: Sequence[HyperparameterValue] | FloatArray) -> FloatArray:
-        """Return the positions of `values`, shape (n,), on the scale of the range: 0 at `low`, 1 at `high`, outside 0 to 1 for
-        values outside the range. A choice has the position index / (number of choices - 1). Values without a position, such as
-        an unknown choice, text in a range, or zero on a log scale, get NaN."""
+        """Return the positions of `values`, shape (n,), on the scale of the range: 0 at `low`, 1 at `high`, beyond them
+        outside. A choice has the position index / (choices - 1). Values without a position (unknown choice, text in a range,
+        zero on a log scale) get NaN."""
         if not self.numeric:
             index = {option: i for i, option in reversed(list(enumerate(self.options)))}
             last_index = max(len(self.options) - 1, 1)
@@ -172,10 +167,9 @@ class Domain(BaseModel):
         return round(value) if self.type == "int" else value
 
     def draw(self, position: float) -> HyperparameterValue:
-        """Return the value for a random `position`, uniformly distributed in [0, 1). Unlike with `value_at_position`, all
-        integers of a linear range have equal probability. On a log scale, the probability of an integer is proportional to the
-        length of the interval that is rounded to it. Floats are rounded to 12 significant digits, because the last bit of
-        logarithms differs between platforms."""
+        """Return the value for a random `position`, uniformly distributed in [0, 1). All integers of a linear range have equal
+        probability, and those of a log range in proportion to the interval that is rounded to them. Floats have 12 significant
+        digits, because the last bit of logarithms differs between platforms."""
         if not self.numeric:
             return self.value_at_position(position)
         low, high = self.ends
@@ -188,7 +182,7 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: HyperparameterValue) -> bool:
-        """Return True if the domain contains `value`. Tolerance at each end: `RELATIVE_VALUE_TOLERANCE` range widths."""
+        """Return True if the domain contains `value`, with a tolerance of `RELATIVE_VALUE_TOLERANCE` range widths."""
         position = float(self.to_positions([value])[0])
         return -RELATIVE_VALUE_TOLERANCE <= position <= 1 + RELATIVE_VALUE_TOLERANCE
 
@@ -240,8 +234,8 @@ MAX_RANGE_END_DIGITS = 6
 
 
 def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range outwards, to two significant digits, or to more digits if two would move the end by more than 1
-    % of its value or of `width`."""
+    """Round the end of a range outwards, to two significant digits, or more if that moves it by over 1 % of its value or
+    `width`."""
     value = float(f"{value:.12g}")  # remove the rounding errors of earlier computations
     if not value or round_significant(value) == value:
         return value
@@ -303,7 +297,7 @@ _TRAINING_COUNT_WORDS = {*"max num number n no nb of global budget scheduled tra
 @lru_cache(maxsize=10_000)
 def is_training_length(name: str) -> bool:
     """Return True if the name denotes the length of training, as epochs, max_steps, trainer.maxEpochs and num_iterations do.
-    Every word must be about the length, which excludes warmup_steps, steps_per_epoch, eval_steps and step_size."""
+    Every word must be about it, which excludes warmup_steps, steps_per_epoch, eval_steps and step_size."""
     words = words_of_name(name)
     unit_words = [w for w in words if w in _STEP_UNIT_WORDS]
     if unit_words:
@@ -347,9 +341,8 @@ def is_learning_rate(name: str) -> bool:
 
 
 def scale_of_new_range(name: str, low: float, high: float, scale: AxisScale) -> AxisScale:
-    """Return the scale of a new range: `scale`, unless the hyperparameter's name implies another scale. A learning rate gets a
-    log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps: if this number of steps differs tenfold over
-    the range, the scale is reverse-log, because a linear scale would place few trials near 1."""
+    """Return `scale`, or the scale that the hyperparameter's name implies: log for a learning rate, and reverse-log for
+    momentum and Adam's betas if the steps that they average over, 1 / (1 - value), differ tenfold over the range."""
     if is_learning_rate(name) and low > 0:
         return "log"
     is_moving_average = _word_sequences(name) & _MOVING_AVERAGE_NAMES and "oneminus" not in _word_sequences(name)

@@ -1,8 +1,5 @@
-"""Represents a study as data: trials with their hyperparameters and curves, independent of the experiment tracker.
-
-One block of columns holds all curves of a metric; a `Curve` is a view of a part of it. The cost of a trial is its objective
-value, with reversed sign if higher values are better. Rules compare costs, and do not need to know the direction.
-"""
+"""Represents a study as data, independent of the tracker. One block of columns holds all curves of a metric. The cost of a
+trial is its objective value, with reversed sign if higher values are better, so rules do not need to know the direction."""
 
 from __future__ import annotations
 
@@ -98,7 +95,7 @@ class Curve:
 
 
 def round_to_result_digits(value: float) -> float:
-    """Round a result to `RESULT_DIGITS` significant digits, because sums of the same numbers may differ in the last digits."""
+    """Round a result, because sums of the same numbers may differ in the last digits."""
     return float(f"{value:.{RESULT_DIGITS}g}")
 
 
@@ -259,9 +256,8 @@ class Study:
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's cost on training data: the objective on training data or, if it was not logged, a training loss.
-        The curve is empty if the trial logged neither the objective on training data nor a training loss. The objective on
-        training data is comparable with `cost_curve`, but a training loss is not."""
+        """Return the trial's objective on training data, which is comparable with `cost_curve`, or else a training loss, which
+        is not."""
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
             return train_objective if self.minimize else -train_objective
@@ -288,8 +284,8 @@ class Study:
         return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps. If
-        the planned steps are unknown, a trial with the status `stopped` was cut short."""
+        """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps;
+        without planned steps, if its status is `stopped`."""
         if trial.status in ("pruned", "early_stopped"):
             return True
         evaluated_steps = self.cost_curve(trial).steps
@@ -327,7 +323,7 @@ class Study:
     @cached_property
     def comparable(self) -> BoolArray:
         """Mask of the feasible trials with a result at full length: not pruned or stopped before 90 % of their planned steps.
-        If no trial has such a result, all feasible trials are selected."""
+        Without such a trial, all feasible trials."""
         has_full_result = self.feasible & np.array([not self._is_full_result_unknown(t) for t in self.trials], dtype=np.bool_)
         return has_full_result if has_full_result.any() else self.feasible
 
@@ -337,8 +333,7 @@ class Study:
         return trial.status == "pruned" or is_stopped_early
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials, or only those in `trials`, best first. Trials that tie in `RESULT_DIGITS` digits are
-        ordered by the mean cost in the second half of training."""
+        """Return the comparable trials, or only those in `trials`, by `rank_key`, best first."""
         if trials is None:
             return list(self._ranked)
         indices = {t.index for t in trials}

@@ -62,7 +62,6 @@ RATES_BY_OPTIMIZER = {
 """Usual learning rates by a word in the optimizer's name: adamw_torch and paged_adamw_8bit both count as AdamW."""
 
 MAX_SEARCHED_CHARS = 200
-"""Maximum number of characters that are searched for words."""
 _NOT_PRETRAINED_VALUES = frozenset(("", "0", "false", "no", "none", "null"))
 _ADAPTER_WORDS = frozenset("lora qlora peft".split())
 _PRETRAINED_WORDS = _ADAPTER_WORDS | frozenset("finetune finetuned finetuning pretrained".split())
@@ -76,7 +75,6 @@ def rates_of_optimizer(name: str) -> UsualRates | None:
 
 
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:
-    """Return True if a run's parameters show that it fine-tunes a pretrained model."""
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
     # A run can have a thousand parameters, so a fast check comes first: every matching word contains one of these strings.
     may_match = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
@@ -89,7 +87,6 @@ def starts_from_pretrained(params: Mapping[str, object]) -> bool:
 
 @lru_cache(maxsize=10_000)
 def mentions_pretrained(text: str) -> bool:
-    """Return True if a name, as of a study, says that a pretrained model is fine-tuned."""
     words = set(words_of_name(text[:MAX_SEARCHED_CHARS]))
     return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_WORD_PAIRS)
 
@@ -100,7 +97,6 @@ def is_fine_tuning(study: Study) -> bool:
 
 
 def trains_adapter(params: Mapping[str, object]) -> bool:
-    """Return True if a run's parameters show that it trains adapters of a pretrained model."""
     name_value_texts = ((str(name), str(value)) for name, value in params.items())
     return any(
         value.strip().lower() not in _NOT_PRETRAINED_VALUES and (_mentions_adapter(name) or _mentions_adapter(value))

@@ -17,7 +17,7 @@ _TEXT_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2
 
 
 def clean(text: object) -> str:
-    """Return `text` on one line, with a replacement character for control characters, direction marks and lone surrogates."""
+    """Return `text` on one line, with replacements for control characters, direction marks and lone surrogates."""
     one_line = _WHITESPACE_PATTERN.sub(" ", str(text)).strip()
     if one_line.isascii() and one_line.isprintable():
         return one_line
@@ -34,7 +34,7 @@ def _is_unsafe_char(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text`, and cut the middle out of long text, because names often differ only at their start or end."""
+    """Clean `text`, and cut the middle out of long text, because names often differ only at their ends."""
     text = clean(text)
     if len(text) <= length:
         return text

@@ -17,9 +17,9 @@ UNFINISHED_SUFFIX = ".advisor-unfinished"
 
 
 def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
-    """Replace files in the given order, after the contents of all of them have been written to temporary files beside them.
-    File modes are preserved; the folders must exist. durable: flush to disk, to survive a power failure. sweeps: first remove
-    temporary files of killed processes from the folders. Raises OSError. If the disk is full, no file is changed."""
+    """Replace files in the given order, after all contents have been written to temporary files beside them. File modes are
+    preserved; the folders must exist. durable: survive a power failure. sweeps: first remove temporary files of killed
+    processes. Raises OSError; if the disk is full, no file is changed."""
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
             stack.enter_context(_lock_folder(folder, sweeps=sweeps))

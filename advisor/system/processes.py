@@ -42,10 +42,9 @@ def signal_process_group(leader: int, number: int) -> None:
 def map_in_processes(
     work: Callable[[Task], Result], tasks: Iterable[Task], *, jobs: int, failed: Callable[[Task, BaseException], Result]
 ) -> Iterator[Result]:
-    """Compute `work(task)` for each task in up to `jobs` processes, and yield the results in order of completion. `work`, the
-    tasks and the results must be picklable. failed: returns the result for a task that raised an exception, or whose process
-    ended (BrokenProcessPool) or failed to start (OSError). If the system limits the number of processes, fewer than `jobs`
-    run."""
+    """Yield `work(task)` for each task, in up to `jobs` processes, in order of completion. All must be picklable. failed:
+    returns the result for a task that raised an exception, or whose process ended (BrokenProcessPool) or failed to start
+    (OSError). If the system limits the number of processes, fewer run."""
     earlier_children = set(multiprocessing.active_children())
     idle_pools: list[ProcessPoolExecutor] = []
     running: dict[Future[Result], tuple[ProcessPoolExecutor, Task]] = {}

@@ -26,8 +26,8 @@ class RayCluster:
     """A connection to a Ray cluster. `disconnect` closes it, unless the process was already connected before."""
 
     def __init__(self, address: str | None) -> None:
-        """address: the cluster's head node, "auto" for a running cluster, or None for RAY_ADDRESS or else a new local cluster.
-        Raises AdvisorError if Ray is not installed or no Ray cluster responds."""
+        """address: the head node, "auto" for a running cluster, or None for RAY_ADDRESS or else a new local cluster. Raises
+        AdvisorError if Ray is not installed or no Ray cluster responds."""
         # A crashed worker is reported in one line; the output of Ray itself would fill half a page.
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
         try:
@@ -61,10 +61,9 @@ def map_on_ray(
     address: str | None,
     failed: Callable[[Task, str], Result],
 ) -> Iterator[Result]:
-    """Compute `work(task)` for each task on a Ray cluster, and yield the results in order of completion. `work`, the tasks and
-    the results must be picklable. jobs: maximum number of parallel tasks (None: the CPUs of the cluster). address: as for
-    `RayCluster`. failed: returns the result of a task whose process or node failed, from the reason. Raises AdvisorError if Ray
-    is not installed, no cluster responds, no node can run `work`, or `work` raises an AdvisorError."""
+    """Yield `work(task)` for each task, in order of completion. All must be picklable. jobs: maximum parallel tasks (None: the
+    cluster's CPUs). failed: returns the result of a task whose process or node failed, from the reason. Raises AdvisorError if
+    Ray is not installed, no cluster responds, no node can run `work`, or `work` raises an AdvisorError."""
     cluster = RayCluster(address)
     try:
         cluster_cpus = int(cluster.ray.cluster_resources().get("CPU", 0))

@@ -1,9 +1,6 @@
-"""Finds the studies in a store, the experiment that holds each study, and each study's earlier rounds.
-
-The study file, which is stored in the experiment's tags, names the preceding study. An experiment without a study file is a
-study with the name of the experiment. If one experiment holds several studies, a tag of each run names the run's study. A run
-without this tag belongs to the study that has the experiment's name.
-"""
+"""Finds the studies in a store, their experiments and their earlier rounds. A study file in the experiment's tags names the
+preceding study; an experiment without one is a study of its name. Runs of an experiment with several studies name theirs in a
+tag, or else belong to the study that has the experiment's name."""
 
 from __future__ import annotations
 
@@ -77,8 +74,7 @@ class StudyReader:
         return self._experiments[name_or_id]
 
     def study(self, place: StudyInExperiment, objective: Objective) -> Study:
-        """Return a study with its own trials, and without the trials of other studies in the same experiment. Raises
-        AdvisorError if the study has a different objective than `objective`, or if no trial logged the objective."""
+        """Return a study with only its own trials. Raises AdvisorError if its objective is another one or was not logged."""
         all_runs = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
             own_objective = place.spec.objective
@@ -114,8 +110,8 @@ class StudyReader:
 
 
 def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment]]:
-    """Group the studies into lineages. A lineage is a sequence of rounds in which each study was derived from its predecessor.
-    Each lineage starts with its first round; the lineages are in the order of their experiments."""
+    """Group the studies into lineages: rounds of which each was derived from its predecessor, from the first one on, in the
+    order of their experiments."""
     studies = [p for p in places if find_study(places, p.study) is p]
     groups: dict[str, list[StudyInExperiment]] = {}
     for place in studies:
@@ -147,9 +143,8 @@ def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperi
 
 
 def select_study_runs(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
-    """Return the experiment with only the runs of one study, and a warning that counts the omitted runs. If no tag names a
-    study, return all runs. strict: whether to raise AdvisorError if tags name only other studies; if False, all runs are
-    returned in this case."""
+    """Return the experiment with only the runs of one study, and a warning that counts the others. Without tags of studies,
+    return all runs. strict: whether to raise AdvisorError if tags name only other studies, instead of returning all runs."""
     names = [run.tags.get(contract.TAG_STUDY, experiment.name) for run in experiment.runs]
     if set(names) == {study} or not any(contract.TAG_STUDY in run.tags for run in experiment.runs):
         return experiment

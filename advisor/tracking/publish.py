@@ -42,9 +42,8 @@ def publish_report_run(
     summary: str | None = None,
     tracking_uri: str | None = None,
 ) -> ReportRun:
-    """Log `files` (text by artifact path) and `tags` to the experiment's report run. If the report run does not exist, it is
-    created. The new files and tags replace those of the previous call. summary: Markdown text for the experiment's description,
-    which also gets a link to the report. Raises AdvisorError with a one-line instruction."""
+    """Log `files` (text by artifact path) and `tags` to the experiment's report run, in place of those of the previous call.
+    summary: Markdown for the experiment's description, which also gets a link to the report. Raises AdvisorError."""
     location = parse_tracking_uri(tracking_uri)
     listing = choose_experiment(experiment, open_store(location).experiments(), location)
     with connect(location) as client, quiet_mlflow(LATER_REQUEST_SETTINGS):

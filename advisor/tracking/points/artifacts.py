@@ -19,9 +19,8 @@ class UnusableFileError(Exception):
 
 @contextmanager
 def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
-    """Yield the local path of a run's artifact `path`, after downloading it if necessary. root: location of the run's artifact
-    folder. tracking_uri: if None, only local folders are searched. Raises UnusableFileError if the file cannot be used or its
-    path leads outside `root`."""
+    """Yield the local path of a run's artifact `path` below its folder `root`, after downloading it if necessary. If
+    tracking_uri is None, only local folders are searched. Raises UnusableFileError."""
     folder = local_folder(root)
     if folder is not None:
         file = (folder / path).resolve()

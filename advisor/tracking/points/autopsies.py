@@ -27,8 +27,8 @@ def read_autopsy_text(file: Path) -> str:
 
 
 def add_autopsies(stored: Sequence[StoredRun], tracking_uri: str | None) -> tuple[list[StoredRun], tuple[str, ...]]:
-    """Return the runs, with their autopsies where they exist, and a warning about each kind of unusable autopsy. tracking_uri:
-    the server of the runs; if None, only local folders are searched."""
+    """Return the runs with their autopsies, and a warning about each kind of unusable one. If tracking_uri is None, only local
+    folders are searched."""
     reasons: Counter[str] = Counter()
 
     def read(run: StoredRun) -> str | UnusableFileError:

@@ -1,13 +1,7 @@
-"""Caches the metric points of finished runs on local disk, so that the next analysis reads only new runs from the store.
-
-The cache key of a run is a digest of all the run's data in the store except its points. If the digest of a run changes, the run
-is read again. The cache contains only points and metric names. If a cache file is damaged or the disk fails, the affected runs
-are read from the store.
-
-Each analysis writes one cache file with the new runs, in Arrow's IPC format. The metadata of the file's schema contains the
-keys of the runs. Each record batch contains points of one metric; its metadata contains the metric's name and a checksum. A
-cache file gets its final name once it is complete, and never changes afterwards.
-"""
+"""Caches the metric points of finished runs on local disk, by a digest of all other data of the run. Damaged files and disk
+errors are harmless: their runs are read from the store. Each analysis writes one immutable file with its new runs, in Arrow's
+IPC format: their keys in the metadata of the schema, and record batches of one metric each, with its name and a checksum as
+metadata."""
 
 from __future__ import annotations
 
@@ -84,8 +78,8 @@ class PointCache:
         self._known = np.zeros(0, dtype=np.bool_)
 
     def load(self, keys: Sequence[str | None], collector: PointCollector) -> BoolArray:
-        """Add the points of cached runs to the collector. Return a mask of shape (runs,) that is True for cached runs. keys:
-        the `run_digest` of each run, or None for a run that may still change."""
+        """Add the points of cached runs to the collector; return a mask of these runs, shape (runs,). keys: the `run_digest` of
+        each run, or None for a run that may still change."""
         self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
         runs_by_key = {k: run for run, k in enumerate(keys) if k is not None}
         with contextlib.suppress(OSError):
@@ -96,9 +90,8 @@ class PointCache:
         return self._known.copy()
 
     def save(self, collector: PointCollector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
-        """Remove all points from the collector and return them; write the new runs to the cache. min_points: minimum number of
-        points in all new runs together; with fewer points, no cache file is written. except_runs: indices of runs that are not
-        cached. If the experiment already has `MAX_FILES` cache files, they are merged into one."""
+        """Remove all points from the collector and return them; cache the new runs, except `except_runs`, if they have at least
+        `min_points` points together. If there are `MAX_FILES` cache files, merge them into one."""
         is_cacheable = np.array([k is not None for k in self._keys], dtype=np.bool_)
         is_cacheable[list(except_runs)] = False
         new = is_cacheable & ~self._known

@@ -42,9 +42,8 @@ def read_points(
     min_points_to_cache: int,
     on_progress: Callable[[int, int], None],
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
-    """Return (points by metric, warnings). tracking_uri: the server of the runs, or None for a database. A database is so fast
-    that only curves that it stores as windows are read from sidecars. min_points_to_cache: minimum number of new points for
-    which a cache file is written."""
+    """Return (points by metric, warnings). tracking_uri: the server of the runs, or None for a database, which is so fast that
+    only its windowed curves are read from sidecars. min_points_to_cache: minimum new points for a cache file."""
     of_database = tracking_uri is None
     sources = [_sidecar_source(run, only_for_windows=of_database) for run in stored]
     limit = max_curve_points(len(sources) - sources.count(None))

@@ -1,9 +1,6 @@
-"""Reads curves at full resolution from sidecars, which are Parquet files that our logger saves as artifacts of a run. The store
-holds only the mean, minimum and maximum of windows of steps.
-
-A sidecar file may be missing, truncated or malicious: its content is validated before use, and nothing in it is executed. If a
-run's sidecar is unusable, its curves are read from the store.
-"""
+"""Reads curves at full resolution from sidecars: Parquet files that our logger saves as artifacts, while the store holds means,
+minima and maxima of windows. Files may be truncated or malicious, so they are validated. Without a usable sidecar, a run's
+curves are read from the store."""
 
 from __future__ import annotations
 
@@ -81,9 +78,8 @@ class SidecarCurves:
 
 
 def max_curve_points(runs: int) -> int:
-    """Return the maximum number of points of one curve at full resolution, given the number of runs with sidecars. The maximum
-    is `MAX_POINTS`, halved until the curves of all runs fit into `MAX_STUDY_POINTS`. Because the maximum changes only by
-    factors of 2, a few additional runs rarely change it."""
+    """Return the maximum points of a curve for this number of runs with sidecars: `MAX_POINTS`, halved until all curves fit
+    into `MAX_STUDY_POINTS`, so that a few additional runs rarely change it."""
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_STUDY_POINTS and limit > 2 * contract.DENSELY_LOGGED_STEPS:
         limit //= 2
@@ -98,10 +94,9 @@ def read_sidecars(
     reducing: bool,
     on_progress: Callable[[int, int], None],
 ) -> tuple[list[SidecarCurves | None], tuple[str, ...]]:
-    """Return the curves from each run's sidecars (None if the run has no usable sidecar), and warnings about unusable sidecars.
-    tracking_uri: the server of the runs; if None, only local folders are searched. limit: maximum number of points of a curve
-    at full resolution. reducing: whether to reduce longer curves to windows. If False, longer curves are read from the store,
-    which is better if the store is fast."""
+    """Return each run's curves (None without a usable sidecar), and warnings. If tracking_uri is None, only local folders are
+    searched. limit: maximum points of a curve; longer ones are read from the store or, with `reducing`, which slow stores need,
+    reduced to windows."""
     sources_by_run = [(i, source) for i, source in enumerate(sources) if source is not None]
     sidecars: list[SidecarCurves | None] = [None] * len(sources)
     reasons: Counter[str] = Counter()

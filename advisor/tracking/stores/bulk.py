@@ -1,8 +1,5 @@
-"""Reads the metric histories of many runs from a tracking server with one request. One request per metric history would take
-much longer.
-
-MLflow's UI uses the same bulk request. The server silently truncates long responses, so truncated curves are requested again.
-"""
+"""Reads the metric histories of many runs from a server with the bulk request of MLflow's UI. The server silently truncates
+long responses, so truncated curves are requested again."""
 
 from __future__ import annotations
 
@@ -44,9 +41,8 @@ def read_histories(
     threads: int,
     on_progress: Callable[[int], None],
 ) -> list[CurveRequest]:
-    """Add the complete metric histories to the collector. Return the curves that need separate requests, because bulk requests
-    did not return them completely. on_progress: called with the number of curves read. Raises the MLflow client's error if the
-    server does not respond."""
+    """Add the complete histories to the collector; return the curves that bulk requests did not return completely. on_progress
+    receives the number of curves read. Raises the MLflow client's error if the server does not respond."""
     queue = _CurveQueue(curves, on_progress)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
 

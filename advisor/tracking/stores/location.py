@@ -44,10 +44,9 @@ class StoreLocation:
 
 
 def parse_tracking_uri(tracking_uri: str | None) -> StoreLocation:
-    """Return the store at `tracking_uri`, which may also be the path of a file or folder, or None for the default store of
-    MLflow. MLflow's default is the environment variable MLFLOW_TRACKING_URI, which `mlflow.set_tracking_uri` also sets. If
-    MLFLOW_TRACKING_URI is not set, the default is the folder `mlruns` in the working directory if this folder contains
-    experiments, or else the file `mlflow.db`."""
+    """Return the store at `tracking_uri`, which may be a path, or MLflow's default store: MLFLOW_TRACKING_URI, which
+    `mlflow.set_tracking_uri` also sets, or the folder `mlruns` in the working directory if it contains experiments, or else the
+    file `mlflow.db`."""
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
     register_address_secrets(uri)
     if not uri:

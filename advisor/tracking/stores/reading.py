@@ -42,11 +42,9 @@ def open_store(location: StoreLocation) -> Store:
 def read_experiment(
     name_or_id: str, *, tracking_uri: str | None = None, filter: str | None = None, on_progress: ProgressCallback | None = None
 ) -> Experiment:
-    """Read all active runs of an experiment, with their parameters, tags and all points of their metrics. tracking_uri: an
-    MLflow tracking URI, or the path of a database file or folder, or None for MLflow's default store. filter: an MLflow filter
-    string for runs. Metrics named `system/...` are left out. Runs are sorted by start time, and points by run, time and step.
-    The data are not corrected: steps may be repeated or decrease, and values may be NaN or infinite. Stores of all kinds return
-    the same data. Raises AdvisorError with a one-line instruction."""
+    """Read all active runs of an experiment with their parameters, tags and points, except metrics named `system/...`. filter:
+    an MLflow filter string for runs. Runs are sorted by start time, and points by run, time and step; steps may be repeated or
+    decrease, and values may be NaN or infinite. Stores of all kinds return the same data. Raises AdvisorError."""
     location = parse_tracking_uri(tracking_uri)
     on_progress = on_progress or (lambda *_: None)
     experiment = exclude_report_runs(open_store(location).read(str(name_or_id), filter=filter, on_progress=on_progress))

@@ -1,9 +1,6 @@
-"""Reads an experiment from MLflow's PostgreSQL, MySQL or MariaDB database with a few read-only queries, which see the same
-snapshot of the data.
-
-The server packs the points of each curve into one value. Fetching one row per point would take several times as long. Most
-MySQL databases ignore case when they compare names, but metric names that differ only in case count as two metrics, as in MLflow.
-"""
+"""Reads an experiment from MLflow's PostgreSQL, MySQL or MariaDB database with a few queries on one snapshot. The server packs
+the points of a curve into one value, because a row per point takes several times as long. Most MySQL databases ignore case, but
+metrics that differ only in case are two metrics, as in MLflow."""
 
 from __future__ import annotations
 
@@ -204,8 +201,8 @@ class PostgresDatabase(ServerDatabase):
 
     @cached_property
     def _connections(self) -> list[PostgresDatabase]:
-        """This connection and others to the same snapshot, at most as many as the server's parallel workers per query. Fewer
-        are used if the server refuses connections, and none if it does not support shared snapshots."""
+        """Connections to the same snapshot, beside this one as many as the server's parallel workers per query, or fewer if the
+        server refuses them or does not share snapshots."""
         import psycopg
 
         connections = [self]

@@ -52,10 +52,9 @@ def assemble(
     unfinished: bool = False,
 ) -> Study:
     """Return the study of an experiment's runs. reading: the user's decisions, by default those in the study file. unfinished:
-    whether to accept a study in which no trial has ended yet. Objective, direction and search space are taken from the
-    arguments, or else from `spec`, or else from the tags of our training hooks. If none of these sources states them, they are
-    inferred, and `Study.inferred` records this. Raises AdvisorError if the experiment has no data or the arguments contradict
-    the data."""
+    whether to accept a study without an ended trial. Objective, direction and space come from the arguments, `spec`, or the
+    tags of our hooks; else they are inferred, as `Study.inferred` says. Raises AdvisorError if the experiment has no data or
+    contradicts the arguments."""
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; train some trials first")
     reading = reading or (spec.reading if spec is not None else None) or Reading()

@@ -74,11 +74,9 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
 
 
 def _is_continuation(earlier: _TrialPart, later: _TrialPart, usual_first_step: int, longest: int) -> bool | None:
-    """Return None if `later` does not continue `earlier`; otherwise, return whether `later` counts its steps from zero.
-    usual_first_step: first step of runs that are not continuations. If the steps of `later` start where the steps of `earlier`
-    ended, `later` continues `earlier`, whatever the status of `earlier`. A killed run is also continued by a run that repeats
-    the training from the start and reaches a later step. A killed run is also continued by a run that counts its steps from
-    zero, if both runs together are as long as the longest run."""
+    """Return None if `later` does not continue `earlier`, else whether `later` counts its steps from zero. It continues any run
+    whose last step precedes its first, which is beyond `usual_first_step`. It continues a killed run if it repeats the training
+    and reaches a later step, or counts from zero and together they are as long as the longest run."""
     if later.started < earlier.ended:
         return None
     interval = max(earlier.step_interval, later.step_interval)

@@ -1,10 +1,6 @@
-"""Infers the kind of workload (such as reinforcement learning) from the names of all metrics and parameters, from values of
-parameters and from tags.
-
-A sign is a set of words that occur together in the name of a metric or parameter. A group of signs shows one property of a
-workload, such as a policy loss or a value loss. A single group of signs may mislead; for example, classifiers also log an
-entropy. A kind of workload is therefore inferred only if the trials show signs from a minimum number of its groups.
-"""
+"""Infers the kind of workload from metrics, parameters and tags. A sign is a set of words in one name. A group of signs shows
+one property, such as a policy loss. A single group may mislead (classifiers also log an entropy), so each kind needs signs from
+a minimum number of its groups."""
 
 from __future__ import annotations
 

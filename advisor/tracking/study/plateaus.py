@@ -1,5 +1,5 @@
-"""Finds trials that learned nothing. The objective of such a trial never left a degenerate plateau, such as ln 10, that other
-trials left sooner, or is no better than such a plateau after the same number of steps."""
+"""Finds trials that learned nothing: they never left a degenerate plateau, such as ln 10, which other trials left sooner, or
+are no better than one after the same steps."""
 
 from __future__ import annotations
 

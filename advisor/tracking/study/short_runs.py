@@ -1,9 +1,5 @@
-"""Determines why some trials are shorter than others: a tuner pruned the trial, early stopping by patience ended it, or
-neither.
-
-A trial that was pruned ranks behind the trials that continued past its last step. Crashes, interruptions and time limits end
-good and bad trials alike.
-"""
+"""Determines why trials are shorter than others: pruned, which rank behind the trials that continued past their last step,
+stopped early by patience, or neither, as crashes and time limits end good and bad trials alike."""
 
 from __future__ import annotations
 

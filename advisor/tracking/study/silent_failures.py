@@ -1,9 +1,6 @@
-"""Finds trials whose process ended normally, but whose curves show that the training failed.
-
-A trial diverged if a loss stays non-finite to the end, if the objective fell back to a constant, or if both the objective and
-the training loss lost most of their earlier improvement. A policy diverged if its reward fell below its start. A trial learned
-nothing if it stays on a plateau (`plateaus`).
-"""
+"""Finds trials whose process ended normally, but whose curves show a failure. A trial diverged if a loss stays non-finite to
+the end, if the objective fell back to a constant, if objective and training loss lost most of their improvement, or if a
+policy's reward fell below its start. It learned nothing if it stays on a plateau (`plateaus`)."""
 
 from __future__ import annotations
 

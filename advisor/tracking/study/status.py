@@ -1,7 +1,4 @@
-"""Determines how each trial ended, from tags, the process's status and the curves of all trials.
-
-Tags take precedence, so that users can change a decision with the tag `advisor.status` on the run.
-"""
+"""Determines how each trial ended, from tags (such as `advisor.status`, which users can set), processes and curves."""
 
 from __future__ import annotations
 
