@@ -1,1 +1,1 @@
-"""Readers for all kinds of MLflow stores. All readers implement the protocol `reading.Store`."""
+"""Readers for all kinds of MLflow stores. Each reader is a `reading.Store`."""

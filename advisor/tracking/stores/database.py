@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -69,39 +70,39 @@ _LAST_POINTS_QUERY = (
 )
 
 
-class RunDatabase(Protocol):
+class RunDatabase(ABC):
     points_per_query: int
     """Approximate maximum number of points that one query returns."""
     revision_query: str
     """SQL query for a value that changes whenever a point is added to the run `r.run_uuid`."""
 
+    @abstractmethod
     def query(self, sql: str, *values: object) -> Sequence[Any]:
         """Return the rows of an SQL query, which has a `?` for each value."""
 
+    @abstractmethod
     def point_reader(self, metrics: Mapping[str, int]) -> PointReader:
         """Return a function that reads the points of runs. metrics: index of each metric to read, by name."""
 
     def read_in_shares(self, items: Sequence[Item], read: Callable[[RunDatabase, Sequence[Item]], Result]) -> Sequence[Result]:
         """Divide the items into shares, call `read` for each with its own connection to the same snapshot, and return the
         results."""
+        return [read(self, items)]
 
 
-class SqlTrackingStore(ABC):
-    """Base class of the stores that read a database by SQL."""
+@dataclass(frozen=True)
+class SqlTrackingStore:
+    """A `reading.Store` that reads a database by SQL. connect: see `sqlite.connect` and `servers.connect`."""
 
-    def __init__(self, location: StoreLocation) -> None:
-        self.location = location
-
-    @abstractmethod
-    def open(self) -> AbstractContextManager[RunDatabase]:
-        """Connect to the database for the duration of the `with` block. Database errors are raised as AdvisorError."""
+    location: StoreLocation
+    connect: Callable[[StoreLocation], AbstractContextManager[RunDatabase]]
 
     def experiments(self) -> list[ExperimentListing]:
-        with self.open() as database:
+        with self.connect(self.location) as database:
             return _experiments(database)
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
-        with self.open() as database:
+        with self.connect(self.location) as database:
             rows = database.query(_STUDY_FILES_QUERY)
         experiments: dict[str, tuple[str, dict[str, str]]] = {}
         for id, name, key, value in rows:
@@ -111,7 +112,7 @@ class SqlTrackingStore(ABC):
         return list(experiments.values())
 
     def read(self, experiment: str, *, filter: str | None, on_progress: Callable[[int, int], None]) -> Experiment:
-        with self.open() as database:
+        with self.connect(self.location) as database:
             listing = choose_experiment(experiment, _experiments(database), self.location)
             rows = database.query(f"{_RUNS_QUERY} {int(listing.id)}")
             rows = sorted(rows, key=lambda row: (row[3] is not None, row[3] or 0, row[0]))

@@ -5,7 +5,7 @@ metrics that differ only in case are two metrics, as in MLflow."""
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -35,15 +35,8 @@ _CONNECTION_ERROR_CODES = "0 1040 1044 1045 1049 1053 1129 1130 1226 1698 1927 2
 """MySQL's codes for a connection that was refused, unauthorised, lost, or closed by a stopping server."""
 
 
-class ServerStore(database.SqlTrackingStore):
-    @contextmanager
-    def open(self) -> Iterator[database.RunDatabase]:
-        with connect(self.location) as connected:
-            yield connected
-
-
-class ServerDatabase(ABC):
-    """A `database.RunDatabase` on a server, which is read through Python's database interface (PEP 249)."""
+class ServerDatabase(database.RunDatabase):
+    """A database on a server, which is read through Python's database interface (PEP 249)."""
 
     points_per_query = 1_000_000  # long queries are harmless, because our snapshot does not block writers
     revision_query = "SELECT count(*) FROM metrics m WHERE m.run_uuid = r.run_uuid"
@@ -58,16 +51,6 @@ class ServerDatabase(ABC):
         with closing(self._connection.cursor()) as cursor:
             cursor.execute(sql.replace("?", "%s"), values or None)
             return cursor.fetchall() if cursor.description else ()
-
-    def read_in_shares(
-        self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
-    ) -> Sequence[database.Result]:
-        """See `database.RunDatabase`."""
-        return [read(self, items)]
-
-    @abstractmethod
-    def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
-        """See `database.RunDatabase`."""
 
     @staticmethod
     @abstractmethod
@@ -224,7 +207,7 @@ class PostgresDatabase(ServerDatabase):
     def read_in_shares(
         self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
     ) -> Sequence[database.Result]:
-        """See `database.RunDatabase`. Several connections read in parallel, because the server takes most of the time."""
+        # Several connections read in parallel, because the server takes most of the time.
         if len(items) < _MIN_RUNS_PER_CONNECTION:
             return [read(self, items)]
         connection_count = len(self._connections)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -39,18 +39,11 @@ _open_files: dict[tuple[int, int], int] = {}
 """File descriptors by (device, inode)."""
 
 
-class SqliteStore(database.SqlTrackingStore):
-    @contextmanager
-    def open(self) -> Iterator[database.RunDatabase]:
-        with connect(self.location) as connection:
-            yield _SqliteDatabase(connection)
-
-
 # --- connection -----------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def connect(location: StoreLocation) -> Iterator[sqlite3.Connection]:
+def connect(location: StoreLocation) -> Iterator[database.RunDatabase]:
     """Open the file read-only, and check its schema. SQLite's errors are raised as AdvisorError."""
     path = require_local(location)
     try:
@@ -59,7 +52,7 @@ def connect(location: StoreLocation) -> Iterator[sqlite3.Connection]:
             connection.text_factory = _decode
             _check_schema(connection, path)
             try:
-                yield connection
+                yield _SqliteDatabase(connection)
             except (TypeError, ValueError, OverflowError) as error:
                 if (place := _first_invalid_column_type(connection)) is None:
                     raise
@@ -143,7 +136,7 @@ def check_writable(location: StoreLocation) -> None:
         with suppress(sqlite3.Error), closing(_connect(uri)) as connection:
             connection.execute("SELECT name FROM sqlite_master").fetchone()
     with connect(location) as connection:
-        (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        ((version,),) = connection.query("SELECT version_num FROM alembic_version")
         from mlflow.store.db.utils import _get_latest_schema_revision
 
         if version != _get_latest_schema_revision():  # type: ignore[no-untyped-call]
@@ -185,7 +178,7 @@ _POINTS_QUERY = f"""
 """
 
 
-class _SqliteDatabase:
+class _SqliteDatabase(database.RunDatabase):
     points_per_query = 250_000  # queries are short, because processes that write to the file wait until the query ends
     revision_query = f"SELECT max(m.rowid) FROM metrics m INDEXED BY {_POINTS_INDEX} WHERE m.run_uuid = r.run_uuid"
 
@@ -196,11 +189,6 @@ class _SqliteDatabase:
         rows = self._connection.execute(sql, values)
         # SQLite accepts blobs in text columns.
         return [tuple(_decode(v) if isinstance(v, bytes) else v for v in row) for row in rows]
-
-    def read_in_shares(
-        self, items: Sequence[database.Item], read: Callable[[database.RunDatabase, Sequence[database.Item]], database.Result]
-    ) -> list[database.Result]:
-        return [read(self, items)]
 
     def point_reader(self, metrics: Mapping[str, int]) -> database.PointReader:
         self.query("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
