@@ -113,9 +113,9 @@ def analyze_study(
     round_history = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)
-        round_history = build_history(
-            [*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts)
-        )
+        changes = (c for v in verdicts for f in v.findings if f.severity != "note" for c in f.changes)
+        is_open = any(not isinstance(c, Advise) for c in changes)
+        round_history = build_history([*earlier, study], rules, pooled=pooled, notes=notes, open_findings=is_open)
     report_progress("Drawing the report", 0, 1)
     stop, deferred = next_round.stop, next_round.deferred
     return build_report(pooled.study, verdicts, specs, deferred, rules=rules, stop=stop, command=command, history=round_history)
@@ -145,8 +145,3 @@ def first_study(
     if not specs:
         return None, verdicts
     return add_predictions(study, verdicts, [prepare(specs[0])], rules)[0], verdicts
-
-
-def _asks_for_changes(verdicts: Sequence[Verdict]) -> bool:
-    findings = [f for v in verdicts for f in v.findings if f.severity != "note"]
-    return any(not isinstance(c, Advise) for f in findings for c in f.changes)

@@ -39,12 +39,7 @@ def read_verdict(path: Path) -> GuardVerdict | None:
         data = json.loads(path.read_bytes())
         if not isinstance(data["stop"], bool):
             return None
-        return GuardVerdict(
-            state=str(data["state"]),
-            step=int(data["step"]),
-            stop=data["stop"],
-            message=str(data["message"]),
-            at=float(data["at"]),
-        )
+        state, message = str(data["state"]), str(data["message"])
+        return GuardVerdict(state=state, step=int(data["step"]), stop=data["stop"], message=message, at=float(data["at"]))
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

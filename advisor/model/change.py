@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.space import AxisScale, HyperparameterValue, is_training_length, is_transformers_schedule_name
+from advisor.model.space import AxisScale, HyperparameterValue, is_training_length, is_transformers_schedule_name, setting_key
 from advisor.model.spec import Parameter, Region, StudySpec
 from advisor.model.study import Study
 
@@ -147,7 +147,7 @@ class RepeatTrial(FrozenModel):
         """Return a spec whose trials repeat the settings; hyperparameters with equal values in all of them become fixed."""
         trials = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in trials for name in setting)
-        varied = [n for n in names if not all(_are_equal_values(s.get(n), trials[0].get(n)) for s in trials)]
+        varied = [n for n in names if len({setting_key({n: s[n]}) if n in s else None for s in trials}) > 1]
         parameters = {
             n: _scientific_parameter(spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in trials if n in s)), self.why)
             if n in varied
@@ -157,12 +157,6 @@ class RepeatTrial(FrozenModel):
         settings = tuple({n: s[n] for n in varied if n in s} for s in trials) if self.rivals else ()
         update = {"parameters": parameters, "forbidden": (), "settings": settings, "trials": len(trials), "seeds": self.seeds}
         return spec.model_copy(update={**update, "notes": ()})
-
-
-def _are_equal_values(one: HyperparameterValue | None, other: HyperparameterValue | None) -> bool:
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return math.isclose(one, other, rel_tol=1e-6)
-    return one == other
 
 
 def _scientific_parameter(old: Parameter | None, values: tuple[HyperparameterValue, ...], why: str) -> Parameter:

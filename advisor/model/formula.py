@@ -24,6 +24,7 @@ _BINARY_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Pow: math.pow,  # for a root of a negative number, math.pow raises an error, whereas ** returns a complex number
 }
 _UNARY_OPERATORS: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_SYNTAX = (ast.Name, ast.Load, ast.UnaryOp, ast.BinOp, *_UNARY_OPERATORS, *_BINARY_OPERATORS)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ def parse_formula(text: str) -> Formula:
         python_keyword = next((word for word in _WORD_PATTERN.findall(code) if keyword.iskeyword(word)), None)
         hint = f"; if {python_keyword} is a hyperparameter, write {{{python_keyword}}}" if python_keyword else ""
         raise ValueError(f"the formula {text!r} is not arithmetic such as lr * (1 - momentum){hint}") from None
-    _check_syntax(tree, text)
+    for node in ast.walk(tree):
+        if not isinstance(node, _SYNTAX) and not (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
+            raise ValueError(f"the formula {text!r} may contain only numbers, names, + - * / ** and parentheses")
     return Formula(frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), tree)
 
 
@@ -80,27 +83,10 @@ class _NameReplacer(ast.NodeTransformer):
         return ast.Name(self._braced.get(node.id, node.id), ast.Load())
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        left_part = self.visit(node.value)
-        return (
-            ast.Name(f"{left_part.id}.{self._braced.get(node.attr, node.attr)}", ast.Load())
-            if isinstance(left_part, ast.Name)
-            else node
-        )
-
-
-def _check_syntax(node: ast.expr, text: str) -> None:
-    match node:
-        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-            return
-        case ast.Name():
-            return
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY_OPERATORS:
-            _check_syntax(operand, text)
-        case ast.BinOp(left=left, op=binary, right=right) if type(binary) in _BINARY_OPERATORS:
-            _check_syntax(left, text)
-            _check_syntax(right, text)
-        case _:
-            raise ValueError(f"the formula {text!r} may contain only numbers, names, + - * / ** and parentheses")
+        left = self.visit(node.value)
+        if not isinstance(left, ast.Name):
+            return node
+        return ast.Name(f"{left.id}.{self._braced.get(node.attr, node.attr)}", ast.Load())
 
 
 def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from advisor.model import parameter_kinds
-from advisor.model.space import AxisScale, HyperparameterValue, is_learning_rate, words_of_name
+from advisor.model.space import AxisScale, HyperparameterValue, Params, is_learning_rate, words_of_name
 from advisor.model.spec import StudySpec
 
 TRIALS_FOR_RATE_ONLY = 10
@@ -47,7 +47,6 @@ HYPERPARAMETERS_BY_OPTIMIZER: Mapping[str, tuple[TunableHyperparameter, ...]] = 
 """Tunable hyperparameters of each optimizer, with the ranges of a first search. The ranges are wide on purpose, but contain no
 unusual learning rates; later reports move or narrow them."""
 
-_HYPERPARAMETER_ALIASES = {"epsilon": "eps"}
 _OPTIMIZER_BY_WORD = {
     "nesterov": "nesterov",
     "rmsprop": "rmsprop",
@@ -66,7 +65,7 @@ def optimizer_in_value(value: HyperparameterValue) -> str | None:
     return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
 
 
-def optimizer_name(params: Mapping[str, HyperparameterValue], facts: Mapping[str, str]) -> str:
+def optimizer_name(params: Params, facts: Mapping[str, str]) -> str:
     """Return the optimizer of a trial, from its hyperparameters or else from logged facts; empty if unknown."""
     optimizer_choices = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
     return next(optimizer_choices, facts.get("optimizer", ""))
@@ -75,7 +74,7 @@ def optimizer_name(params: Mapping[str, HyperparameterValue], facts: Mapping[str
 def denotes_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
     """Return True if a name such as lr, adam_beta1 or eps denotes the hyperparameter `rung` of the optimizer."""
     joined_name = "".join(words_of_name(name)).removeprefix(optimizer)
-    return is_learning_rate(name) if rung == "learning_rate" else joined_name in (rung, _HYPERPARAMETER_ALIASES.get(rung))
+    return is_learning_rate(name) if rung == "learning_rate" else joined_name in (rung, {"epsilon": "eps"}.get(rung))
 
 
 def need_different_ranges(values: Iterable[HyperparameterValue]) -> bool:

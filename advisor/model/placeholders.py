@@ -27,15 +27,9 @@ def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
     hyperparameters set: the number of steps and the kind of schedule."""
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     kind = (spec.schedule or {}).get("kind")
-    in_parameters = {
-        placeholder
-        for name, p in spec.parameters.items()
-        for placeholder, value, sets in (
-            ("max_train_steps", spec.max_train_steps, is_training_length),
-            (SCHEDULE, kind, is_transformers_schedule_name),
-        )
-        if p.value == value and sets(name)
-    }
+    fields = (("max_train_steps", spec.max_train_steps, is_training_length), (SCHEDULE, kind, is_transformers_schedule_name))
+    parameters = spec.parameters.items()
+    in_parameters = {field for name, p in parameters for field, value, sets in fields if p.value == value and sets(name)}
     set_by_study = (n for n in placeholder_values(spec) if n.partition(".")[0] in (SCHEDULE, "max_train_steps"))
     known_names = spec.parameters.keys() | in_parameters
     return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in known_names)

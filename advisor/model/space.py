@@ -24,6 +24,8 @@ RELATIVE_VALUE_TOLERANCE = 1e-6
 MAX_FINITE_VALUE = 1e100
 """Maximum absolute value that counts as finite; only diverged runs log larger ones."""
 
+Params: TypeAlias = Mapping[str, HyperparameterValue]
+"""Values of a trial's hyperparameters, by name."""
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
 """(Name, value as text) of each hyperparameter, sorted by name."""
 
@@ -33,7 +35,7 @@ AxisScale = Literal["linear", "log", "reverse-log"]
 """"reverse-log" is logarithmic in 1 - value, so that 0.9 to 0.99 is as long as 0.99 to 0.999."""
 
 
-def setting_key(params: Mapping[str, HyperparameterValue]) -> SettingKey:
+def setting_key(params: Params) -> SettingKey:
     """Return a key that is equal for equal settings. Text and 32-bit floats keep seven significant digits."""
     is_number = {n: isinstance(v, int | float) and not isinstance(v, bool) for n, v in params.items()}
     return tuple(sorted((n, f"{float(v):.7g}" if is_number[n] else str(v)) for n, v in params.items()))

@@ -4,6 +4,7 @@ writes study files as YAML."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -28,11 +29,13 @@ SAME_IN_ALL_TRIALS = "the same in every trial"
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
-class Objective(BaseModel):
+class _SpecPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Objective(_SpecPart):
     """The metric to optimise, which is evaluated on validation data. The result of a trial is its best value of this metric
     during training."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     metric: Name
     direction: Direction
@@ -84,14 +87,9 @@ class Parameter(Domain):
             raise ValueError("a fixed parameter needs a value")
         if self.type == "int" and isinstance(self.value, float) and not self.value.is_integer():
             raise ValueError(f"an int parameter cannot have the value {self.value:g}")
-        if (
-            self.value is not None
-            and not isinstance(self.value, str)
-            and not self.declared_limits[0] <= self.value <= self.declared_limits[1]
-        ):
-            raise ValueError(
-                f"the value {self.value:g} exceeds the limits, {self.declared_limits[0]:g} to {self.declared_limits[1]:g}"
-            )
+        low, high = self.declared_limits
+        if self.value is not None and not isinstance(self.value, str) and not low <= self.value <= high:
+            raise ValueError(f"the value {self.value:g} exceeds the limits, {low:g} to {high:g}")
         if self.role != "fixed" and self.searched_in is not None:
             raise ValueError("only a fixed parameter can have searched_in")
         if self.role not in ("fixed", "derived"):
@@ -133,11 +131,11 @@ class Parameter(Domain):
         return Domain.model_validate({name: getattr(self, name) for name in Domain.model_fields})
 
 
-class Bounds(BaseModel):
+class Bounds(_SpecPart):
     """Part of a hyperparameter's domain: some of its choices, or a range. A range without `low` has no lower bound, and a
     range without `high` has no upper bound."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     low: float | None = None
     high: float | None = None
@@ -160,11 +158,9 @@ class Bounds(BaseModel):
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
 
-class Region(BaseModel):
+class Region(_SpecPart):
     """A region of the search space from which no trials are drawn. A point is in the region if it satisfies all of the region's
     bounds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     where: Annotated[Mapping[Name, Bounds], Field(min_length=1)]
     why: str | None = None
@@ -174,10 +170,8 @@ class Region(BaseModel):
         return all(name in trial and bounds.contains(trial[name]) for name, bounds in self.where.items())
 
 
-class Checkpoints(BaseModel):
+class Checkpoints(_SpecPart):
     """Which checkpoints each trial keeps, so that the best step can be selected afterwards."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     keep_best: Annotated[int, Field(ge=1)] | None = None
     """Number of checkpoints with the best objective values to keep."""
@@ -185,20 +179,16 @@ class Checkpoints(BaseModel):
     """Number of optimizer steps between two checkpoints."""
 
 
-class Sampler(BaseModel):
+class Sampler(_SpecPart):
     """How the settings of the trials are drawn. On every platform, the same kind, seed and search space yield the same trials,
     unless the sampler is adaptive."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     kind: Literal["halton", "random", "adaptive"] = "halton"
     seed: Annotated[int, Field(ge=0)] = 0
 
 
-class StudySpec(BaseModel):
+class StudySpec(_SpecPart):
     """The content of a study file: the study's goal, its search space, and how its trials are run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     study: Name
     goal: str = ""
@@ -244,22 +234,22 @@ class StudySpec(BaseModel):
             self._check_condition(name, parameter)
             self._check_names(name, "formula", parameter.formula)
             self._check_names(name, "equals", parameter.equals)
-        conditions = {n: p.when or () for n, p in self.parameters.items() if p.when}
-        formulas = {n: _names_in_formula(p.formula) for n, p in self.parameters.items() if p.formula}
-        for name in self.parameters:
-            if name in _all_dependencies(name, conditions):
-                raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
-            if name in _all_dependencies(name, formulas):
-                raise SpecEntryError(f"the formula of {name!r} is circular", "parameters", name, "formula")
-        key_paths: list[tuple[str, ...]] = []
-        for i, region in enumerate(self.forbidden):
-            key_paths += [("forbidden", str(i), "where", name) for name in region.where]
-        for i, setting in enumerate(self.settings):
-            key_paths += [("settings", str(i), name) for name in setting]
-        for keys in key_paths:
+        if name := self._first_in_cycle({n: p.when for n, p in self.parameters.items() if p.when}):
+            raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
+        if name := self._first_in_cycle({n: _names_in_formula(p.formula) for n, p in self.parameters.items()}):
+            raise SpecEntryError(f"the formula of {name!r} is circular", "parameters", name, "formula")
+        in_regions = [("forbidden", str(i), "where", name) for i, part in enumerate(self.forbidden) for name in part.where]
+        for keys in (*in_regions, *(("settings", str(i), name) for i, part in enumerate(self.settings) for name in part)):
             if keys[-1] not in self.parameters:
                 raise SpecEntryError(f"{keys[-1]!r} is not in the study", *keys)
         return self
+
+    def _first_in_cycle(self, dependencies: Mapping[str, Iterable[str]]) -> str | None:
+        try:
+            TopologicalSorter(dependencies).prepare()
+        except CycleError as error:
+            return min(error.args[1], key=list(self.parameters).index)
+        return None
 
     def _check_condition(self, name: str, parameter: Parameter) -> None:
         for parent, required in (parameter.when or {}).items():
@@ -338,15 +328,3 @@ class StudySpec(BaseModel):
 
 def _names_in_formula(text: str | None) -> frozenset[str]:
     return formula.parse_formula(text).names if text is not None else frozenset()
-
-
-def _all_dependencies(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return all names on which `name` depends, directly or indirectly."""
-    names: set[str] = set()
-    unvisited_names = list(edges.get(name, ()))
-    while unvisited_names:
-        other = unvisited_names.pop()
-        if other not in names:
-            names.add(other)
-            unvisited_names += edges.get(other, ())
-    return names

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.prediction import describe_prediction
-from advisor.model.spec import SAME_IN_ALL_TRIALS, Objective, Parameter, Region, Sampler, SpecEntryError, StudySpec
+from advisor.model.spec import SAME_IN_ALL_TRIALS, Objective, Parameter, Sampler, SpecEntryError, StudySpec
 from advisor.model.words import capitalise, clean, short_text
 
 _MAX_FILE_BYTES = 2_000_000
@@ -212,20 +212,10 @@ def format_study_file(spec: StudySpec, *, parent: StudySpec | None = None, infer
 
 
 def _study_file_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
-    data = spec.model_dump(mode="json", exclude_defaults=True)
-    for key in ("study", "goal", "probe", "round", "parent"):
-        if key in data:
-            yield _yaml_entry(key, data[key])
-    yield _yaml_entry("objective", spec.objective.model_dump(), flow=True)
+    data = {**spec.model_dump(mode="json", exclude_defaults=True), "sampler": spec.sampler.model_dump()}
+    yield from (_yaml_entry(key, data[key]) for key in _HEAD_KEYS if key in data)
     yield from _search_space_lines(spec, differences)
-    if spec.trials is not None:
-        yield _yaml_entry("trials", spec.trials)
-    yield _yaml_entry("sampler", spec.sampler.model_dump(), flow=True)
-    for key in ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "starts_from", "reading"):
-        if key in data:
-            yield _yaml_entry(key, data[key], flow=True)
-    if spec.schedule is not None:
-        yield _yaml_entry("schedule", dict(spec.schedule), flow=True)
+    yield from (_yaml_entry(key, data[key]) for key in _TAIL_KEYS if key in data)
     if spec.notes:
         yield "notes:"
         for note in spec.notes:
@@ -238,7 +228,7 @@ def _study_file_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterat
             yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capitalise(text)}."), _MAX_TEXT_COLUMNS))
             entries = prediction.model_dump(mode="json", exclude_none=True)
             yield f"  - {_yaml_entry('rule', entries.pop('rule'))}"
-            yield from (f"    {_yaml_entry(key, value, flow=True)}" for key, value in entries.items())
+            yield from (f"    {_yaml_entry(key, value)}" for key, value in entries.items())
     if spec.baseline is not None:
         yield "baseline:"
         yield from (f"  {line}" for line in _study_file_lines(spec.baseline, {}))
@@ -258,7 +248,8 @@ def _search_space_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iter
     if spec.forbidden:
         yield "forbidden:"
         for region in spec.forbidden:
-            yield from _region_lines(region)
+            yield "  - " + _yaml_entry("where", region.model_dump(mode="json", exclude_none=True)["where"])
+            yield from _reason_lines(region.why) if region.why is not None else ()
     if spec.settings:
         yield "settings:"
         for setting in spec.settings:
@@ -270,6 +261,10 @@ def _is_constant(parameter: Parameter) -> bool:
     return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME_IN_ALL_TRIALS)
 
 
+_HEAD_KEYS = ("study", "goal", "probe", "round", "parent", "objective")
+_TAIL_KEYS = tuple(
+    "trials sampler max_train_steps final_train_steps evaluate_every checkpoints seeds starts_from reading schedule".split()
+)
 _MAX_TEXT_COLUMNS = 105
 """Maximum number of columns of a line in a study file; longer texts are wrapped."""
 _PARAMETER_KEYS = (
@@ -291,14 +286,7 @@ def _parameter_lines(name: str, parameter: Parameter, difference: str | None) ->
             value = entries[key]
             if key in ("low", "high") and parameter.type == "int" and float(value).is_integer():
                 value = int(value)
-            yield from _reason_lines(value) if key == "why" else ["    " + _yaml_entry(key, value, flow=True)]
-
-
-def _region_lines(region: Region) -> Iterator[str]:
-    entries = region.model_dump(mode="json", exclude_none=True)
-    yield "  - " + _yaml_entry("where", entries["where"], flow=True)
-    if region.why is not None:
-        yield from _reason_lines(region.why)
+            yield from _reason_lines(value) if key == "why" else ["    " + _yaml_entry(key, value)]
 
 
 def _comments_on_differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
@@ -325,10 +313,8 @@ def describe_parameter(parameter: Parameter, verb: str = "searched") -> str:
     return f"{verb} " + ", ".join(short_text(option) for option in parameter.options)
 
 
-def _yaml_entry(key: str, value: Any, *, flow: bool = False) -> str:
-    if isinstance(value, dict | list | tuple) and flow:
-        return f"{key}: {_one_line_yaml(value)}"
-    return f"{key}: {_yaml_scalar(value)}"
+def _yaml_entry(key: str, value: Any) -> str:
+    return f"{key}: {_one_line_yaml(value) if isinstance(value, dict | list | tuple) else _yaml_scalar(value)}"
 
 
 def _reason_lines(text: str) -> Iterator[str]:

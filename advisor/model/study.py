@@ -8,12 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from advisor.model.reading import Decision, WorkloadKind
-from advisor.model.space import BoolArray, FloatArray, HyperparameterValue, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray, Params
 from advisor.model.spec import Parameter, StudySpec
 
 T = TypeVar("T")
@@ -119,6 +119,10 @@ class CurveBlock:
         return Curve(self.steps[point_slice], self.values[point_slice], self.times[point_slice])
 
 
+CurveBlocks: TypeAlias = Mapping[str, CurveBlock]
+"""Curves of each metric, by its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One training run with one hyperparameter setting."""
@@ -129,7 +133,7 @@ class Trial:
     """Id of the run in the experiment tracker."""
     name: str
     status: TrialStatus
-    params: Mapping[str, HyperparameterValue]
+    params: Params
     seed: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts that an adapter or importer recorded, by the name of their tag in `advisor.contract` without `advisor.`."""
@@ -183,7 +187,7 @@ class Study:
     spec: StudySpec
     """The study file, declared or inferred; it contains every hyperparameter."""
     trials: tuple[Trial, ...]
-    metrics: Mapping[str, CurveBlock]
+    metrics: CurveBlocks
     """All curves, by the name of their metric."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
     """Name of the metric for each kind of curve."""
@@ -236,16 +240,12 @@ class Study:
 
     def curve(self, trial: Trial, signal: Signal) -> Curve:
         """Return the trial's curve of a kind such as "train_loss", whatever its metric's name; empty if it was not logged."""
-        name = self.signals.get(signal)
-        return _EMPTY_CURVE if name is None else self.metric(trial, name)
+        return self.metric(trial, self.signals.get(signal, ""))
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
         """Return the maxima of the logging windows, because means hide spikes, or the metric's curve if none were logged."""
-        name = self.signals.get(signal)
-        if name is None:
-            return _EMPTY_CURVE
-        window_maxima = self.metric(trial, name + ".max")
-        return window_maxima if len(window_maxima) else self.metric(trial, name)
+        window_maxima = self.metric(trial, self.signals.get(signal, "") + ".max")
+        return window_maxima if len(window_maxima) else self.curve(trial, signal)
 
     def has(self, signal: Signal) -> bool:
         return signal in self.signals
@@ -275,13 +275,9 @@ class Study:
         """Return the trial's planned steps, or its `last` step if the plan is unknown and the trial was not cut short."""
         planned_steps = self.planned_steps(trial)
         # If steps are counted from 0, a training of 200 steps ends at step 199.
-        counts_from_0 = planned_steps == last + 1
-        length_is_known = (
-            counts_from_0
-            or trial.status in ("stopped", "early_stopped", "pruned")
-            or math.isfinite(trial.fact("max_train_steps"))
-        )
-        return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
+        is_known = planned_steps == last + 1 or math.isfinite(trial.fact("max_train_steps"))
+        is_known = is_known or trial.status in ("stopped", "early_stopped", "pruned")
+        return max(last, round(planned_steps)) if is_known and math.isfinite(planned_steps) else last
 
     def cut_short(self, trial: Trial) -> bool:
         """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps;

@@ -100,10 +100,8 @@ def spelled(n: int, noun: str, plural: str | None = None) -> str:
 def listed(items: Iterable[str], limit: int = 3) -> str:
     """Join the items to `a, b and c`, or with the number of items left out beyond `limit`."""
     unique = list(dict.fromkeys(items))
-    shown_items: Sequence[str] = unique
-    if len(unique) > limit:
-        shown_items = [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
-    return " and ".join([", ".join(shown_items[:-1]), shown_items[-1]] if len(shown_items) > 1 else list(shown_items))
+    shown = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -9,15 +9,15 @@ Two kinds of steps are converted:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from advisor.model.reading import Decision
-from advisor.model.space import FloatArray, HyperparameterValue, IntArray, as_number, is_number_of_epochs
-from advisor.model.study import Curve, CurveBlock
+from advisor.model.space import FloatArray, IntArray, Params, as_number, is_number_of_epochs
+from advisor.model.study import Curve, CurveBlock, CurveBlocks
 
 _MIN_COMPARED_POINTS = 3
 """Minimum number of points in a curve for comparing its timestamps with those of other curves."""
@@ -55,7 +55,7 @@ class StepOffsets:
         return (Decision(topic="steps", text=text),)
 
 
-def remove_step_offsets(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], StepOffsets]:
+def remove_step_offsets(blocks: CurveBlocks, trials: int) -> tuple[dict[str, CurveBlock], StepOffsets]:
     """If the logged steps of all trials have an offset, return the curves with steps counted from the start of each trial."""
     first, last, gap = np.full(trials, np.inf), np.full(trials, -np.inf), np.full(trials, np.inf)
     for block in blocks.values():
@@ -82,7 +82,7 @@ def remove_step_offsets(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[
     )
 
 
-def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
+def convert_epochs_to_steps(blocks: CurveBlocks) -> tuple[dict[str, CurveBlock], list[str]]:
     """Replace epochs by the optimizer steps at which they ended. Return the curves, and a warning about these metrics."""
     last = {name: int(block.steps.max()) for name, block in blocks.items() if len(block.steps)}
     if not last:
@@ -172,7 +172,7 @@ def _are_times_increasing(times: FloatArray) -> bool:
     return bool(np.isfinite(times).all() and times[-1] > times[0] and (np.diff(times) >= 0).all())
 
 
-def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
+def mixed_unit_warnings(blocks: CurveBlocks) -> list[str]:
     """Return a warning about metrics that some trials log by epoch (consecutive integers from 0 or 1) and others, with similar
     numbers of points, by step (at least `_MIN_STEP_INTERVAL` apart)."""
     mixed = []
@@ -193,7 +193,7 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
     return [f"Logged by epoch in some trials and by step in others, so steps cannot be compared: {_format_metrics(mixed)}."]
 
 
-def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
+def last_steps(blocks: CurveBlocks) -> IntArray:
     """Return the last logged step of any metric in each trial, shape (trials,); -1 without points."""
     last_of_trials = np.full(len(next(iter(blocks.values())).offsets) - 1, -1, dtype=np.int64)
     for block in blocks.values():
@@ -202,14 +202,14 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
     return last_of_trials
 
 
-def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, HyperparameterValue]]) -> bool:
+def are_steps_epochs(last_steps: IntArray, params: Sequence[Params]) -> bool:
     """Return whether all metrics are logged by epoch: the last step of some trial equals its parameter for the number of
     epochs, and no trial has a later step than this number. Trials that a tuner pruned, or that crashed, end earlier."""
     remaining_epochs = (planned_epochs(params) - last_steps)[last_steps >= 1]
     return bool(np.isin(remaining_epochs, (0, 1)).any() and (remaining_epochs >= 0).all())
 
 
-def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
+def planned_epochs(params: Sequence[Params]) -> FloatArray:
     """Return the number of epochs that each trial's parameters state, shape (trials,); -9 if unknown."""
     return np.array(
         [next((as_number(v) for n, v in p.items() if is_number_of_epochs(n)), -9.0) for p in params], dtype=np.float64

@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor import contract
 from advisor.model.reading import Decision
-from advisor.model.space import HyperparameterValue, words_of_name
+from advisor.model.space import Params, words_of_name
 from advisor.system import spill
 from advisor.tracking.runs import Experiment, Points, RunStatus
 from advisor.tracking.study import axes, inference
@@ -109,7 +109,7 @@ def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _params_key(params: Mapping[str, HyperparameterValue]) -> tuple[tuple[str, str], ...]:
+def _params_key(params: Params) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, repr(value)) for name, value in params.items()))
 
 

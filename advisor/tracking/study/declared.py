@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from advisor.model.space import HyperparameterValue
+from advisor.model.space import Params
 from advisor.model.spec import Direction, Parameter
 from advisor.tracking.runs import Run
 
@@ -50,7 +50,7 @@ def parameters_with_none_choice(runs: Sequence[Run]) -> frozenset[str]:
     return frozenset(name for name, many in distributions if any(None in values.get("choices", ()) for _, values in many))
 
 
-def tuner_parameters(runs: Sequence[Run], params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
+def tuner_parameters(runs: Sequence[Run], params: Sequence[Params]) -> dict[str, Parameter]:
     """Return the parameters that the tuner declares, with the union of their ranges, by name, except those whose declaration
     contradicts the logged values. params: values of each run, shape (runs,)."""
     result = {}

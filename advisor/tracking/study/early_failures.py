@@ -13,8 +13,8 @@ import numpy as np
 from advisor import contract
 from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.reading import Decision
-from advisor.model.space import BoolArray, HyperparameterValue, as_number
-from advisor.model.study import CurveBlock
+from advisor.model.space import BoolArray, Params, as_number
+from advisor.model.study import CurveBlocks
 from advisor.model.words import clean, setting
 from advisor.tracking.runs import Run
 from advisor.tracking.study.metric_names import is_window_or_system_metric
@@ -31,7 +31,7 @@ _MAX_P_VALUE = 0.01
 
 
 def find_launch_failures(
-    runs: Sequence[Run], blocks: Mapping[str, CurveBlock], errors: Mapping[int, str], crashed: Iterable[int]
+    runs: Sequence[Run], blocks: CurveBlocks, errors: Mapping[int, str], crashed: Iterable[int]
 ) -> list[int]:
     """Return the crashed trials that logged nothing and have an error of the program, its command line or its machine, or have
     the same `advisor run` command as no trial that logged something. errors: logged error texts by trial index."""
@@ -48,10 +48,7 @@ def find_launch_failures(
 
 
 def find_memory_failures(
-    blocks: Mapping[str, CurveBlock],
-    params: Sequence[Mapping[str, HyperparameterValue]],
-    crashed: Iterable[int],
-    started: Sequence[float | None],
+    blocks: CurveBlocks, params: Sequence[Params], crashed: Iterable[int], started: Sequence[float | None]
 ) -> tuple[dict[int, str], list[Decision]]:
     """Return (out-of-memory error text by trial index, decision about them) for trials that probably ran out of memory. params:
     hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial. If no
@@ -78,7 +75,7 @@ def find_memory_failures(
     return {}, []
 
 
-def has_training_metrics(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
+def has_training_metrics(blocks: CurveBlocks, trials: int) -> BoolArray:
     """Return a mask of shape (trials,) of the trials that logged a training metric."""
     has_points = np.zeros(trials, dtype=np.bool_)
     for metric, block in blocks.items():

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from advisor.contract import metric_direction
 from advisor.model.parameter_kinds import is_batch_size
-from advisor.model.space import HyperparameterValue, as_number, is_training_length, words_of_name
+from advisor.model.space import HyperparameterValue, Params, as_number, is_training_length, words_of_name
 from advisor.model.spec import Direction
 
 _OBJECTIVE_NAME_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
@@ -65,7 +65,7 @@ def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | Non
     return votes.most_common(1)[0][0] if votes else None
 
 
-def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: Sequence[int]) -> list[int | None]:
+def max_train_steps(params: Sequence[Params], ends: Sequence[int]) -> list[int | None]:
     """Return each trial's planned optimizer steps from its parameters, or None for all if most trials' last steps contradict
     them. ends: last logged step of each trial, shape (trials,)."""
     names = {k for p in params for k in p if is_training_length(k) and _STEP_COUNT_WORDS & set(words_of_name(k))}
@@ -74,7 +74,7 @@ def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: S
     return plans if agrees and 2 * sum(agrees) >= len(agrees) else [None] * len(plans)
 
 
-def batch_size(params: Mapping[str, HyperparameterValue]) -> float:
+def batch_size(params: Params) -> float:
     """Return the examples per optimizer step, all micro-batches together, from the trial's parameters, or NaN if unknown."""
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
     for name in names:
@@ -83,7 +83,7 @@ def batch_size(params: Mapping[str, HyperparameterValue]) -> float:
     return math.nan
 
 
-def micro_batches(params: Mapping[str, HyperparameterValue]) -> int:
+def micro_batches(params: Params) -> int:
     """Return the number of gradient accumulation steps; 1 if unknown."""
     for name, value in params.items():
         if any(word in _ACCUMULATION_WORDS for word in words_of_name(name)) and (number := parse_count(value)) >= 1:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
 from advisor.model.parameter_kinds import can_be_fractional
-from advisor.model.space import HyperparameterValue, equal_values
+from advisor.model.space import HyperparameterValue, Params, equal_values
 from advisor.model.spec import Parameter, StudySpec
 from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
@@ -15,9 +15,7 @@ from advisor.tracking.runs import Experiment
 _MAX_LISTED_WORDS = 5
 
 
-def check_declared_parameters(
-    spec: StudySpec | None, params: Sequence[Mapping[str, HyperparameterValue]]
-) -> tuple[dict[str, Parameter], list[str]]:
+def check_declared_parameters(spec: StudySpec | None, params: Sequence[Params]) -> tuple[dict[str, Parameter], list[str]]:
     """Return the declared parameters with their logged types, and a warning about each with values outside its range. params:
     the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a parameter or used its values."""
     if spec is None:
@@ -44,7 +42,7 @@ def check_declared_parameters(
     return {name: _add_logged_type(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
 
 
-def find_spec(experiment: Experiment, params: Sequence[Mapping[str, HyperparameterValue]]) -> StudySpec | None:
+def find_spec(experiment: Experiment, params: Sequence[Params]) -> StudySpec | None:
     """Return the study file in the experiment's tags, or None if it is missing or does not match the trials."""
     text = study_tags.latest_study_file(experiment.tags)
     try:

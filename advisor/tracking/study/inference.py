@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from advisor.model.parameter_kinds import can_be_fractional
-from advisor.model.space import AxisScale, FloatArray, HyperparameterValue, scale_of_new_range
+from advisor.model.space import AxisScale, FloatArray, HyperparameterValue, Params, scale_of_new_range
 from advisor.model.spec import MAX_NAME_CHARS, SAME_IN_ALL_TRIALS, Parameter
 
 _NON_HYPERPARAMETER_PATTERN = re.compile(
@@ -113,9 +113,7 @@ def _add_none_choices(
             parsed[i][name] = "None"
 
 
-def _none_is_choice(
-    name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, HyperparameterValue]], names: Sequence[str]
-) -> bool:
+def _none_is_choice(name: str, unset: Sequence[int], parsed: Sequence[Params], names: Sequence[str]) -> bool:
     """Return whether None is a choice, not a missing value: no other parameter's value determines which trials have the
     parameter (Adam has no momentum), and its values are no numbers that rarely repeat, as in a range."""
     values = [p[name] for p in parsed if name in p]
@@ -199,7 +197,7 @@ def _gap_unevenness(ordered: FloatArray) -> float:
     return float(np.abs(position - np.linspace(0, 1, len(position))).max())
 
 
-def infer_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
+def infer_parameters(params: Sequence[Params]) -> dict[str, Parameter]:
     """Return a parameter for every hyperparameter of the trials, in alphabetical order."""
     names = sorted({name for trial in params for name in trial})
     parameters = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
@@ -211,9 +209,7 @@ def infer_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> dic
     return parameters
 
 
-def _existence_condition(
-    name: str, switches: Sequence[str], params: Sequence[Mapping[str, HyperparameterValue]]
-) -> dict[str, HyperparameterValue] | None:
+def _existence_condition(name: str, switches: Sequence[str], params: Sequence[Params]) -> dict[str, HyperparameterValue] | None:
     """Return {switch: value} if exactly the trials with this value have the parameter `name`, with at least two trials on each
     side. Of several switches, return the one that most trials have, then the first by name. Conditions are not circular,
     because more trials have a switch than the parameters that depend on it."""
@@ -236,9 +232,7 @@ def _existence_condition(
     return {switch: value}
 
 
-def find_duplicate_parameters(
-    params: Sequence[Mapping[str, HyperparameterValue]], preferred_names: Collection[str]
-) -> dict[str, str]:
+def find_duplicate_parameters(params: Sequence[Params], preferred_names: Collection[str]) -> dict[str, str]:
     """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial, because tools log a
     user's hyperparameter again under their own name. The original is the one in `preferred_names`, or else the shortest
     name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ import numpy as np
 from advisor.contract import metric_direction
 from advisor.model.first_rewards import cost_before_training, have_same_quantity
 from advisor.model.space import FloatArray
-from advisor.model.study import Curve, CurveBlock
+from advisor.model.study import Curve, CurveBlocks
 from advisor.tracking.study.metric_names import find_policy_metrics
 
 _MIN_DIFFERING_EXAMPLES = 5
@@ -55,7 +55,7 @@ class ObjectiveCosts:
         return max(finite_costs) - min(finite_costs) if finite_costs else math.nan
 
 
-def objective_costs_of(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
+def objective_costs_of(blocks: CurveBlocks, objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
     curves = [blocks[objective].curve(i) for i in range(trials)]
     if minimize:
         return ObjectiveCosts(objective, curves, 1)

@@ -17,6 +17,7 @@ from advisor.model.space import (
     FloatArray,
     HyperparameterValue,
     IntArray,
+    Params,
     as_number,
     is_learning_rate,
     is_training_length,
@@ -53,9 +54,7 @@ class DependentParameter:
     """Formula for a study file, or None if it is unknown."""
 
 
-def find_dependent_parameters(
-    params: Sequence[Mapping[str, HyperparameterValue]], keep: Collection[str] = ()
-) -> tuple[DependentParameter, ...]:
+def find_dependent_parameters(params: Sequence[Params], keep: Collection[str] = ()) -> tuple[DependentParameter, ...]:
     """Return the hyperparameters that follow from others. params: values of each trial, shape (trials,). Of related ones, the
     least important counts as dependent; lengths of training (tokens before steps) are the least important, then regularisers,
     learning rates and batch sizes. keep: names that the study file declares, which never count as dependent."""
@@ -107,7 +106,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _numeric_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, FloatArray]:
+def _numeric_parameters(params: Sequence[Params]) -> dict[str, FloatArray]:
     """Return hyperparameters with enough numbers as arrays of shape (trials,); NaN for a missing value."""
     names = sorted({n for p in params for n in p})
     columns = {}
@@ -284,7 +283,7 @@ class _DiscreteValues:
     distinct_values: int
 
 
-def _discrete_values(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, _DiscreteValues]:
+def _discrete_values(params: Sequence[Params]) -> dict[str, _DiscreteValues]:
     discrete_by_name = {}
     for name in sorted({n for p in params for n in p}):
         index_by_value: dict[HyperparameterValue, int] = {}

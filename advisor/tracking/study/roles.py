@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from advisor.model.reading import Decision
-from advisor.model.space import HyperparameterValue, as_number, is_training_length
+from advisor.model.space import Params, as_number, is_training_length
 from advisor.model.spec import Parameter
 from advisor.model.words import clean, listed
 from advisor.tracking.study import inference, relations
@@ -36,9 +36,7 @@ class ParameterRoles:
         return {**self.derived, **self.lengths}
 
 
-def parameter_roles(
-    params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
-) -> ParameterRoles:
+def parameter_roles(params: Sequence[Params], declared: Collection[str], last_steps: Sequence[int]) -> ParameterRoles:
     """params: values of each trial, shape (trials,). declared: parameters in the study file, which keep their role. last_steps:
     last logged step of each trial, shape (trials,)."""
     copies = inference.find_duplicate_parameters(params, declared)
@@ -59,7 +57,7 @@ def parameter_roles(
 
 
 def _lengths_under_unusual_names(
-    params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
+    params: Sequence[Params], declared: Collection[str], last_steps: Sequence[int]
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
     """Return (parameters that set the length of training, planned steps, shape (trials,), steps per unit)."""
     no_plan: tuple[int | None, ...] = (None,) * len(params)
@@ -81,9 +79,7 @@ def _lengths_under_unusual_names(
     return {}, no_plan, {}
 
 
-def _derived_parameter(
-    dependent: relations.DependentParameter, params: Sequence[Mapping[str, HyperparameterValue]]
-) -> Parameter | None:
+def _derived_parameter(dependent: relations.DependentParameter, params: Sequence[Params]) -> Parameter | None:
     is_integer = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
     why = f"inferred: it follows from {listed(dependent.determinants)} in the trials"
     try:

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
 from advisor.contract import metric_direction
-from advisor.model.space import BoolArray, FloatArray, HyperparameterValue, is_training_length
-from advisor.model.study import Curve, CurveBlock
+from advisor.model.space import BoolArray, FloatArray, Params, is_training_length
+from advisor.model.study import Curve, CurveBlocks
 from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.objective_costs import ObjectiveCosts
 
@@ -51,9 +51,7 @@ class EarlyStoppingPatience:
     metric: str
 
 
-def find_short_trials(
-    costs: ObjectiveCosts, params: Sequence[Mapping[str, HyperparameterValue]], *, steps_are_epochs: bool = False
-) -> BoolArray:
+def find_short_trials(costs: ObjectiveCosts, params: Sequence[Params], *, steps_are_epochs: bool = False) -> BoolArray:
     """Return a mask, shape (trials,), of trials that are shorter than the longest one in steps, evaluations and examples.
     Epochs have equally many examples at every batch size, so their number already counts the examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
@@ -70,9 +68,9 @@ def find_short_trials(
 
 
 def find_pruned_trials(
-    blocks: Mapping[str, CurveBlock],
+    blocks: CurveBlocks,
     costs: ObjectiveCosts,
-    params: Sequence[Mapping[str, HyperparameterValue]],
+    params: Sequence[Params],
     groups: Sequence[Sequence[int]],
     *,
     finished: Sequence[int],
@@ -138,7 +136,7 @@ def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
 
 
 class _ContinuedTrials:
-    def __init__(self, costs: ObjectiveCosts, params: Sequence[Mapping[str, HyperparameterValue]]) -> None:
+    def __init__(self, costs: ObjectiveCosts, params: Sequence[Params]) -> None:
         self._curves = [c.finite for c in costs.curves]
         groups: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
         for trial, setting in enumerate(params):
@@ -174,7 +172,7 @@ class _ContinuedTrials:
         return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_TRIAL_LENGTH <= step for t in repeats)
 
 
-def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> BoolArray:
+def _logged_after_evaluation(blocks: CurveBlocks, costs: ObjectiveCosts) -> BoolArray:
     """Return a mask, shape (trials,), of trials whose other metrics show training well beyond the last evaluation, except what
     the longest trials log after training."""
     last_steps = axes.last_steps(blocks).astype(np.float64)
@@ -186,7 +184,7 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
     return trained_on
 
 
-def length_is_searched(params: Sequence[Mapping[str, HyperparameterValue]], lengths: Collection[str] = ()) -> bool:
+def length_is_searched(params: Sequence[Params], lengths: Collection[str] = ()) -> bool:
     """Return whether a varying hyperparameter is the length of training, by its name or by `lengths`."""
     names = {n for p in params for n in p if is_training_length(n) or n in lengths}
     return any(len({p.get(name) for p in params}) > 1 for name in names)
@@ -200,7 +198,7 @@ def _evaluation_interval(curve: Curve) -> float:
 
 
 def find_early_stopped_trials(
-    blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trials: Sequence[int], is_short: BoolArray
+    blocks: CurveBlocks, costs: ObjectiveCosts, trials: Sequence[int], is_short: BoolArray
 ) -> EarlyStoppingPatience | None:
     """Return the trials that ended equally many evaluations after their best one, if nearly all short trials and almost no
     other trial did so. Of several common values of `min_delta`, the one that explains most ends counts."""
@@ -234,7 +232,7 @@ def _fit_patience(
     return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
 
 
-def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> list[tuple[str, Sequence[Curve]]]:
+def _stopping_metrics(blocks: CurveBlocks, costs: ObjectiveCosts) -> list[tuple[str, Sequence[Curve]]]:
     """Return the costs by which early stopping may decide: the objective, then metrics with as many evaluations."""
     points = sum(len(c) for c in costs.curves)
     metrics: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]

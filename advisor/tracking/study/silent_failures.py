@@ -14,7 +14,7 @@ from advisor.computed.reinforcement.policy import MIN_SIGNAL_POINTS, initial_and
 from advisor.contract import metric_direction
 from advisor.model import words
 from advisor.model.space import BoolArray, FloatArray
-from advisor.model.study import Curve, CurveBlock, TrialStatus
+from advisor.model.study import Curve, CurveBlocks, TrialStatus
 from advisor.tracking.study import metric_names
 from advisor.tracking.study.objective_costs import ObjectiveCosts, min_detectable_difference, min_known_difference
 from advisor.tracking.study.plateaus import (
@@ -51,11 +51,7 @@ class TrialEnd:
 
 
 def find_silent_failures(
-    blocks: Mapping[str, CurveBlock],
-    costs: ObjectiveCosts,
-    trials: Sequence[int],
-    chance: float | None,
-    examples: float = math.inf,
+    blocks: CurveBlocks, costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, examples: float = math.inf
 ) -> dict[int, TrialEnd]:
     """Return the failures of these trials that curves show. chance: cost of guessing, if known. examples: validation
     examples."""
@@ -74,7 +70,7 @@ def find_silent_failures(
     return ends | {trial: TrialEnd("not_learned", reason) for trial, reason in plateau_trials.items()}
 
 
-def _non_finite_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
+def _non_finite_evidence(blocks: CurveBlocks, costs: ObjectiveCosts, trial: int) -> str:
     curve = costs.curves[trial]
     losses = {
         m: loss
@@ -156,7 +152,7 @@ def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     )
 
 
-def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
+def _joint_collapse_evidence(blocks: CurveBlocks, costs: ObjectiveCosts, trial: int) -> str:
     """Return a clause if objective and training loss both lost most of their improvement. A failed classifier may guess one
     class after another, so its accuracy need not be constant."""
     curve = costs.curves[trial].finite

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from advisor import contract
 from advisor.contract.guard_stop import GuardStop, read_guard_stop
 from advisor.model.reading import Decision
-from advisor.model.space import BoolArray, HyperparameterValue, as_number, words_of_name
+from advisor.model.space import BoolArray, Params, as_number, words_of_name
 from advisor.model.spec import Objective
-from advisor.model.study import CurveBlock, TrialStatus
+from advisor.model.study import CurveBlocks, TrialStatus
 from advisor.model.words import count
 from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
@@ -52,10 +52,10 @@ class TrialEnds:
 
 def find_trial_ends(
     runs: Sequence[Run],
-    blocks: Mapping[str, CurveBlock],
+    blocks: CurveBlocks,
     costs: ObjectiveCosts,
     objective: Objective,
-    params: Sequence[Mapping[str, HyperparameterValue]],
+    params: Sequence[Params],
     *,
     lengths: Collection[str] = (),
     steps_are_epochs: bool = False,
@@ -156,9 +156,9 @@ def _process_status(run: Run) -> TrialStatus:
 
 def _find_shortened_trials(
     runs: Sequence[Run],
-    blocks: Mapping[str, CurveBlock],
+    blocks: CurveBlocks,
     costs: ObjectiveCosts,
-    params: Sequence[Mapping[str, HyperparameterValue]],
+    params: Sequence[Params],
     trials: Sequence[int],
     *,
     is_short: BoolArray,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from advisor import contract
 from advisor.model.reading import Decision
-from advisor.model.space import FloatArray, HyperparameterValue, IntArray, words_of_name
+from advisor.model.space import FloatArray, IntArray, Params, words_of_name
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import StepUnit, Trial
 from advisor.model.usual_rates import starts_from_pretrained, trains_adapter
@@ -83,7 +83,7 @@ def build_trials(
 
 def _facts_of_trials(
     runs: Sequence[Run],
-    params: Sequence[Mapping[str, HyperparameterValue]],
+    params: Sequence[Params],
     roles: ParameterRoles,
     last_steps: IntArray,
     start: axes.StepOffsets,
