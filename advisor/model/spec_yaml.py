@@ -64,9 +64,6 @@ for _reader in (_StudyFileLoader, _StudyFileDumper):
     _reader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT_PATTERN, list("-+.0123456789"))
 
 
-# --- reading --------------------------------------------------------------------------------------------------------------------
-
-
 def load_study_file(path: Path) -> StudySpec:
     """Read a study file. Raises AdvisorError with one line that names the key and the line number of the error."""
     with convert_os_errors(f"cannot read the study file {str(path)!r}"), path.open("rb") as file:
@@ -193,9 +190,6 @@ def study_file_schema() -> dict[str, Any]:
         "additionalProperties": value,
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **study_schema, "$defs": full_schema["$defs"]}
-
-
-# --- writing --------------------------------------------------------------------------------------------------------------------
 
 
 def format_study_file(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Container[str] = ()) -> str:

@@ -152,9 +152,6 @@ def _delete_files(paths: Iterable[Path]) -> None:
             path.unlink()
 
 
-# --- files ----------------------------------------------------------------------------------------------------------------------
-
-
 def _load_file(path: Path, wanted: dict[str, int], collector: PointCollector) -> list[int]:
     """Add the points of the `wanted` runs (by cache key) to the collector; remove these runs from `wanted`, and return them."""
     # A separate collector is used, because no point may be used before the whole file has been checked.

@@ -36,9 +36,6 @@ MIN_REAL_TIME_MS = 10**10
 _RUN_STATUSES: Mapping[str | None, RunStatus] = {status: status for status in get_args(RunStatus)}
 
 
-# --- runs -----------------------------------------------------------------------------------------------------------------------
-
-
 def make_run(
     *,
     id: str,
@@ -66,9 +63,6 @@ def select_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
     essential_tags = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
     user_tags = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
     return {k: (tags[k] or "")[:MAX_TEXT_CHARS] for k in [*sorted(essential_tags), *user_tags[:MAX_USER_TAGS]]}
-
-
-# --- points ---------------------------------------------------------------------------------------------------------------------
 
 
 class PointCollector:

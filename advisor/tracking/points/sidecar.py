@@ -165,9 +165,6 @@ def _is_in_sidecar(metric: str, names: Collection[str]) -> bool:
     return any(metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX))
 
 
-# --- one run --------------------------------------------------------------------------------------------------------------------
-
-
 def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reducing: bool) -> SidecarCurves:
     parts = []
     for path, rows, from_step, to_step in _parse_tag(source.sidecar_tag):
@@ -269,9 +266,6 @@ def _join_point_columns(pieces: list[Columns]) -> Columns:
     if (steps[1:] < steps[:-1]).any():
         raise UnusableFileError("does not have the row order that our logger writes")
     return steps, values, times
-
-
-# --- windows ---------------------------------------------------------------------------------------------------------------------
 
 
 def _summarize_in_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:

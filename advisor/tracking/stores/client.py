@@ -115,9 +115,6 @@ def check_database(location: StoreLocation) -> None:
         )
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------------------
-
-
 def one_line_error(error: BaseException | str) -> str:
     """Return the error's message on one line, without credentials."""
     if isinstance(error, ImportError) and "from 'sqlalchemy" in str(error):

@@ -138,8 +138,6 @@ def explain_error(error: Any, where: str, kind: type[ServerDatabase]) -> Advisor
     return AdvisorError(f"cannot read {where}: {one_line_error(text)}")
 
 
-# --- PostgreSQL -----------------------------------------------------------------------------------------------------------------
-
 # A binary COPY returns the steps, values and times of each curve as packed numbers that NumPy reads directly.
 # One subquery per run makes the server use the index on points even if its table statistics are out of date.
 # All selected columns belong to the primary key of the table, so no value is NULL.
@@ -240,8 +238,6 @@ class PostgresDatabase(ServerDatabase):
 
         return read
 
-
-# --- MySQL and MariaDB ----------------------------------------------------------------------------------------------------------
 
 _MYSQL_SESSION_SETTINGS = (
     "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version of MySQL; packets may be limited further

@@ -39,9 +39,6 @@ _open_files: dict[tuple[int, int], int] = {}
 """File descriptors by (device, inode)."""
 
 
-# --- connection -----------------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def connect(location: StoreLocation) -> Iterator[database.RunDatabase]:
     """Open the file read-only, and check its schema. SQLite's errors are raised as AdvisorError."""
@@ -167,8 +164,6 @@ def _explain_error(error: sqlite3.Error, path: Path) -> AdvisorError:
         return AdvisorError(f"the file system of {path} has no locks; copy the file to a local disk and read the copy")
     return AdvisorError(f"cannot read {path}: {text}")
 
-
-# --- queries --------------------------------------------------------------------------------------------------------------------
 
 # CROSS JOIN fixes the join order.
 _POINTS_QUERY = f"""

@@ -155,9 +155,6 @@ def choose_kind(
     return ("supervised" if held_out else "unknown"), ()
 
 
-# --- what the runs logged ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _LoggedNames:
     metrics: tuple[str, ...]

@@ -156,8 +156,6 @@ _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
 )
 
 
-# --- policies that are trained by rewards or preferences --------------------------------------------------------------------------
-
 # Only whole names that TRL, verl and slime log count, because single words such as "entropy" also occur in other trainings.
 
 _METRIC_NAMES_BY_SIGNAL: Mapping[Signal, tuple[str, ...]] = {

@@ -155,9 +155,6 @@ def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[
     return "; ".join([*group_texts, *([f"{unlisted_count} more kinds"] if unlisted_count > 0 else [])])
 
 
-# --- filters --------------------------------------------------------------------------------------------------------------------
-
-
 def filter_of_runs(experiment: Experiment, members: Collection[int]) -> str | None:
     """Return the shortest filter that selects exactly these runs, if any."""
     wanted_runs = frozenset(members)

@@ -99,9 +99,6 @@ def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[
     return factor if has_enough_evidence and special.bdtrc(k - 2, n - 1, chance_agreement) <= _MAX_P_VALUE else None
 
 
-# --- formulas -------------------------------------------------------------------------------------------------------------------
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -270,9 +267,6 @@ def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
     width = float(np.median(tolerance))
     near_counts = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(ordered, ordered - 2 * width, "left")
     return float((near_counts.mean()) / len(ordered))
-
-
-# --- functions without a formula ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,6 @@ def find_short_trials(costs: ObjectiveCosts, params: Sequence[Params], *, steps_
     return is_short
 
 
-# --- pruned by a tuner -----------------------------------------------------------------------------------------------------------
-
-
 def find_pruned_trials(
     blocks: CurveBlocks,
     costs: ObjectiveCosts,
@@ -192,9 +189,6 @@ def length_is_searched(params: Sequence[Params], lengths: Collection[str] = ()) 
 
 def _evaluation_interval(curve: Curve) -> float:
     return float(np.median(np.diff(curve.steps))) if len(curve) > 1 else float(curve.steps[-1]) if len(curve) else 0.0
-
-
-# --- stopped early by patience ---------------------------------------------------------------------------------------------------
 
 
 def find_early_stopped_trials(

@@ -183,9 +183,6 @@ def _find_shortened_trials(
     return ends, patience
 
 
-# --- what the report says --------------------------------------------------------------------------------------------------------
-
-
 def _decisions(
     ends: Sequence[TrialEnd],
     failed: set[int],
