@@ -104,6 +104,11 @@ def listed(items: Iterable[str], limit: int = 3) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
+def first_few(items: Sequence[str], limit: int) -> str:
+    """Return the first `limit` items and the number of the others, such as `a, b and 3 more`."""
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
+
+
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return one line for each row of a table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

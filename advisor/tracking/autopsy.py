@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from advisor import contract
@@ -33,12 +34,9 @@ def read_autopsy(run: str, location: StoreLocation) -> RunAutopsy:
                 text = read_autopsy_text(path)
         except UnusableFileError as error:
             raise AdvisorError(_missing_autopsy_message(name, str(error))) from error
-        has_batches = True
-        try:
-            with open_artifact(root, contract.AUTOPSY_BATCH_PATH, location.uri):
-                pass
-        except UnusableFileError:
-            has_batches = False
+        has_batches = False
+        with suppress(UnusableFileError), open_artifact(root, contract.AUTOPSY_BATCH_PATH, location.uri):
+            has_batches = True
         return RunAutopsy(text, name, matching_run.info.run_id, tags, has_batches)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from urllib.parse import quote
 
 from advisor import contract
@@ -21,18 +20,13 @@ _UPSERT_TAG_QUERY = (
 def write_gate_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:
     """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses to write."""
     location = parse_tracking_uri(tracking_uri)
-    if location.kind == "sqlite" and location.path is not None:
-        _write_tag_to_sqlite(location.path, run, text)
+    if location.kind != "sqlite":
+        with connect(location) as client:
+            client.set_tag(run, contract.TAG_GATE, text)
         return
-    with connect(location) as client:
-        client.set_tag(run, contract.TAG_GATE, text)
-
-
-def _write_tag_to_sqlite(path: Path, run: str, text: str) -> None:
-    """Write the tag by SQL, because importing MLflow's client takes longer than the rest of the command."""
-    try:
-        address = f"file:{quote(str(path))}?mode=rw"
+    try:  # by SQL, because importing MLflow's client takes longer than the rest of the command
+        address = f"file:{quote(str(location.path))}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT_S)) as connection, connection:
             connection.execute(_UPSERT_TAG_QUERY, (contract.TAG_GATE, text, run))
     except sqlite3.Error as error:
-        raise AdvisorError(f"cannot write to {path}: {error}") from None
+        raise AdvisorError(f"cannot write to {location.path}: {error}") from None

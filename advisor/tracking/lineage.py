@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -56,20 +57,16 @@ class StudyReader:
     filter: str | None = None
     on_progress: Callable[[int, int], None] | None = None
     _experiments: dict[str, Experiment] = field(default_factory=dict)
-    _places: tuple[StudyInExperiment, ...] | None = None
 
-    @property
+    @cached_property
     def studies_in_store(self) -> tuple[StudyInExperiment, ...]:
-        if self._places is None:
-            self._places = places(self.tracking_uri)
-        return self._places
+        return places(self.tracking_uri)
 
     def experiment(self, name_or_id: str) -> Experiment:
         """Return an experiment with all its runs. Raises the same AdvisorErrors as `read_experiment`."""
         if name_or_id not in self._experiments:
-            experiment = read_experiment(
-                name_or_id, tracking_uri=self.tracking_uri, filter=self.filter, on_progress=self.on_progress
-            )
+            uri, on_progress = self.tracking_uri, self.on_progress
+            experiment = read_experiment(name_or_id, tracking_uri=uri, filter=self.filter, on_progress=on_progress)
             self._experiments[name_or_id] = self._experiments[experiment.name] = experiment
         return self._experiments[name_or_id]
 

@@ -14,10 +14,9 @@ from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, quie
 from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.lookup import choose_experiment
 from advisor.tracking.stores.reading import open_store
+from advisor.tracking.study_tags import MAX_TAG_CHARACTERS
 
 REPORT_RUN_NAME = "advisor"
-MAX_TAG_CHARACTERS = 5000
-"""Maximum characters that every MLflow store accepts in a tag's value."""
 _TAGS_PER_REQUEST = 100
 _BEGIN_MARK, _END_MARK = "<!-- advisor -->", "<!-- end of advisor -->"
 """Marks in an experiment's description around the part that this program writes."""
@@ -47,7 +46,9 @@ def publish_report_run(
     location = parse_tracking_uri(tracking_uri)
     listing = choose_experiment(experiment, open_store(location).experiments(), location)
     with connect(location) as client, quiet_mlflow(LATER_REQUEST_SETTINGS):
-        run = _report_run(client, listing.id)
+        report_filter = f"tags.`{contract.TAG_REPORT}` != ''"
+        order = ["attributes.start_time ASC"]
+        run = next(iter(client.search_runs([listing.id], report_filter, max_results=1, order_by=order)), None)
         digest = hashlib.sha256(json.dumps([files, tags], sort_keys=True).encode("utf-8", "replace")).hexdigest()
         changed = run is None or run.data.tags[contract.TAG_REPORT] != digest
         if run is None:
@@ -74,12 +75,6 @@ def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
     note = f"{own}{_BEGIN_MARK}\n{text}\n{_END_MARK}{end}"
     if note != old_description and len(note) <= MAX_TAG_CHARACTERS:
         client.set_experiment_tag(experiment_id, contract.TAG_DESCRIPTION, note)
-
-
-def _report_run(client: Any, experiment_id: str) -> Any:
-    filter = f"tags.`{contract.TAG_REPORT}` != ''"
-    runs = client.search_runs([experiment_id], filter, max_results=1, order_by=["attributes.start_time ASC"])
-    return runs[0] if runs else None
 
 
 def _log_files_and_tags(

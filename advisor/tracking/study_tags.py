@@ -13,7 +13,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import format_study_file, parse_study_file
 
 MAX_TAG_CHARACTERS = 5000
-"""Maximum number of characters in a tag's value."""
+"""Maximum number of characters that every MLflow store accepts in a tag's value."""
 _PACKED_FILE_PREFIX = "zlib+base64, parts: "
 _MAX_FILE_BYTES = 2_000_000
 """Maximum bytes of a decompressed study file."""

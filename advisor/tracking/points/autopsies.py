@@ -49,8 +49,8 @@ def add_autopsies(stored: Sequence[StoredRun], tracking_uri: str | None) -> tupl
         if isinstance(text, UnusableFileError):
             reasons[str(text)] += 1
         runs.append(run._replace(run=replace(run.run, autopsy=text)) if isinstance(text, str) and text else run)
-    return runs, tuple(
-        f"The cause of {'a non-finite value' if n == 1 else f'non-finite values in {n:,} runs'} is not known, because the autopsy "
-        f"file {reason}."
-        for reason, n in reasons.most_common()
-    )
+    warnings = []
+    for reason, n in reasons.most_common():
+        subject = "a non-finite value" if n == 1 else f"non-finite values in {n:,} runs"
+        warnings.append(f"The cause of {subject} is not known, because the autopsy file {reason}.")
+    return runs, tuple(warnings)

@@ -60,11 +60,8 @@ def _root_folder() -> Path | None:
     if setting.lower() in ("off", "0", "no", "false"):
         return None
     try:
-        folder = (
-            Path(setting).expanduser().absolute() / _CACHE_FOLDER_NAME
-            if setting
-            else platformdirs.user_cache_path(_CACHE_FOLDER_NAME, False)
-        )
+        own_folder = Path(setting).expanduser().absolute() / _CACHE_FOLDER_NAME if setting else None
+        folder = own_folder or platformdirs.user_cache_path(_CACHE_FOLDER_NAME, False)
     except RuntimeError:  # the user has no home folder, so nothing is cached
         return None
     return folder if folder.is_absolute() else None

@@ -102,8 +102,7 @@ class PointCollector:
             if is_kept.all():
                 self._pieces.setdefault(metric, []).append(piece)
             else:
-                runs, steps, values, times = piece
-                self.add(metric, runs[is_kept], steps[is_kept], values[is_kept], times[is_kept])
+                self.add(metric, piece[0][is_kept], piece[1][is_kept], piece[2][is_kept], piece[3][is_kept])
 
     def count(self, runs: BoolArray) -> int:
         """Return the total number of points in the runs that the mask `runs`, shape (runs,), selects."""

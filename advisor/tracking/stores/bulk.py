@@ -110,17 +110,10 @@ def _request_histories(client: Any, batch: Sequence[CurveRequest]) -> tuple[dict
     """Return (points by run, points of the complete histories), or (None, []) if the response is unusable."""
     from mlflow.utils.rest_utils import http_request
 
-    answer = http_request(  # type: ignore[no-untyped-call]
-        client._tracking_client.store.get_host_creds(),
-        _REQUEST_PATH,
-        "GET",
-        raise_on_status=False,
-        params={
-            "run_id": [curve.id for curve in batch],
-            "metric_key": batch[0].metric,
-            "max_results": _MAX_POINTS_PER_RESPONSE,
-        },
-    )
+    host = client._tracking_client.store.get_host_creds()
+    ids = [curve.id for curve in batch]
+    params = {"run_id": ids, "metric_key": batch[0].metric, "max_results": _MAX_POINTS_PER_RESPONSE}
+    answer = http_request(host, _REQUEST_PATH, "GET", raise_on_status=False, params=params)  # type: ignore[no-untyped-call]
     if answer.status_code != 200:  # the server does not run MLflow, or a proxy blocks the request
         return None, []
     number = {curve.id: i for i, curve in enumerate(batch)}

@@ -60,10 +60,7 @@ class ClientStore:
 
 
 def _list_experiments(client: Any) -> list[ExperimentListing]:
-    return [
-        ExperimentListing(id=e.experiment_id, name=e.name, deleted=e.lifecycle_stage == "deleted")
-        for e in _all_experiments(client)
-    ]
+    return [ExperimentListing(e.experiment_id, e.name, e.lifecycle_stage == "deleted") for e in _all_experiments(client)]
 
 
 def _all_experiments(client: Any) -> list[Any]:
@@ -89,30 +86,20 @@ def _search_runs(client: Any, experiment: str, filter: str | None) -> list[Any]:
 
 
 def _read_all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
-    items: list[Any] = []
-    token = None
-    while True:
-        page = get_page(token)
+    page = get_page(None)
+    items = list(page)
+    while page.token:
+        page = get_page(page.token)
         items += page
-        token = page.token
-        if not token:
-            return items
+    return items
 
 
 def _stored_run(run: Any) -> StoredRun:
     info, data = run.info, run.data
-    converted_run = collect.make_run(
-        id=str(info.run_id),
-        name=info.run_name,
-        status=info.status,
-        start_ms=info.start_time,
-        end_ms=info.end_time,
-        params=data.params,
-        tags=data.tags,
-    )
-    last_points = {m.key: LastPoint(m.timestamp, m.step, m.value) for m in data._metric_objs}
-    last_points = {key: last_points[key] for key in sorted(last_points) if not key.startswith(collect.SYSTEM_METRIC_PREFIX)}
-    return StoredRun(converted_run, info.artifact_uri or "", last_points)
+    times, name = {"start_ms": info.start_time, "end_ms": info.end_time}, info.run_name
+    made_run = collect.make_run(id=str(info.run_id), name=name, status=info.status, params=data.params, tags=data.tags, **times)
+    metrics = sorted((m for m in data._metric_objs if not m.key.startswith(collect.SYSTEM_METRIC_PREFIX)), key=lambda m: m.key)
+    return StoredRun(made_run, info.artifact_uri or "", {m.key: LastPoint(m.timestamp, m.step, m.value) for m in metrics})
 
 
 def _read_histories(

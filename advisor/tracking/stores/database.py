@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -120,18 +121,10 @@ class SqlTrackingStore:
                 rows = filter_runs(database.query, rows, filter)
             tags = dict(map(tuple, database.query(f"{_EXPERIMENT_TAGS_QUERY} {int(listing.id)}")))
             stored_runs = _stored_runs(database, rows)
-
-            def read_from_store(
-                indices: Sequence[int], _: Sequence[SidecarCurves | None], collector: collect.PointCollector
-            ) -> None:
-                done = len(stored_runs) - len(indices)
-                for runs in _add_points(database, stored_runs, indices, collector):
-                    on_progress(done := done + runs, len(stored_runs))
-
             points, warnings = read_points(
                 stored_runs,
                 cache_of_experiment(self.location, listing.id),
-                read_from_store,
+                partial(_add_points, database, stored_runs, on_progress),
                 tracking_uri=None,
                 min_points_to_cache=MIN_POINTS_TO_CACHE,
                 on_progress=on_progress,
@@ -142,8 +135,7 @@ class SqlTrackingStore:
 
 
 def _experiments(database: RunDatabase) -> list[ExperimentListing]:
-    rows = database.query(_EXPERIMENTS_QUERY)
-    return [ExperimentListing(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
+    return [ExperimentListing(str(id), name, stage == "deleted") for id, name, stage in database.query(_EXPERIMENTS_QUERY)]
 
 
 def sql_placeholders(count: int) -> str:
@@ -184,9 +176,14 @@ def _stored_runs(database: RunDatabase, rows: Sequence[Any]) -> list[StoredRun]:
 
 
 def _add_points(
-    database: RunDatabase, stored: Sequence[StoredRun], indices: Sequence[int], collector: collect.PointCollector
-) -> Iterator[int]:
-    """Add the points of these runs to the collector by one query per block. Yield the number of runs in each block."""
+    database: RunDatabase,
+    stored: Sequence[StoredRun],
+    on_progress: Callable[[int, int], None],
+    indices: Sequence[int],
+    _: Sequence[SidecarCurves | None],
+    collector: collect.PointCollector,
+) -> None:
+    """Add the points of the runs with these indices to the collector, by one query per block of runs."""
     metrics = sorted({metric for i in indices for metric in stored[i].last_points})
     metric_indices = {name: i for i, name in enumerate(metrics)}
     readers: dict[RunDatabase, PointReader] = {}
@@ -204,7 +201,7 @@ def _add_points(
             points += len(block)
             if len(block):
                 _add_block(block, np.array(share), metrics, collector)
-        yield len(some)
+        on_progress(len(stored) - len(rest), len(stored))
         size = max(1, min(4 * size, size * database.points_per_query // max(points, 1), _MAX_RUNS_PER_QUERY))
 
 
@@ -233,9 +230,6 @@ def check_schema_version(database: RunDatabase, store: object) -> None:
 def _known_schema_versions() -> set[str]:
     """Read the versions from the names of MLflow's migrations, because importing MLflow is slow."""
     spec = find_spec("mlflow")
-    folders = spec.submodule_search_locations if spec is not None else None
-    return {
-        file.name.split("_", 1)[0]
-        for folder in folders or ()
-        for file in Path(folder, "store", "db_migrations", "versions").glob("[0-9a-f]*_*.py")
-    }
+    folders = (spec.submodule_search_locations if spec is not None else None) or ()
+    files = (f for folder in folders for f in Path(folder, "store", "db_migrations", "versions").glob("[0-9a-f]*_*.py"))
+    return {file.name.split("_", 1)[0] for file in files}

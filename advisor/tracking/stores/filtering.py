@@ -47,24 +47,14 @@ def _as_mlflow_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], claus
         for run, name, value, is_nan in query(_QUERIES_BY_ENTITY[kind], key):
             if name == key:  # most MySQL databases ignore case
                 values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
-    return [
-        Run(
-            RunInfo(
-                id,  # in MLflow 2, the name of this argument is run_uuid
-                experiment_id="",
-                user_id=user or "",
-                status=status,
-                start_time=start or 0,  # MLflow's objects require a start time
-                end_time=end,
-                lifecycle_stage=LifecycleStage.ACTIVE,
-                artifact_uri=artifacts,
-                run_name=name,
-            ),
-            RunData(
-                metrics=[Metric(k, v, 0, 0) for k, v in values["metric"].get(id, ())],
-                params=[Param(k, v) for k, v in values["parameter"].get(id, ())],
-                tags=[RunTag(k, v) for k, v in values["tag"].get(id, ())],
-            ),
-        )
-        for id, name, status, start, end, artifacts, user in rows
-    ]
+    runs = []
+    for id, name, status, start, end, artifacts, user in rows:
+        fixed = {"experiment_id": "", "lifecycle_stage": LifecycleStage.ACTIVE}
+        times = {"start_time": start or 0, "end_time": end}  # MLflow's objects require a start time
+        # In MLflow 2, the name of the first argument is run_uuid.
+        info = RunInfo(id, user_id=user or "", status=status, artifact_uri=artifacts, run_name=name, **fixed, **times)
+        metrics = [Metric(k, v, 0, 0) for k, v in values["metric"].get(id, ())]
+        params = [Param(k, v) for k, v in values["parameter"].get(id, ())]
+        tags = [RunTag(k, v) for k, v in values["tag"].get(id, ())]
+        runs.append(Run(info, RunData(metrics=metrics, params=params, tags=tags)))
+    return runs

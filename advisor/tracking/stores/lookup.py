@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from advisor.model.errors import AdvisorError
+from advisor.model.words import first_few
 from advisor.tracking.stores.location import StoreLocation
 
 _MAX_LISTED_EXPERIMENTS = 10
@@ -42,5 +43,4 @@ def _format_alternatives(name: str, entries: Sequence[ExperimentListing]) -> str
     by_lower = {n.lower(): n for n in names}
     similar_names = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.5)]
     choices = [*similar_names, *(n for n in names if n not in similar_names)]
-    more_text = f" and {len(choices) - _MAX_LISTED_EXPERIMENTS} more" if len(choices) > _MAX_LISTED_EXPERIMENTS else ""
-    return f"its experiments are: {', '.join(choices[:_MAX_LISTED_EXPERIMENTS])}{more_text}"
+    return f"its experiments are: {first_few(choices, _MAX_LISTED_EXPERIMENTS)}"

@@ -18,6 +18,7 @@ import numpy as np
 from advisor.model.reading import Decision
 from advisor.model.space import FloatArray, IntArray, Params, as_number, is_number_of_epochs
 from advisor.model.study import Curve, CurveBlock, CurveBlocks
+from advisor.model.words import first_few
 
 _MIN_COMPARED_POINTS = 3
 """Minimum number of points in a curve for comparing its timestamps with those of other curves."""
@@ -117,14 +118,9 @@ def convert_epochs_to_steps(blocks: CurveBlocks) -> tuple[dict[str, CurveBlock],
     per_epoch = f"{low:.4g}" if high - low < 0.05 * high else f"{low:.4g} to {high:.4g}"
     warning = (
         f"Logged by epoch, and placed at the steps of {reference} at which the epochs ended, about {per_epoch} steps an epoch by "
-        f"their times: {_format_metrics(sorted(names))}."
+        f"their times: {first_few(sorted(names), _MAX_LISTED_METRICS)}."
     )
     return {name: replace(block, steps=steps[name]) if name in names else block for name, block in blocks.items()}, [warning]
-
-
-def _format_metrics(names: Sequence[str]) -> str:
-    unlisted_count = len(names) - _MAX_LISTED_METRICS
-    return ", ".join(names[:_MAX_LISTED_METRICS]) + (f" and {unlisted_count} more" if unlisted_count > 0 else "")
 
 
 def _has_consecutive_steps(block: CurveBlock) -> bool:
@@ -188,9 +184,8 @@ def mixed_unit_warnings(blocks: CurveBlocks) -> list[str]:
                 strides.append(len(steps))
         if epochs and strides and 0.5 <= np.median(epochs) / np.median(strides) <= 2:
             mixed.append(f"{name} ({len(epochs)} trials by epoch, {len(strides)} by step)")
-    if not mixed:
-        return []
-    return [f"Logged by epoch in some trials and by step in others, so steps cannot be compared: {_format_metrics(mixed)}."]
+    text = "Logged by epoch in some trials and by step in others, so steps cannot be compared"
+    return [f"{text}: {first_few(mixed, _MAX_LISTED_METRICS)}."] if mixed else []
 
 
 def last_steps(blocks: CurveBlocks) -> IntArray:

@@ -9,6 +9,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.parameter_kinds import can_be_fractional
 from advisor.model.space import HyperparameterValue, Params, equal_values
 from advisor.model.spec import Parameter, StudySpec
+from advisor.model.words import first_few
 from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
 
@@ -56,20 +57,15 @@ def find_spec(experiment: Experiment, params: Sequence[Params]) -> StudySpec | N
 def _format_domain(parameter: Parameter) -> str:
     if parameter.numeric:
         return f"from {parameter.low:g} to {parameter.high:g}"
-    return f"among {_format_words([str(o) for o in parameter.options])}"
+    return f"among {first_few(list(map(str, parameter.options)), _MAX_LISTED_WORDS)}"
 
 
 def _format_used_values(values: Sequence[HyperparameterValue]) -> str:
     numbers = [v for v in values if not isinstance(v, str | bool)]
     if len(numbers) < len(values):
-        return _format_words(sorted({str(v) for v in values}))
+        return first_few(sorted({str(v) for v in values}), _MAX_LISTED_WORDS)
     low, high = min(numbers), max(numbers)
     return f"{low:.3g} to {high:.3g}" if low < high else f"{low:.6g}"
-
-
-def _format_words(words: Sequence[str]) -> str:
-    unlisted_count = len(words) - _MAX_LISTED_WORDS
-    return ", ".join(words[:_MAX_LISTED_WORDS]) + (f" and {unlisted_count} more" if unlisted_count > 0 else "")
 
 
 def _add_logged_type(name: str, parameter: Parameter, values: Sequence[HyperparameterValue | None]) -> Parameter:

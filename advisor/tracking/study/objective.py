@@ -11,6 +11,7 @@ from advisor import contract
 from advisor.contract import metric_direction
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import Direction, Objective, StudySpec
+from advisor.model.words import first_few
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import declared, from_params, metric_names
 from advisor.tracking.study_tags import latest_spec
@@ -154,5 +155,4 @@ def _most_common_tag(experiment: Experiment, tag: str) -> str | None:
 
 def _list_metrics(experiment: Experiment) -> str:
     names = sorted(m for m in experiment.points if not metric_names.is_window_or_system_metric(m))
-    remainder_text = f" and {len(names) - _MAX_LISTED_METRICS} more" if len(names) > _MAX_LISTED_METRICS else ""
-    return ", ".join(names[:_MAX_LISTED_METRICS]) + remainder_text if names else "none"
+    return first_few(names, _MAX_LISTED_METRICS) or "none"
