@@ -71,16 +71,13 @@ def remove_step_offsets(blocks: CurveBlocks, trials: int) -> tuple[dict[str, Cur
         return dict(blocks), StepOffsets(np.zeros(trials, dtype=np.int64))
     offsets = np.zeros(trials, dtype=np.int64)
     offsets[is_known] = np.floor(first[is_known] - gap[is_known]).astype(np.int64)
-    shifted_blocks = {
-        name: replace(block, steps=np.maximum(block.steps - np.repeat(offsets, np.diff(block.offsets)), 0))
-        if (np.diff(block.offsets) >= 2).any()
-        else block
-        for name, block in blocks.items()
-    }
+    shifted_blocks = dict(blocks)
+    for name, block in blocks.items():
+        if ((counts := np.diff(block.offsets)) >= 2).any():
+            shifted_blocks[name] = replace(block, steps=np.maximum(block.steps - np.repeat(offsets, counts), 0))
     earliest_step = float(first[is_known].min())
-    return shifted_blocks, StepOffsets(
-        offsets, "step" if earliest_step < MIN_UNIX_TIME_S else "second" if earliest_step < _MIN_UNIX_TIME_MS else "millisecond"
-    )
+    time_unit: Literal["second", "millisecond"] = "second" if earliest_step < _MIN_UNIX_TIME_MS else "millisecond"
+    return shifted_blocks, StepOffsets(offsets, "step" if earliest_step < MIN_UNIX_TIME_S else time_unit)
 
 
 def convert_epochs_to_steps(blocks: CurveBlocks) -> tuple[dict[str, CurveBlock], list[str]]:
@@ -98,20 +95,17 @@ def convert_epochs_to_steps(blocks: CurveBlocks) -> tuple[dict[str, CurveBlock],
     lengths: list[float] = []
     for trial in range(len(blocks[reference].offsets) - 1):
         clock = blocks[reference].curve(trial)
-        by_epoch = {
-            name: steps_per_epoch
-            for name in candidates
-            if (steps_per_epoch := _steps_per_epoch(blocks[name].curve(trial), clock, first_step_number)) is not None
-        }
+        found = {name: _steps_per_epoch(blocks[name].curve(trial), clock, first_step_number) for name in candidates}
+        by_epoch = {name: steps_per_epoch for name, steps_per_epoch in found.items() if steps_per_epoch is not None}
         if not by_epoch:
             continue
         length = float(np.median(list(by_epoch.values())))
         lengths.append(length)
         names |= by_epoch.keys()
         for name in by_epoch:
-            points_of_trial = slice(int(blocks[name].offsets[trial]), int(blocks[name].offsets[trial + 1]))
-            epochs = blocks[name].steps[points_of_trial] - blocks[name].steps[points_of_trial][0] + 1
-            steps[name][points_of_trial] = np.rint(epochs * length).astype(np.int64) - 1 + first_step_number
+            start, end = blocks[name].offsets[trial : trial + 2]
+            epochs = blocks[name].steps[start:end] - blocks[name].steps[start] + 1
+            steps[name][start:end] = np.rint(epochs * length).astype(np.int64) - 1 + first_step_number
     if not names:
         return dict(blocks), []
     low, high = min(lengths), max(lengths)
@@ -144,11 +138,9 @@ def _first_step_number(block: CurveBlock) -> int:
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     """Return the optimizer steps per epoch if `curve` is logged by epoch, unlike `clock`, or None if it may be logged by
     step."""
-    if (
-        min(len(curve), len(clock)) < _MIN_COMPARED_POINTS
-        or not _are_times_increasing(clock.times)
-        or not _are_times_increasing(curve.times)
-    ):
+    if min(len(curve), len(clock)) < _MIN_COMPARED_POINTS:
+        return None
+    if not (_are_times_increasing(clock.times) and _are_times_increasing(curve.times)):
         return None
     # Steps are interpolated at the times of the curve, and extrapolated by at most one logging interval of the clock.
     interval = float(np.median(np.diff(clock.steps)))
@@ -206,9 +198,7 @@ def are_steps_epochs(last_steps: IntArray, params: Sequence[Params]) -> bool:
 
 def planned_epochs(params: Sequence[Params]) -> FloatArray:
     """Return the number of epochs that each trial's parameters state, shape (trials,); -9 if unknown."""
-    return np.array(
-        [next((as_number(v) for n, v in p.items() if is_number_of_epochs(n)), -9.0) for p in params], dtype=np.float64
-    )
+    return np.array([next((as_number(v) for n, v in p.items() if is_number_of_epochs(n)), -9.0) for p in params])
 
 
 def curve_length(curve: Curve) -> int:

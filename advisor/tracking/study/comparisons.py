@@ -38,11 +38,9 @@ def add_metric_comparisons(study: Study, summaries: Mapping[int, float]) -> Stud
         metric = clean(study.spec.objective.metric)
         text = f"The tuner optimised {counts[0]} objectives together. This analysis judges {metric} alone."
         decisions.append(Decision(topic="objective", text=text, overrule="--objective METRIC"))
-    return replace(
-        study,
-        decisions=(*decisions, *_last_value_decision(study, summaries)),
-        warnings=(*study.warnings, *_metric_disagreement_warning(study), *_model_cost_warning(study)),
-    )
+    decisions += _last_value_decision(study, summaries)
+    warnings = (*study.warnings, *_metric_disagreement_warning(study), *_model_cost_warning(study))
+    return replace(study, decisions=tuple(decisions), warnings=warnings)
 
 
 def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
@@ -82,9 +80,8 @@ def _metric_disagreement_warning(study: Study) -> Iterator[str]:
             is_known = np.isfinite(costs) & np.isfinite(positions)
             if is_known.sum() < _MIN_COMPARED_TRIALS:
                 continue
-            own = _rank_correlation(
-                positions[is_known], study.costs[[t.index for t in trials]][is_known], _MAX_FALSE_WARNING_PROBABILITY / tests
-            )
+            own_costs = study.costs[[t.index for t in trials]][is_known]
+            own = _rank_correlation(positions[is_known], own_costs, _MAX_FALSE_WARNING_PROBABILITY / tests)
             its = _rank_correlation(positions[is_known], costs[is_known], _MAX_FALSE_WARNING_PROBABILITY / tests)
             if own * its < 0:
                 low, high = ("low", "high") if own > 0 else ("high", "low")
@@ -103,11 +100,8 @@ def _model_cost_warning(study: Study) -> Iterator[str]:
     for name in names:
         curves = [study.metrics[name].curve(t.index).finite.values for t in trials]
         values = np.array([float(c[-1]) if len(c) else math.nan for c in curves])
-        is_known = np.isfinite(values)
-        if (
-            is_known.sum() >= _MIN_COMPARED_TRIALS
-            and _rank_correlation(values[is_known], costs[is_known], _MAX_FALSE_WARNING_PROBABILITY / len(names)) < 0
-        ):
+        is_known, level = np.isfinite(values), _MAX_FALSE_WARNING_PROBABILITY / len(names)
+        if is_known.sum() >= _MIN_COMPARED_TRIALS and _rank_correlation(values[is_known], costs[is_known], level) < 0:
             low, high = number(float(values[is_known].min())), number(float(values[is_known].max()))
             yield (
                 f"Trials with better {metric} have higher {clean(name)} ({low} to {high}). The analysis judges {metric} alone. If "
@@ -134,14 +128,11 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
     for metric in sorted(study.metrics, key=lambda m: (len(m), m)):
         quantity = metric_direction.quantity_words(metric)
         direction = metric_direction.direction_of_metric(metric)
-        if (
-            metric_direction.split_of_metric(metric) != split
-            or direction is None
-            or metric_names.is_window_or_system_metric(metric)
-            or metric_names.describes_model_predictions(metric)
-            or is_reward_of_preferences(metric)
-            or (is_reward_of_preferences(own) and quantity == ("loss",))
-        ):
+        if metric_direction.split_of_metric(metric) != split or direction is None:
+            continue
+        if metric_names.describes_model_predictions(metric) or is_reward_of_preferences(metric):
+            continue
+        if is_reward_of_preferences(own) and quantity == ("loss",):
             continue
         if metric_names.may_measure_quality(metric) and quantity != metric_direction.quantity_words(own):
             metrics_by_quantity.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))

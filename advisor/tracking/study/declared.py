@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from advisor.model.space import Params
+from advisor.model.space import AxisScale, ParameterType, Params
 from advisor.model.spec import Direction, Parameter
 from advisor.tracking.runs import Run
 
@@ -93,13 +93,9 @@ def _declared_parameter(distributions: Sequence[tuple[str, dict[str, Any]]], as_
             return None
         low, high = min(float(f["low"]) for f in fields), max(float(f["high"]) for f in fields)
         log = all(kind in _LOG_DISTRIBUTIONS or f.get("log") is True for kind, f in distributions)
-        parameter = Parameter(
-            type="int" if classes <= _INT_DISTRIBUTIONS else "float",
-            low=low,
-            high=high,
-            scale="log" if log else "linear",
-            why=_DECLARED_REASON,
-        )
+        scale: AxisScale = "log" if log else "linear"
+        kind: ParameterType = "int" if classes <= _INT_DISTRIBUTIONS else "float"
+        parameter = Parameter(type=kind, low=low, high=high, scale=scale, why=_DECLARED_REASON)
     except (KeyError, TypeError, ValueError, ValidationError):
         return None
     return parameter if math.isfinite(low) else None

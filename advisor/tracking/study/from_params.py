@@ -42,14 +42,11 @@ def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
     if value in metrics:
         return value
     quantity = metric_direction.quantity_words(value)
-    similar_metrics = [
-        m
-        for m in metrics
-        if metric_direction.split_of_metric(m) == "valid" and metric_direction.quantity_words(m) == quantity != ()
-    ]
-    if metric_direction.split_of_metric(value) not in (None, "valid") or not similar_metrics:
+    if metric_direction.split_of_metric(value) not in (None, "valid") or not quantity:
         return None
-    return min(similar_metrics, key=lambda m: (len(m), m))
+    valid_metrics = (m for m in metrics if metric_direction.split_of_metric(m) == "valid")
+    similar_metrics = (m for m in valid_metrics if metric_direction.quantity_words(m) == quantity)
+    return min(similar_metrics, key=lambda m: (len(m), m), default=None)
 
 
 def best_model_direction(params: Sequence[Mapping[str, str]]) -> Direction | None:

@@ -32,28 +32,22 @@ def drop_non_hyperparameters(
     counts = Counter(name for run in experiment.runs for name, value in run.params.items() if value == run.name)
     names = {name for name, n in counts.items() if n >= 2 and 2 * n > sum(name in run.params for run in experiment.runs)}
     left_out = measurements | names | set(reading.ignore)
-    runs = tuple(
-        replace(run, params={n: v for n, v in run.params.items() if n not in left_out}) if left_out & run.params.keys() else run
-        for run in experiment.runs
-    )
+    params = [{n: v for n, v in run.params.items() if n not in left_out} for run in experiment.runs]
+    runs = tuple(replace(run, params=kept) for run, kept in zip(experiment.runs, params, strict=True))
     decisions = []
     if measurements:
         text = f"Measured instead of set, so not hyperparameters: {listed((clean(n) for n in sorted(measurements)), 6)}."
         decisions.append(Decision(topic="parameters", text=text, overrule="--study FILE with these parameters"))
     if reading.ignore:
         text = f"Ignored, as you asked: {listed((clean(n) for n in reading.ignore), 6)}."
-        decisions.append(Decision(topic="parameters", text=text, overrule=None))
+        decisions.append(Decision(topic="parameters", text=text))
     return replace(experiment, runs=runs), tuple(decisions)
 
 
 def _measured_parameters(experiment: Experiment, spec: StudySpec | None) -> set[str]:
     names = {n for run in experiment.runs for n in run.params} - (spec.parameters.keys() if spec is not None else set())
-    return {
-        name
-        for name in names
-        if _is_measurement(name, experiment.points.keys())
-        and all(math.isfinite(as_number(run.params[name])) for run in experiment.runs if name in run.params)
-    }
+    measured = {name for name in names if _is_measurement(name, experiment.points.keys())}
+    return {n for n in measured if all(math.isfinite(as_number(r.params[n])) for r in experiment.runs if n in r.params)}
 
 
 def _is_measurement(name: str, metrics: Collection[str]) -> bool:

@@ -40,17 +40,13 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
         metrics = [m for m in directed_metrics if split_of_metric(m) is None]
         preferred_metrics = [m for m in metrics if not {"loss", "entropy"} & set(quantity_words(m))] or metrics
         return preferred_metrics[0] if len(preferred_metrics) == 1 else None
-    return min(
-        candidates,
-        key=lambda m: (
-            split_of_metric(m) == "test",
-            describes_model_predictions(m),
-            "loss" in quantity_words(m),
-            bool(_DERIVED_METRIC_WORDS & set(words_of_metric(m))),
-            -counts[m],
-            m,
-        ),
-    )
+
+    def rank(metric: str) -> tuple[bool, bool, bool, bool, int, str]:
+        is_derived = bool(_DERIVED_METRIC_WORDS & set(words_of_metric(metric)))
+        is_test, is_loss = split_of_metric(metric) == "test", "loss" in quantity_words(metric)
+        return is_test, describes_model_predictions(metric), is_loss, is_derived, -counts[metric], metric
+
+    return min(candidates, key=rank)
 
 
 def describes_model_predictions(name: str) -> bool:
@@ -114,11 +110,8 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
         signals["valid_loss"] = objective
         return
     side = split_of_metric(objective) or "valid"
-    held_out = [m for m in losses if split_of_metric(m) == side] or [
-        m for m in losses if split_of_metric(m) in ("valid", "test")
-    ]
-    if held_out:
-        signals["valid_loss"] = min(held_out, key=lambda m: (len(words_of_metric(m)), m))
+    if held_out := [m for m in losses if split_of_metric(m) in ("valid", "test", side)]:
+        signals["valid_loss"] = min(held_out, key=lambda m: (split_of_metric(m) != side, len(words_of_metric(m)), m))
 
 
 def _is_batch_loss(name: str) -> bool:
@@ -169,12 +162,9 @@ _METRIC_NAMES_BY_SIGNAL: Mapping[Signal, tuple[str, ...]] = {
     "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
 }
 """Names without the prefix of the training split; the first one that was logged counts."""
-_DIAGNOSTIC_METRIC_NAMES = frozenset(
-    name
-    for signal, names in _METRIC_NAMES_BY_SIGNAL.items()
-    if signal not in ("policy_reward", "policy_entropy")
-    for name in names
-)
+_DIAGNOSTIC_METRIC_NAMES = {
+    n for signal, names in _METRIC_NAMES_BY_SIGNAL.items() if signal not in ("policy_reward", "policy_entropy") for n in names
+}
 _PREFERENCE_METRIC_SIGNALS: Mapping[str, Signal] = {
     "logps/chosen": "train_chosen_logp",
     "eval_logps/chosen": "valid_chosen_logp",
@@ -191,11 +181,8 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
     # If a metric was logged with and without a prefix, the name with "train/", or with "eval_", is used.
     by_name = {_normalize_metric_name(name): name for name in sorted(metrics)}
     pairs = {signal: by_name[name] for name, signal in _PREFERENCE_METRIC_SIGNALS.items() if name in by_name}
-    by_role = {
-        signal: next((by_name[name] for name in names if name in by_name), None)
-        for signal, names in _METRIC_NAMES_BY_SIGNAL.items()
-    }
-    return pairs | ({s: m for s, m in by_role.items() if m is not None} if by_role["policy_reward"] is not None else {})
+    candidates = {signal: [by_name[n] for n in names if n in by_name] for signal, names in _METRIC_NAMES_BY_SIGNAL.items()}
+    return pairs | ({s: metrics[0] for s, metrics in candidates.items() if metrics} if candidates["policy_reward"] else {})
 
 
 def is_policy_diagnostic(name: str) -> bool:

@@ -78,12 +78,8 @@ def _find_trials_no_better_than_plateau(
     steps = max((costs.curves[t].finite.steps[-1] for t in plateau_trials), default=0)
     for trial, result in zip(trials, results, strict=True):
         curve = costs.curves[trial].finite
-        if (
-            trial not in plateau_trials
-            and result >= limit
-            and curve.steps[-1] >= steps
-            and not has_curve_fallen(curve.values, limit - best)
-        ):
+        is_as_long = trial not in plateau_trials and curve.steps[-1] >= steps
+        if is_as_long and result >= limit and not has_curve_fallen(curve.values, limit - best):
             more[trial] = f"{costs.metric} gets no better than in trials that never leave a plateau"
     return more
 
@@ -130,7 +126,7 @@ def _chance_levels(costs: ObjectiveCosts) -> FloatArray:
 
 
 def _is_chance_level(level: float, known_chance: FloatArray) -> bool:
-    if len(known_chance) < 2:
+    if not len(known_chance):
         return False
     at = int(np.argmin(np.abs(known_chance - level)))
     gap = float(np.abs(np.diff(known_chance))[min(at, len(known_chance) - 2)])

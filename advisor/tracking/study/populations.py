@@ -104,10 +104,8 @@ def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment
     members = set(chosen)
     parents = {experiment.runs[i].tags.get(PARENT_RUN_TAG) for i in members}
     all_parents = {run.tags.get(PARENT_RUN_TAG) for run in experiment.runs}
-    is_kept = [
-        i in members or run.id in parents or (not run.params and run.id not in all_parents)
-        for i, run in enumerate(experiment.runs)
-    ]
+    kept_ids = parents | {run.id for run in experiment.runs if not run.params} - all_parents
+    is_kept = [i in members or run.id in kept_ids for i, run in enumerate(experiment.runs)]
     return select_runs(experiment, np.array(is_kept, dtype=np.bool_))
 
 
@@ -117,15 +115,9 @@ def _runs_with_value(experiment: Experiment, selection: str) -> RunPopulation:
     if not equals or not values:
         raise AdvisorError(f"--population {selection!r} is neither all nor PARAM=VALUE of a parameter that runs logged")
     value = inference.parse_value(text)
-    chosen_runs = [
-        i
-        for i, run in enumerate(experiment.runs)
-        if (logged := run.params.get(name)) is not None
-        and (
-            logged == text
-            or (value is not None and (v := inference.parse_value(logged)) is not None and equal_values(v, value))
-        )
-    ]
+    parsed = {logged: inference.parse_value(logged) for logged in values}
+    equal = {t for t, v in parsed.items() if t == text or (value is not None and v is not None and equal_values(v, value))}
+    chosen_runs = [i for i, run in enumerate(experiment.runs) if run.params.get(name) in equal]
     if not chosen_runs:
         used_values = ", ".join(shorten(v) for v, _ in values.most_common(_MAX_LISTED_POPULATIONS))
         raise AdvisorError(f"no run has {name} = {text}; values that most runs have: {used_values}")

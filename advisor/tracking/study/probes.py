@@ -57,24 +57,21 @@ def find_trial_runs(experiment: Experiment, objective: str) -> tuple[IntArray, l
     for run in experiment.runs:
         if PARENT_RUN_TAG in run.tags:
             children.setdefault(run.tags[PARENT_RUN_TAG], []).append(run)
-    with_objective = set(experiment.points[objective].runs.tolist())
-    indices = [
-        i
-        for i, run in enumerate(experiment.runs)
-        if run.id not in children or (i in with_objective and _is_trial(run, children[run.id]))
-    ]
+    with_objective = {experiment.runs[i].id for i in np.unique(experiment.points[objective].runs)}
+    parents = {run.id for run in experiment.runs if run.id in children}
+    parents -= {r.id for r in experiment.runs if r.id in parents & with_objective and _is_trial(r, children[r.id])}
+    indices = [i for i, run in enumerate(experiment.runs) if run.id not in parents]
     warnings = []
-    if parents := len(experiment.runs) - len(indices):
-        subject = "run is the parent of other runs and is" if parents == 1 else "runs are parents of other runs and are"
-        warnings.append(f"{parents:,} {subject} not counted as a trial.")
+    if parents:
+        subject = "run is the parent of other runs and is" if len(parents) == 1 else "runs are parents of other runs and are"
+        warnings.append(f"{len(parents):,} {subject} not counted as a trial.")
     if evaluations := _find_evaluation_runs(experiment, indices):
         indices = [i for i in indices if i not in evaluations]
+        one = len(evaluations) == 1
         subject = (
-            "run contains one evaluation and no parameters, and is"
-            if len(evaluations) == 1
-            else "runs contain one evaluation each and no parameters, and are"
+            "run contains one evaluation and no parameters" if one else "runs contain one evaluation each and no parameters"
         )
-        warnings.append(f"{len(evaluations):,} {subject} not counted as a trial.")
+        warnings.append(f"{len(evaluations):,} {subject}, and {'is' if one else 'are'} not counted as a trial.")
     return np.array(indices, dtype=np.int64), warnings
 
 

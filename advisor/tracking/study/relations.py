@@ -181,10 +181,8 @@ def _possible_relations(values: FloatArray, others: Mapping[str, FloatArray], nu
     are_integers = bool((own == np.rint(own)).all())
     tolerance = 1e-3 * np.abs(own) + (np.where(np.abs(own) >= 20, 2.0, 1.0) if are_integers else 0.0)
     with np.errstate(all="ignore"):
-        products = [
-            _mostly_agree(own, power * _row_medians(_finite_ratios(own / power)), tolerance)
-            for power in (x**p for p in _CANDIDATE_EXPONENTS)
-        ]
+        powers = [x**p for p in _CANDIDATE_EXPONENTS]
+        products = [_mostly_agree(own, power * _row_medians(_finite_ratios(own / power)), tolerance) for power in powers]
         sums = [_mostly_agree(own, s * x + _row_medians(own - s * x), tolerance) for s in _SUMMAND_SIGNS]
     return np.array(products), np.array(sums)
 
@@ -252,11 +250,9 @@ def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bo
     are_integers = bool((values == np.rint(values)).all())
     tolerance = _RELATIVE_TOLERANCE * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if are_integers else 0.0)
     agreeing_count = int((np.abs(values - predicted) <= tolerance).sum())
-    if (
-        agreeing_count < _MIN_AGREEING_TRIALS_FRACTION * n
-        or n < _MIN_DIFFERENT_VALUES + 1
-        or len(set(predicted.tolist())) < _MIN_DIFFERENT_VALUES
-    ):
+    if agreeing_count < _MIN_AGREEING_TRIALS_FRACTION * n or n < _MIN_DIFFERENT_VALUES + 1:
+        return False
+    if len(set(predicted.tolist())) < _MIN_DIFFERENT_VALUES:
         return False
     return bool(special.bdtrc(agreeing_count - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _MAX_P_VALUE / tests)
 

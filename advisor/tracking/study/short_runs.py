@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from advisor.contract import metric_direction
-from advisor.model.space import BoolArray, FloatArray, Params, is_training_length
+from advisor.model.space import BoolArray, FloatArray, Params, SettingKey, is_training_length, setting_key
 from advisor.model.study import Curve, CurveBlocks
 from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.objective_costs import ObjectiveCosts
@@ -83,10 +83,8 @@ def find_pruned_trials(
         candidates = [t for t in group if not trained_on[t]]
         at_rungs = _ends_are_at_rungs(costs, candidates)
         # If another metric was logged often enough, it shows training after the last evaluation.
-        at_evaluations = bool(candidates) and all(
-            max(len(block.curve(t)) for block in blocks.values()) >= _MIN_POINTS_PER_EVALUATION * len(costs.curves[t])
-            for t in candidates
-        )
+        max_points = {t: max(len(block.curve(t)) for block in blocks.values()) for t in candidates}
+        at_evaluations = all(n >= _MIN_POINTS_PER_EVALUATION * len(costs.curves[t]) for t, n in max_points.items())
         ranks = {t: rank for t in candidates if (rank := continued_trials.last_rank(t, repeats=at_rungs)) is not None}
         if ranks and _p_value_of_ranks(list(ranks.values())) <= levels[at_rungs or (group is not finished and at_evaluations)]:
             rungs = {r.step for r in ranks.values() if r.is_behind_median}
@@ -135,9 +133,9 @@ def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
 class _ContinuedTrials:
     def __init__(self, costs: ObjectiveCosts, params: Sequence[Params]) -> None:
         self._curves = [c.finite for c in costs.curves]
-        groups: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
+        groups: defaultdict[SettingKey, list[int]] = defaultdict(list)
         for trial, setting in enumerate(params):
-            groups[tuple(sorted((k, repr(v)) for k, v in setting.items()))].append(trial)
+            groups[setting_key(setting)].append(trial)
         groups.pop((), None)
         self._repeats = {trial: group for group in groups.values() if len(group) > 1 for trial in group}
         self._others: dict[int, FloatArray] = {}
@@ -199,11 +197,9 @@ def find_early_stopped_trials(
     if sum(is_short[t] for t in trials) < _MIN_EARLY_STOPPED_TRIALS:
         return None
     for metric, curves in _stopping_metrics(blocks, costs):
-        patience_fits = [
-            _fit_patience([_count_evaluations_without_improvement(c.values, d) for c in curves], trials, is_short)
-            for d in _COMMON_MIN_DELTAS
-        ]
-        best_fit = max((f for f in patience_fits if f is not None), key=lambda f: len(f[1]), default=None)
+        waits = ([_count_evaluations_without_improvement(c.values, d) for c in curves] for d in _COMMON_MIN_DELTAS)
+        patience_fits = filter(None, (_fit_patience(w, trials, is_short) for w in waits))
+        best_fit = max(patience_fits, key=lambda f: len(f[1]), default=None)
         if best_fit is not None:
             return EarlyStoppingPatience(best_fit[1], best_fit[0], metric)
     return None
@@ -217,11 +213,8 @@ def _fit_patience(
     waits_at_end = [waits[t][-1] for t in trials if is_short[t]]
     patience, fitting = Counter(waits_at_end).most_common(1)[0]
     within_patience = sum(max(w, default=0) <= patience for w in waits)
-    if (
-        patience < _MIN_PATIENCE
-        or fitting < _MIN_EXPLAINED_TRIALS_FRACTION * len(waits_at_end)
-        or within_patience < _MIN_EXPLAINED_TRIALS_FRACTION * len(waits)
-    ):
+    explained_share = min(fitting / len(waits_at_end), within_patience / len(waits))
+    if patience < _MIN_PATIENCE or explained_share < _MIN_EXPLAINED_TRIALS_FRACTION:
         return None
     return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
 

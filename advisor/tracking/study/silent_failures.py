@@ -72,14 +72,9 @@ def find_silent_failures(
 
 def _non_finite_evidence(blocks: CurveBlocks, costs: ObjectiveCosts, trial: int) -> str:
     curve = costs.curves[trial]
-    losses = {
-        m: loss
-        for m, block in blocks.items()
-        if m != costs.metric
-        and metric_direction.quantity_words(m)[-1:] == ("loss",)
-        and not metric_names.is_window_or_system_metric(m)
-        and len(loss := block.curve(trial))
-    }
+    other_names = [m for m in blocks if m != costs.metric and not metric_names.is_window_or_system_metric(m)]
+    names = [m for m in other_names if metric_direction.quantity_words(m)[-1:] == ("loss",)]
+    losses = {m: loss for m in names if len(loss := blocks[m].curve(trial))}
     if not math.isfinite(curve.values[-1]):
         return "" if _was_training_finite(curve, losses) else _divergence_clause(costs.metric, curve)
     for metric, loss in losses.items():
@@ -94,18 +89,13 @@ def _non_finite_evidence(blocks: CurveBlocks, costs: ObjectiveCosts, trial: int)
 def _was_training_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     """Return whether only the evaluation failed: `curve` was finite before, and the training loss is finite to its end. It may
     end before the last evaluation if its next point would have come after it."""
-    finite_losses = [
-        c
-        for m, c in losses.items()
-        if metric_direction.split_of_metric(m) in ("train", None)
-        and (c.steps[-1] >= curve.steps[-1] or c.steps[-1] + _median_interval_steps(c) > curve.steps[-1])
-        and np.isfinite(c.values).all()
-    ]
-    return bool(np.isfinite(curve.values).any()) and bool(finite_losses)
-
-
-def _median_interval_steps(curve: Curve) -> float:
-    return float(np.median(np.diff(curve.steps))) if len(curve) > 1 else 0.0
+    if not np.isfinite(curve.values).any():
+        return False
+    train_losses = (c for m, c in losses.items() if metric_direction.split_of_metric(m) in ("train", None))
+    finite_losses = (c for c in train_losses if np.isfinite(c.values).all())
+    # Without another interval, the next point comes after the last one.
+    next_steps = (c.steps[-1] + (np.median(np.diff(c.steps)) if len(c) > 1 else 0.5) for c in finite_losses)
+    return any(step > curve.steps[-1] for step in next_steps)
 
 
 def _has_training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:

@@ -82,13 +82,10 @@ def find_trial_ends(
     stopped, patience = _find_shortened_trials(runs, blocks, costs, params, rest, is_short=short, length_is_searched=searched)
     known_ends = recorded_ends | failures | stopped
     trial_ends = tuple(known_ends[i] if i in known_ends else TrialEnd(_process_status(runs[i])) for i in range(len(runs)))
-    decisions = (
-        *_decisions(trial_ends, set(failures), patience, guard_stops),
-        *_launch_failure_decision(len(runs), [errors.get(i, "") for i in launch_failures]),
-        *of_memory,
-        *_failed_evaluations_decision(trial_ends, costs),
-    )
-    return TrialEnds(trial_ends, errors | lacking, decisions)
+    decisions = _decisions(trial_ends, set(failures), patience, guard_stops)
+    decisions += _launch_failure_decision(len(runs), [errors.get(i, "") for i in launch_failures])
+    decisions += [*of_memory, *_failed_evaluations_decision(trial_ends, costs)]
+    return TrialEnds(trial_ends, errors | lacking, tuple(decisions))
 
 
 def _logged_cost_of_guessing(runs: Sequence[Run], objective: Objective) -> float | None:
